@@ -39,7 +39,7 @@ def report(
 
 def need_plots(option: str, without: str) -> None:
     """Raises ValueError where plots cannot be drawn."""
-    from mmspec.evaluate.report.plots import need_matplotlib
+    from mmspec.evaluate.report.style import need_matplotlib
 
     try:
         need_matplotlib()

@@ -18,8 +18,7 @@ from mmspec.evaluate.engine.provenance import environment, fingerprint, machine,
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.rows import judged_row, timed_row
 from mmspec.evaluate.engine.runs import interleave, runner_or_failure
-from mmspec.evaluate.engine.shards import run_name
-from mmspec.evaluate.engine.suite import Method, Setting
+from mmspec.evaluate.engine.suite import CellGroup, Method, Setting
 
 ProgressCallback = Callable[[str], None]
 
@@ -109,7 +108,8 @@ class _BenchRun:
     def _time(self, setting: Setting, where: str) -> list[dict]:
         """Times the methods of a setting in turn; their rows."""
         methods, config = self.config.serving(setting), self.config
-        cases = self.domain.cases(self.resources, setting)
+        cases, domain = self.domain.cases(self.resources, setting), self.domain
+        group = CellGroup(domain.name, self.resources.name, setting, tuple(methods), setting.name(), domain.shows)
         runners = {
             method.key: runner_or_failure(partial(self.domain.runner, method, self.resources, setting))
             for method in methods
@@ -120,19 +120,13 @@ class _BenchRun:
             repeats=config.repeats,
             seed=config.seed,
             on_run=lambda key: self.on_run(f"{where}, {key}"),
-            store=self.kept.samples({method.key: self._cell(setting, method) for method in methods}),
+            store=self.kept.samples(group),
         )
         timed = TimedSetting(config, self.resources, setting, methods, cases, results)
         shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0
         rows = {one.key: timed_row(one, results, config.baselines, shared, greedy) for one in methods}
         self.domain.complete(timed, rows)
         return list(rows.values())
-
-    def _cell(self, setting: Setting, method: Method) -> dict[str, Any]:
-        """What the records of a method's samples say of it."""
-        of = {"domain": self.domain.name, "model": self.resources.name, "decoding": method.key, "rule": method.rule}
-        cell = of | setting.name()
-        return {"cell": run_name(cell)[:10], "of": cell, "title": method.title, "shows": self.domain.shows}
 
     def _skip(self, setting: Setting, where: str) -> None:
         """Tells of the requests of a setting whose rows are kept."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class Resources:
     """Base of a domain's resources, which add their model and a `name` for tables."""
 
-    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
+    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returned when `name` was asked for first."""
         if name not in self._kept:
             self._kept[name] = make()

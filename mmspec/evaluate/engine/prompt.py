@@ -43,16 +43,22 @@ class EvaluationPrompt:
         return found.hexdigest()[:16]
 
 
+def asked_fields(prompt: EvaluationPrompt, digest: str, order: int, sample: int, seed: int) -> dict[str, Any]:
+    """What the record of a sample says of its request.   order: of the prompt in its set."""
+    return {
+        "prompt": prompt.key,
+        "digest": digest,
+        "order": order,
+        "category": prompt.category,
+        "asked": {"text": prompt.text, "source": prompt.source},
+        "sample": sample,
+        "seed": seed,
+    }
+
+
 def set_digest(digests: Iterable[str]) -> str:
     """A hash over the prompts of a set in their order."""
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]
-
-
-def method_title(decoding: str, rule: str, titles: Mapping[str, str]) -> str:
-    """What tables call a decoding under a rule: "SJD (window 32) + LANTERN (delta 0.2)"; of exact rules the default has no
-    name."""
-    parts = [decoding] if rule in ("", "exact") else [decoding, rule]
-    return " + ".join(MethodText.read(one, "--decoding").said(titles) for one in parts)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,9 +23,9 @@ def request_seed(seed: int, prompt: str, sample: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def record_key(cell: str, prompt: str, digest: str, sample: int) -> str:
+def record_key(told: Mapping[str, Any]) -> str:
     """What names a sample in a run: equal where the same was asked of the same cell."""
-    return f"{cell}/{prompt}@{digest}/{sample}"
+    return "{cell}/{prompt}@{digest}/{sample}".format_map(told)
 
 
 def sample_record(
@@ -39,7 +39,7 @@ def sample_record(
         shown: Where its output lies, see `media`.
         compared: Keep the output itself too, for `kept_run`.
     """
-    key = record_key(told["cell"], told["prompt"], told["digest"], told["sample"])
+    key = record_key(told)
     if isinstance(made, Failure):
         return {"kind": "sample", "key": key, **told, "failed": made.reason}
     record = {

@@ -6,10 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, asked_fields
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.engine.records import kept_run, record_key, sample_record
 from mmspec.evaluate.engine.runs import Attempt
 from mmspec.evaluate.engine.shards import Records, Shard, part_name, read_log, run_name
+from mmspec.evaluate.engine.suite import CellGroup
 from mmspec.io.interrupts import Stopped
 
 
@@ -50,18 +52,26 @@ class BenchLog:
         self._add({"kind": "part", "part": part, "value": value})
         return value
 
-    def samples(self, cells: Mapping[str, Mapping[str, Any]]) -> SettingSamples:
-        """The samples of a setting.   cells: what their records say of every method, by its key."""
-        return SettingSamples(self, cells)
+    def samples(self, group: CellGroup) -> GroupSamples:
+        """The samples of a setting."""
+        return GroupSamples(self, {method.key: group.told(method) for method in group.methods})
 
-    def find(self, key: str) -> dict | None:
-        """The sample of this name."""
-        return self.records.samples.get(key)
+    def sample(self, told: Mapping[str, Any], made: Attempt | None = None) -> Attempt | None:
+        """The request of a sample, as it is kept.
 
-    def keep(self, record: dict[str, Any]) -> None:
-        """Keep a sample."""
-        self.records.samples[record["key"]] = record
-        self._add(record)
+        Args:
+            told: The cell and the case.
+            made: The request, which is kept; None to look for one that is kept already.
+
+        Returns:
+            The request, None where there is none.
+        """
+        if made is not None:
+            record = sample_record(told, made, compared=True)
+            self.records.samples[record["key"]] = record
+            self._add(record)
+        record = self.records.samples.get(record_key(told))
+        return None if record is None else kept_run(record)
 
     def _add(self, record: dict[str, Any]) -> None:
         if self._shard is not None:
@@ -77,19 +87,17 @@ class BenchLog:
             raise Stopped(f"what is finished of the bench ({kept}) is kept in {self.file}") from error
 
 
-class SettingSamples:
-    """The samples of one setting of a bench, as `interleave` keeps and finds them."""
+class GroupSamples:
+    """The samples of one setting of a bench, as `interleave` keeps and finds them.   told: of every method, by its key."""
 
-    def __init__(self, log: BenchLog, cells: Mapping[str, Mapping[str, Any]]):
-        self.log, self.cells = log, cells
+    def __init__(self, log: BenchLog, told: Mapping[str, Mapping[str, Any]]):
+        self.log, self.told = log, told
 
     def find(self, name: str, case: int, repeat: int) -> Attempt | None:
-        record = self.log.find(record_key(self.cells[name]["cell"], f"case {case}", "", repeat))
-        return None if record is None else kept_run(record)
+        return self.log.sample(self._told(name, case, repeat))
 
     def add(self, name: str, case: int, repeat: int, seed: int, made: Attempt) -> Attempt:
-        told = {**self.cells[name], "prompt": f"case {case}", "digest": "", "order": case, "category": "",
-                "asked": {"text": "", "source": None}, "sample": repeat, "seed": seed}  # fmt: skip
-        record = sample_record(told, made, compared=True)
-        self.log.keep(record)
-        return kept_run(record)
+        return self.log.sample(self._told(name, case, repeat, seed), made)
+
+    def _told(self, name: str, case: int, repeat: int, seed: int = 0) -> dict[str, Any]:
+        return {**self.told[name], **asked_fields(EvaluationPrompt(f"case {case}", ("",)), "", case, repeat, seed)}

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mmspec.evaluate.engine.media import inside
-from mmspec.evaluate.engine.records import decode_row
+from mmspec.evaluate.engine.records import decode_row, record_key
 
 SCHEMA = 1
 _QUOTED = 60  # characters of a wrong value that an error quotes
@@ -219,7 +219,7 @@ def _faults(record: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def _wrong_sample(record: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    key = f"{record['cell']}/{record['prompt']}@{record['digest']}/{record['sample']}"
+    key = record_key(record)
     if record["key"] != key:
         yield f"expected the key {key[:80]!r}, which the record's other fields give, got {record['key'][:80]!r}"
     if record["failed"] is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.evaluate.report.measures import MEASURES, PLOTTED
-from mmspec.evaluate.report.style import BLACK, GRID, Look, draw_grid, keep, legend, looks, panels
+from mmspec.evaluate.report.style import BLACK, GRID, Look, draw_grid, figure_of, keep, legend, looks
 from mmspec.evaluate.report.tables import by_table
 
 MOST = 3  # measures side by side
@@ -50,7 +50,7 @@ def draw(rows: Sequence[dict], stem: Path) -> list[Path]:
         across = min(2, len(tables))
     else:
         wanted = [one for title in tables for one in _filled_line([it for it in wanted if it[0] == title], across)]
-    with panels(across, -(-len(wanted) // across)) as (figure, axes):
+    with figure_of(across, -(-len(wanted) // across)) as (figure, axes):
         for axis, one in zip_longest(axes.flat, wanted):
             if one is None:
                 axis.set_axis_off()

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.report.plots import need_matplotlib
 from mmspec.io.files import replacing
 
 # Okabe and Ito's colours, which remain apart in every kind of colour blindness; black is plain decoding's
@@ -38,6 +37,18 @@ PRINT = {
     "svg.hashsalt": "mmspec",
 }
 FORMATS = ("png", "svg")
+
+
+def need_matplotlib() -> Any:
+    """matplotlib's pyplot without a window.   Raises ValueError where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ValueError('--plot: expected matplotlib, got none, pip install "mmspec[eval]"') from error
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    return plt
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +91,7 @@ def looks(rows: Sequence[dict]) -> dict[str, Look]:
 
 
 @contextmanager
-def panels(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> Iterator[tuple[Any, Any]]:
+def figure_of(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> Iterator[tuple[Any, Any]]:
     """A figure and its axes [down, across], in the style of print; closed behind the block."""
     plt = need_matplotlib()
     with plt.rc_context(PRINT):
@@ -113,7 +124,7 @@ def draw_grid(
     if not found:
         return []
     across, handles = min(across, len(found)), {}
-    with panels(across, -(-len(found) // across), **size) as (figure, axes):
+    with figure_of(across, -(-len(found) // across), **size) as (figure, axes):
         for axis, (name, one) in zip(axes.flat, found.items(), strict=False):
             handles |= paint(axis, one)
             axis.set_title(title_of(name), loc="left")
@@ -125,17 +136,19 @@ def draw_grid(
 
 def keep(figure: Any, stem: Path) -> list[Path]:
     """Writes a figure as STEM.png and STEM.svg; both files."""
-    made = []
-    for kind in FORMATS:
-        drawn = io.BytesIO()
-        # without a date the same figures give the same bytes
-        told = {"Software": None} if kind == "png" else {"Date": None}
-        figure.savefig(drawn, format=kind, bbox_inches="tight", pad_inches=0.03, metadata=told)
-        file = stem.with_name(f"{stem.name}.{kind}")
-        with replacing(file) as temporary:
-            temporary.write_bytes(drawn.getvalue())
-        made.append(file)
+    made = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
+    for file, kind in zip(made, FORMATS, strict=True):
+        write_figure(figure, file, kind)
     return made
+
+
+def write_figure(figure: Any, file: Path, kind: str = "png") -> None:
+    """Writes a figure; without a date the same figures give the same bytes."""
+    drawn = io.BytesIO()
+    told = {"Software": None} if kind == "png" else {"Date": None}
+    figure.savefig(drawn, format=kind, bbox_inches="tight", pad_inches=0.03, metadata=told)
+    with replacing(file) as temporary:
+        temporary.write_bytes(drawn.getvalue())
 
 
 def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, method_title, set_digest
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, set_digest
 from mmspec.evaluate.image.sweep import SWEEP as PICTURES
 from mmspec.evaluate.sweep.plan import SweepPlan
 from mmspec.evaluate.sweep.prompt_sets import prompts_for
@@ -168,7 +168,7 @@ def test_names_and_settings_are_read_from_one_text() -> None:
     spec = MethodText.read("sjd:window=32,init=up", "--decoding")
     assert (spec.name, spec.settings) == ("sjd", {"window": "32", "init": "up"})
     assert spec.values("--decoding", window=int, init=str) == {"window": 32, "init": "up"}
-    assert method_title("sjd:window=32", "lantern:delta=0.2", {"sjd": "SJD"}) == "SJD (window 32) + lantern (delta 0.2)"
+    assert MethodText.read("sjd:window=32", "--decoding").said({"sjd": "SJD"}) == "SJD (window 32)"
     for text in ("", ":a=1", "sjd:window", "sjd:=3", "sjd:window="):
         with pytest.raises(ValueError, match="--decoding: expected name or name:setting=value"):
             MethodText.read(text, "--decoding")
