@@ -13,10 +13,12 @@ from mmspec.cli.options import Json
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.shards import Records
 
+RUN = "The folder that `mmspec evaluate` wrote, or FILE.part.jsonl of a bench that is not finished."
+
 
 @reports_errors
 def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="The folder that `mmspec evaluate` wrote.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
     out: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Where tables and plots go; RUN/report when left out.")
     ] = None,
@@ -34,7 +36,8 @@ def report(
         found = read_run(folder)
         if plots:
             need_plots("--plots", "--no-plots")
-    save_json(json, show_report(found, folder / "report" if out is None else out, plots=plots))
+    beside = folder.parent if folder.is_file() else folder
+    save_json(json, show_report(found, beside / "report" if out is None else out, plots=plots))
 
 
 def need_plots(option: str, without: str) -> None:

@@ -17,7 +17,9 @@ from mmspec.evaluate import registry
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.rows import FIELDS
+from mmspec.evaluate.engine.shards import read_run
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
+from mmspec.evaluate.report.rows import rows as rows_of_run
 from tests.house.tree import ROOT
 
 SHAM = Path(__file__).parent / "sham"
@@ -194,6 +196,12 @@ def test_a_bench_stopped_within_a_setting_runs_only_what_is_missing(
     monkeypatch.setattr(bench_command, "domain_of", lambda name: replace(DOMAIN, runner=counted))
     stopped = invoke(sham, "--json", "b.json")
     assert stopped.exit_code == 130 and "(requests: 2) is kept in b.json.part.jsonl" in stopped.stderr
+    # what is there of a bench can be read as a run
+    found = read_run(Path("b.json.part.jsonl"))
+    assert [(row["method"], row["table"], row["samples"], row["speedup_vs_ar"]) for row in rows_of_run(found)] == [
+        ("plain", "numbers, T = 0, batch 2", 1, 1.0),
+        ("1 drafted", "numbers, T = 0, batch 2", 1, 1.75),
+    ]
     assert invoke(sham, "--json", "b.json").exit_code == 0
     # three untimed, two kept, one interrupted; then all warm up again and four are left of six
     assert len(calls) == 6 + 3 + 4

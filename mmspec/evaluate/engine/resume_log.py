@@ -12,6 +12,7 @@ from mmspec.evaluate.engine.records import kept_run, record_key, sample_record
 from mmspec.evaluate.engine.runs import Attempt
 from mmspec.evaluate.engine.shards import Records, Shard, part_name, read_log, run_name
 from mmspec.evaluate.engine.suite import CellGroup
+from mmspec.io.files import whole_lines
 from mmspec.io.interrupts import Stopped
 
 
@@ -34,6 +35,7 @@ class BenchLog:
         self.file, self.about = file, {"code": "", "seed": 0, **about}
         self.records, self._shard = Records(Path()), None
         if file is not None:
+            whole_lines(file)  # takes off a line that a kill has cut, so that the next one begins a line of its own
             self.records = read_log(file, run_name(self.about))
             header = environment(workers=1, part=(1, 1), prompts={}, judges={})
             self._shard = Shard(file.parent, self.about, header, file)

@@ -16,7 +16,7 @@ from typing import Any
 from mmspec.evaluate.engine.media import inside
 from mmspec.evaluate.engine.records import decode_row, without_times
 from mmspec.evaluate.engine.schema import SCHEMA, check_record
-from mmspec.io.files import append_lines, whole_lines
+from mmspec.io.files import append_lines
 from mmspec.io.readers import read_json_lines
 
 FOLDER = "shards"
@@ -77,10 +77,12 @@ class Records:
 def read_run(folder: Path) -> Records:
     """The union of a run's shards, in the order of their names and lines; what stands in several is taken once.
 
+    folder: of the run, or the file that a bench keeps its records in, of which the last bench is taken.
+
     Raises ValueError for a folder without shards, shards of several runs, records that contradict one another or do not fit
     the table in `schema`, and files that hold anything else.
     """
-    found = read_shards(folder)
+    found = read_log(folder) if folder.is_file() else read_shards(folder)
     if not found.headers:
         raise ValueError(
             f"RUN: expected a folder with shards of a run, got none in {str(folder)!r}, run `mmspec evaluate` first"
@@ -101,15 +103,20 @@ def read_shards(folder: Path, run: str | None = None) -> Records:
     return found
 
 
-def read_log(file: Path, run: str) -> Records:
+def read_log(file: Path, run: str | None = None) -> Records:
     """The records of one run in a file that several may have written to, one after another.
+
+    Args:
+        file: The file; there may be none yet.
+        run: The run, None for the last.
 
     Raises:
         ValueError: The file holds anything but records.
     """
     found = Records(file.parent)
-    # a line without an end, cut off by a kill, is taken off, so that the next one begins a line of its own
-    for number, record in enumerate(read_json_lines(file) if whole_lines(file) else (), 1):
+    lines = read_json_lines(file, torn=True) if file.is_file() else []
+    run = lines[-1].get("run") if run is None and lines else run
+    for number, record in enumerate(lines, 1):
         place = f"{file}, line {number}"
         if "kind" not in record or record.get("run") == run:
             _check(record, found.folder, place)
