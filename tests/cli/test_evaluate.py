@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from tests.evaluate.sweep.tiny import files
+from tests.evaluate.tiny_run import files
 
 runner = CliRunner()
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from mmspec.evaluate.engine.plan import PLAIN
 from mmspec.evaluate.engine.records import recorded_run
 from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.runs import Attempt, Failure
@@ -16,7 +17,6 @@ from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios, spread
 from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.report.measures import distances, features, figures, quality_fields
-from mmspec.evaluate.sweep.plan import PLAIN
 
 Results = dict[str, list[list[Attempt]]]
 BENCH_PLAIN = "plain"  # what the benches of texts call it

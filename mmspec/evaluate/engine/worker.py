@@ -11,16 +11,16 @@ import torch
 
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.engine.media import load_output, store_output
+from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, asked_fields
 from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.evaluate.engine.records import record_key, request_seed, sample_record
 from mmspec.evaluate.engine.runs import Failure, Turns
 from mmspec.evaluate.engine.shards import Records, Shard, read_shards, run_name
 from mmspec.evaluate.engine.suite import CellGroup
+from mmspec.evaluate.prompt_sets import picture_files, prompts_for
+from mmspec.evaluate.quality.judges import Judges
 from mmspec.evaluate.registry import sweep_of
-from mmspec.evaluate.sweep.judges import Judges
-from mmspec.evaluate.sweep.plan import SweepPlan, cell_groups
-from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
 from mmspec.io.images import open_image
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, set_digest
 from mmspec.evaluate.image.sweep import SWEEP as PICTURES
-from mmspec.evaluate.sweep.plan import SweepPlan
-from mmspec.evaluate.sweep.prompt_sets import prompts_for
-from tests.evaluate.sweep.tiny import noise
+from mmspec.evaluate.prompt_sets import prompts_for
+from tests.evaluate.tiny_run import noise
 
 TEXTS = replace(PICTURES, shows="text")
 

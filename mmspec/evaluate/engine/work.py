@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mmspec.evaluate.engine.config import check_choice
+from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.engine.records import record_key
 from mmspec.evaluate.engine.shards import Records, read_shards, run_name
 from mmspec.evaluate.engine.suite import CellGroup
+from mmspec.evaluate.engine.task_runners import ProgressCallback, TaskRunner, run_local
+from mmspec.evaluate.engine.worker import DrawTask, ScoreTask, Task, run_identity
+from mmspec.evaluate.prompt_sets import picture_files, prompts_for
+from mmspec.evaluate.quality.judges import Judges
 from mmspec.evaluate.registry import sweep_of
-from mmspec.evaluate.sweep.judges import Judges
-from mmspec.evaluate.sweep.plan import SweepPlan, cell_groups
-from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
-from mmspec.evaluate.sweep.task_runners import ProgressCallback, TaskRunner, run_local
-from mmspec.evaluate.sweep.worker import DrawTask, ScoreTask, Task, run_identity
 from mmspec.io.interrupts import Stopped
 
 Engine = Literal["local", "ray"]
@@ -151,7 +151,7 @@ def check_engine(engine: str, workers: int) -> TaskRunner:
         raise ValueError(f"--workers: expected at least 1, got {workers}, change it")
     if engine == "local":
         return run_local
-    from mmspec.evaluate.sweep.task_runners import need_ray, run_on_ray
+    from mmspec.evaluate.engine.task_runners import need_ray, run_on_ray
 
     need_ray()
     return run_on_ray

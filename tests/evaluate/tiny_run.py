@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.records import TIMES
 from mmspec.evaluate.engine.shards import Records
-from mmspec.evaluate.sweep.plan import SweepPlan
 from tests.evaluate.tiny_images import classed
 
 DECODINGS = ("sjd:window=4", "scd:window=4")
