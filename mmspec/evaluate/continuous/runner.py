@@ -18,14 +18,13 @@ from mmspec.evaluate.continuous.resources import ContinuousResources
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
 from mmspec.evaluate.engine.runs import (
-    Runner,
     Sampler,
     TimedRun,
     counted_passes,
     raise_errors,
     row_passes,
+    runner_of,
     timed_run,
-    without_output,
 )
 from mmspec.evaluate.image.resources import GenerationRequest, requests_of
 from mmspec.evaluate.image.runner import DrawImages
@@ -108,9 +107,7 @@ def sampler(method: ContinuousMethod, resources: ContinuousResources, setting: C
     return run
 
 
-def runner(method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> Runner:
-    """A function of (requests, seed) that generates once, timed, pixels included where there are such."""
-    return without_output(sampler(method, resources, setting))
+runner = runner_of(sampler)
 
 
 def token_bytes(tokens: Tensor) -> tuple[tuple[bytes, ...], ...]:

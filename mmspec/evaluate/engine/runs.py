@@ -230,6 +230,11 @@ def counted_passes(network: nn.Module) -> Iterator[list[int]]:
         hook.remove()
 
 
-def without_output(sampler: Sampler) -> Runner:
-    """A sampler as benches run it, which look at figures and not at what was made."""
-    return lambda case, seed: sampler(case, seed)[0]
+def runner_of(sampler: Callable[[Any, Any, Any], Sampler]) -> Callable[[Any, Any, Any], Runner]:
+    """The `runner` of a domain from its `sampler`: benches look at figures and not at what was made."""
+
+    def runner(method: Any, resources: Any, setting: Any) -> Runner:
+        sample = sampler(method, resources, setting)
+        return lambda case, seed: sample(case, seed)[0]
+
+    return runner

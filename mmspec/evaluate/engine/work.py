@@ -106,11 +106,6 @@ class SweepWork:
         return [one.key for one in self.prompts[name] if one.real is not None]
 
 
-def run_sweep(plan: SweepPlan, **how: Any) -> Records:
-    """`run_work` of a plan that has not been read yet."""
-    return run_work(SweepWork.of(plan), **how)
-
-
 def run_work(
     work: SweepWork,
     *,

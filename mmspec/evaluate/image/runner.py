@@ -15,14 +15,13 @@ from mmspec.core.loop import NoDraft
 from mmspec.core.stats import Stats
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.runs import (
-    Runner,
     Sampler,
     TimedRun,
     completed,
     raise_errors,
     row_passes,
+    runner_of,
     timed_run,
-    without_output,
 )
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.resources import GenerationRequest, ImageResources, requests_of
@@ -68,9 +67,7 @@ def sampler(method: ImageMethod, resources: ImageResources, setting: ImageSettin
     return run
 
 
-def runner(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Runner:
-    """A function of (prompts, seed) that generates once, timed, pixels included."""
-    return without_output(sampler(method, resources, setting))
+runner = runner_of(sampler)
 
 
 def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:

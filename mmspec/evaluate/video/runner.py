@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor
 
-from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, parts_of, raise_errors, timed_run, without_output
+from mmspec.evaluate.engine.runs import Sampler, TimedRun, parts_of, raise_errors, runner_of, timed_run
 from mmspec.evaluate.image.resources import GenerationRequest
 from mmspec.evaluate.image.runner import codes_run
 from mmspec.evaluate.model_kinds import BLOCKS
@@ -29,9 +29,7 @@ def sampler(method: VideoMethod, resources: VideoResources, setting: VideoSettin
     return _blocks(method, way, setting) if resources.kind == BLOCKS else _codes(way, setting)
 
 
-def runner(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Runner:
-    """A function of (requests, seed) that generates once, timed, pixels included."""
-    return without_output(sampler(method, resources, setting))
+runner = runner_of(sampler)
 
 
 def draw(

@@ -17,12 +17,12 @@ import pytest
 from mmspec.evaluate.engine.records import without_times
 from mmspec.evaluate.engine.shards import Records, read_run, read_shards
 from mmspec.evaluate.engine.task_runners import run_local
-from mmspec.evaluate.engine.work import SweepWork, check_engine, run_sweep
+from mmspec.evaluate.engine.work import SweepWork, check_engine
 from mmspec.evaluate.quality.frechet import Moments
 from mmspec.evaluate.report.measures import features
 from mmspec.io.files import WriteError
 from tests.evaluate.report.kept import header
-from tests.evaluate.tiny_run import files, hashes, lasting, plan
+from tests.evaluate.tiny_run import files, hashes, lasting, plan, run_sweep
 from tests.house.tree import ROOT
 
 HEADER = header()
