@@ -43,7 +43,7 @@ class EvaluationPrompt:
         return found.hexdigest()[:16]
 
 
-def asked_fields(prompt: EvaluationPrompt, digest: str, order: int, sample: int, seed: int) -> dict[str, Any]:
+def request_fields(prompt: EvaluationPrompt, digest: str, order: int, sample: int, seed: int) -> dict[str, Any]:
     """What the record of a sample says of its request.   order: of the prompt in its set."""
     return {
         "prompt": prompt.key,

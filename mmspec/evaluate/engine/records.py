@@ -23,42 +23,47 @@ def request_seed(seed: int, prompt: str, sample: int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
-def record_key(told: Mapping[str, Any]) -> str:
+def record_key(request: Mapping[str, Any]) -> str:
     """What names a sample in a run: equal where the same was asked of the same cell."""
-    return "{cell}/{prompt}@{digest}/{sample}".format_map(told)
+    return "{cell}/{prompt}@{digest}/{sample}".format_map(request)
 
 
 def sample_record(
-    told: Mapping[str, Any], made: Attempt, shown: Mapping[str, Any] | None = None, *, compared: bool = False
+    request: Mapping[str, Any], attempt: Attempt, shown: Mapping[str, Any] | None = None, *, compared: bool = False
 ) -> dict[str, Any]:
     """The record of one request.
 
     Args:
-        told: The cell, the prompt and the seed.
-        made: The request.
+        request: Fields of the cell and of the request, see `CellGroup.fields` and `request_fields`.
+        attempt: Its run, or its failure.
         shown: Where its output lies, see `media`.
-        compared: Keep the output itself too, for `kept_run`.
+        compared: Keep the output itself too, for `compared_run`.
     """
-    key = record_key(told)
-    if isinstance(made, Failure):
-        return {"kind": "sample", "key": key, **told, "failed": made.reason}
+    key = record_key(request)
+    if isinstance(attempt, Failure):
+        return {"kind": "sample", "key": key, **request, "failed": attempt.reason}
     record = {
         "kind": "sample",
         "key": key,
-        **told,
+        **request,
         "failed": None,
-        **{name: getattr(made, name) for name in _COPIED},
-        "token_hash": output_digest(made.output),
-        "row_passes": list(made.row_passes),
-        "rounds": made.decode_rounds,
-        "accepted": [row[0] for row in made.accepted],
+        **{name: getattr(attempt, name) for name in _COPIED},
+        "token_hash": output_digest(attempt.output),
+        "row_passes": list(attempt.row_passes),
+        "rounds": attempt.decode_rounds,
+        "accepted": [row[0] for row in attempt.accepted],
         "shown": shown,
-        "time": {"seconds": made.seconds, "parts": None if made.parts is None else dict(made.parts)},
+        "time": {"seconds": attempt.seconds, "parts": None if attempt.parts is None else dict(attempt.parts)},
     }
     if compared:
-        output = [[_plain(value) for value in row] for row in made.output]
-        record |= {"output": output, "prefill": made.prefill, "peak_bytes": made.peak_bytes, "more": dict(made.more)}
-        record["rounds"] = made.rounds
+        output = [[_plain(value) for value in row] for row in attempt.output]
+        record |= {
+            "output": output,
+            "prefill": attempt.prefill,
+            "peak_bytes": attempt.peak_bytes,
+            "more": dict(attempt.more),
+        }
+        record["rounds"] = attempt.rounds
     return record
 
 
@@ -67,14 +72,14 @@ def _plain(value: Hashable) -> Hashable:
     return hashlib.sha256(value).hexdigest()[:32] if isinstance(value, bytes) else value
 
 
-def kept_run(record: Mapping[str, Any]) -> Attempt:
+def compared_run(record: Mapping[str, Any]) -> Attempt:
     """The request of a record that keeps its output, as rows compare it with others."""
-    made = recorded_run(record)
-    if isinstance(made, Failure):
-        return made
+    run = recorded_run(record)
+    if isinstance(run, Failure):
+        return run
     output = tuple(map(tuple, record["output"]))
     return replace(
-        made, output=output, count=None, prefill=record["prefill"], peak_bytes=record["peak_bytes"], more=record["more"]
+        run, output=output, count=None, prefill=record["prefill"], peak_bytes=record["peak_bytes"], more=record["more"]
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, asked_fields
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
 from mmspec.evaluate.engine.provenance import environment
-from mmspec.evaluate.engine.records import kept_run, record_key, sample_record
+from mmspec.evaluate.engine.records import compared_run, record_key, sample_record
 from mmspec.evaluate.engine.runs import Attempt
 from mmspec.evaluate.engine.shards import Records, Shard, part_name, read_log, run_name
 from mmspec.evaluate.engine.suite import CellGroup
@@ -56,24 +56,24 @@ class BenchLog:
 
     def samples(self, group: CellGroup) -> GroupSamples:
         """The samples of a setting."""
-        return GroupSamples(self, {method.key: group.told(method) for method in group.methods})
+        return GroupSamples(self, {method.key: group.fields(method) for method in group.methods})
 
-    def sample(self, told: Mapping[str, Any], made: Attempt | None = None) -> Attempt | None:
-        """The request of a sample, as it is kept.
+    def sample(self, request: Mapping[str, Any], attempt: Attempt | None = None) -> Attempt | None:
+        """A sample as it is kept.
 
         Args:
-            told: The cell and the case.
-            made: The request, which is kept; None to look for one that is kept already.
+            request: Fields of the cell and of the request.
+            attempt: The sample, which is kept; None to look for one that is kept already.
 
         Returns:
-            The request, None where there is none.
+            The sample, None where there is none.
         """
-        if made is not None:
-            record = sample_record(told, made, compared=True)
+        if attempt is not None:
+            record = sample_record(request, attempt, compared=True)
             self.records.samples[record["key"]] = record
             self._add(record)
-        record = self.records.samples.get(record_key(told))
-        return None if record is None else kept_run(record)
+        record = self.records.samples.get(record_key(request))
+        return None if record is None else compared_run(record)
 
     def _add(self, record: dict[str, Any]) -> None:
         if self._shard is not None:
@@ -90,16 +90,17 @@ class BenchLog:
 
 
 class GroupSamples:
-    """The samples of one setting of a bench, as `interleave` keeps and finds them.   told: of every method, by its key."""
+    """The samples of one setting of a bench, as `interleave` keeps and finds them.   cells: fields by the method's key."""
 
-    def __init__(self, log: BenchLog, told: Mapping[str, Mapping[str, Any]]):
-        self.log, self.told = log, told
+    def __init__(self, log: BenchLog, cells: Mapping[str, Mapping[str, Any]]):
+        self.log, self.cells = log, cells
 
     def find(self, name: str, case: int, repeat: int) -> Attempt | None:
-        return self.log.sample(self._told(name, case, repeat))
+        return self.log.sample(self._request(name, case, repeat))
 
-    def add(self, name: str, case: int, repeat: int, seed: int, made: Attempt) -> Attempt:
-        return self.log.sample(self._told(name, case, repeat, seed), made)
+    def add(self, name: str, case: int, repeat: int, seed: int, attempt: Attempt) -> Attempt:
+        return self.log.sample(self._request(name, case, repeat, seed), attempt)
 
-    def _told(self, name: str, case: int, repeat: int, seed: int = 0) -> dict[str, Any]:
-        return {**self.told[name], **asked_fields(EvaluationPrompt(f"case {case}", ("",)), "", case, repeat, seed)}
+    def _request(self, name: str, case: int, repeat: int, seed: int = 0) -> dict[str, Any]:
+        prompt = EvaluationPrompt(f"case {case}", ("",))
+        return {**self.cells[name], **request_fields(prompt, "", case, repeat, seed)}

@@ -123,7 +123,7 @@ class SampleStore(Protocol):
     def find(self, name: str, case: int, repeat: int) -> Attempt | None:
         """The sample of a method, None where there is none yet."""
 
-    def add(self, name: str, case: int, repeat: int, seed: int, made: Attempt) -> Attempt:
+    def add(self, name: str, case: int, repeat: int, seed: int, attempt: Attempt) -> Attempt:
         """Keep a sample; the sample as a later run finds it."""
 
 
@@ -144,24 +144,25 @@ def interleave(
     """
     if not cases or repeats < 1:
         raise ValueError(f"expected cases and repeats of at least 1, got {len(cases)} and {repeats}, raise them")
-    places = [(repeat, index) for repeat in range(repeats) for index in range(len(cases))]
-    kept = {(name, *place): None if store is None else store.find(name, *reversed(place))
-            for place in places for name in runners}  # fmt: skip
+    places = [(index, repeat) for repeat in range(repeats) for index in range(len(cases))]
+    samples: dict[tuple, Attempt | None] = {
+        (name, *place): None if store is None else store.find(name, *place) for place in places for name in runners
+    }
     turns: Turns[Case] = Turns({name: lambda run=run: run for name, run in runners.items()})
     for name in runners:
-        if any(kept[name, *place] is None for place in places):
+        if any(samples[name, *place] is None for place in places):
             turns.warm_up(name, cases[0], seed)
         on_run(name)
-    for repeat, index in places:
-        own = seed + index + repeat * len(cases)
-        missing = [name for name in runners if kept[name, repeat, index] is None]
-        for name, made in turns.round(cases[index], own, index + repeat, missing):
-            kept[name, repeat, index] = made if store is None else store.add(name, index, repeat, own, made)
+    for index, repeat in places:
+        own_seed = seed + index + repeat * len(cases)
+        missing = [name for name in runners if samples[name, index, repeat] is None]
+        for name, one in turns.round(cases[index], own_seed, index + repeat, missing):
+            samples[name, index, repeat] = one if store is None else store.add(name, index, repeat, own_seed, one)
             on_run(name)
         for name in runners.keys() - set(missing):
             on_run(name)
     return {
-        name: [[kept[name, repeat, index] for repeat in range(repeats)] for index in range(len(cases))]
+        name: [[samples[name, index, repeat] for repeat in range(repeats)] for index in range(len(cases))]
         for name in runners
     }
 

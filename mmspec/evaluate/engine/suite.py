@@ -93,14 +93,14 @@ class Suite:
 class CellGroup:
     """Methods that meet in one setting: the cells of a run that are taken in turn on every case.
 
-    domain, model: by name.   said: all of the setting that decides outputs, in plain JSON.   shows: what is generated.
+    domain, model: by name.   drawing: all of the setting that decides outputs, in plain JSON.   shows: what is generated.
     """
 
     domain: str
     model: str
     setting: Setting
     methods: tuple[Method, ...]
-    said: dict[str, Any]
+    drawing: dict[str, Any]
     shows: str
 
     @property
@@ -110,14 +110,14 @@ class CellGroup:
 
     def cell(self, method: Method) -> dict[str, Any]:
         """All that decides a cell's output beside prompts and seeds."""
-        return {"domain": self.domain, "model": self.model, "decoding": method.key, "rule": method.rule, **self.said}
+        return {"domain": self.domain, "model": self.model, "decoding": method.key, "rule": method.rule, **self.drawing}
 
     def key(self, method: Method) -> str:
         """A short hash of the cell."""
         text = json.dumps(self.cell(method), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
-    def told(self, method: Method) -> dict[str, Any]:
+    def fields(self, method: Method) -> dict[str, Any]:
         """What records of samples say of their cell."""
         return {"cell": self.key(method), "of": self.cell(method), "title": method.title, "shows": self.shows}
 

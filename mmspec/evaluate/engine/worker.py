@@ -12,7 +12,7 @@ import torch
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.engine.media import load_output, store_output
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, asked_fields
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
 from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.evaluate.engine.records import record_key, request_seed, sample_record
 from mmspec.evaluate.engine.runs import Failure, Turns
@@ -80,27 +80,26 @@ class Worker:
         group, sweep = self.groups[task.group], sweep_of(self.groups[task.group].domain)
         prompt, resources = self._prompts(*group.name)[task.prompt], self._resources(group)
         seed = request_seed(self.plan.seed, prompt.key, task.sample)
-        asked = asked_fields(prompt, task.digest, task.prompt, task.sample, seed)
-        told = {group.key(method): {**group.told(method), **asked} for method in group.methods}
-        missing = [cell for cell, one in told.items() if record_key(one) not in self.known.samples]
-        drawn: Iterable[tuple[str, Any]]
+        fields = request_fields(prompt, task.digest, task.prompt, task.sample, seed)
+        requests = {group.key(method): {**group.fields(method), **fields} for method in group.methods}
+        missing = [cell for cell, one in requests.items() if record_key(one) not in self.known.samples]
+        samples: Iterable[tuple[str, Any]]
         try:
             case = sweep.case(resources, group.setting, prompt)
-            drawn = self._turns(task.group).round(case, seed, task.prompt + task.sample, missing)
+            samples = self._turns(task.group).round(case, seed, task.prompt + task.sample, missing)
         except ValueError as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
-            drawn = ((cell, Failure(reason)) for cell in missing)
-        for cell, made in drawn:
-            self._keep(told[cell], made)
+            samples = ((cell, Failure(reason)) for cell in missing)
+        for cell, sample in samples:
+            self._keep(requests[cell], sample)
         return f"{group.model}, T = {group.setting.temperature:g}, {prompt.key}"
 
-    def _keep(self, told: Mapping[str, Any], made: Any) -> None:
-        """Add a sample to the shard.   made: the request and its output, or a failure."""
-        shown = None
-        if not isinstance(made, Failure):
-            made, output = made
-            shown = store_output(self.plan.folder, record_key(told), output[0], told["shows"]) if output else None
-        record = sample_record(told, made, shown)
+    def _keep(self, request: Mapping[str, Any], sample: Any) -> None:
+        """Add a sample to the shard.   sample: the run and its output, or a failure."""
+        run, output = (sample, None) if isinstance(sample, Failure) else sample
+        name, shows = record_key(request), request["shows"]
+        shown = store_output(self.plan.folder, name, output[0], shows) if output else None
+        record = sample_record(request, run, shown)
         self.shard.add([record])
         self.known.samples[record["key"]] = record
 
