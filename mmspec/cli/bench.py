@@ -217,7 +217,7 @@ def _config(config: type[BenchConfig], given: dict[str, Any]) -> BenchConfig:
 
 def _check_plot(domain: Domain, config: BenchConfig) -> None:
     """Refuses, before the bench runs, a plot that could not be drawn behind it."""
-    from mmspec.evaluate.report.plots import need_matplotlib
+    from mmspec.evaluate.report.style import need_matplotlib
 
     with refusing():
         need_matplotlib()

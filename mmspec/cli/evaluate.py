@@ -22,9 +22,9 @@ from mmspec.cli.options import Json, check_at_least, check_scale, split_numbers
 from mmspec.cli.report import need_plots, show_report
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.sweep.plan import SweepPlan
-    from mmspec.evaluate.sweep.run import SweepWork
-    from mmspec.evaluate.sweep.shards import Records
+    from mmspec.evaluate.engine.plan import SweepPlan
+    from mmspec.evaluate.engine.shards import Records
+    from mmspec.evaluate.engine.work import SweepWork
 
 MODEL = (
     "Of the zoo, such as vlm, t2i, car; or vlm|image|continuous|video=FOLDER with a saved model. May be repeated; all "
@@ -118,8 +118,8 @@ def evaluate(
 
 def _plan(run: Path, wished: dict, **given: object) -> SweepPlan:
     from mmspec.evaluate.engine.domain import SamplingOverrides
-    from mmspec.evaluate.sweep.media import run_folder
-    from mmspec.evaluate.sweep.plan import SweepPlan
+    from mmspec.evaluate.engine.media import run_folder
+    from mmspec.evaluate.engine.plan import SweepPlan
 
     several = ("models", "decodings", "rules", "temperatures")
     given = {name: tuple(value or ()) if name in several else value for name, value in given.items()}
@@ -128,7 +128,7 @@ def _plan(run: Path, wished: dict, **given: object) -> SweepPlan:
 
 def _checked(plan: SweepPlan, engine: str, workers: int, report: bool) -> SweepWork:
     """The work of a plan.   Refuses, before anything is drawn, what could not be run to its end."""
-    from mmspec.evaluate.sweep.run import SweepWork, check_engine
+    from mmspec.evaluate.engine.work import SweepWork, check_engine
 
     check_engine(engine, workers)
     if report:
@@ -140,7 +140,7 @@ def _checked(plan: SweepPlan, engine: str, workers: int, report: bool) -> SweepW
 
 
 def _run(work: SweepWork, workers: int, engine: str) -> Records:
-    from mmspec.evaluate.sweep.run import run_work
+    from mmspec.evaluate.engine.work import run_work
 
     tasks = len(work.draws(work.known()))
     with step_progress(f"evaluate {work.plan.folder}", tasks, 2) as (on_task, on_part):

@@ -21,7 +21,7 @@ LARGEST = 200_000_000  # bytes of all shards
 
 def known_runs(folder: Path) -> list[str]:
     """Names of the runs below a folder, that of the folder itself being "."; none where there is no folder."""
-    from mmspec.evaluate.sweep.shards import FOLDER
+    from mmspec.evaluate.engine.shards import FOLDER
 
     if not folder.is_dir():
         return []
@@ -35,10 +35,10 @@ def rows_of_run(folder: Path, name: Any, limits: Limits) -> tuple[list[dict], li
 
     Raises Refused for what is no name of `known_runs`, and for runs too large to read here.
     """
+    from mmspec.evaluate.engine.media import inside
+    from mmspec.evaluate.engine.shards import FOLDER, read_run
     from mmspec.evaluate.report.cautions import cautions, failures
     from mmspec.evaluate.report.rows import rows
-    from mmspec.evaluate.sweep.media import inside
-    from mmspec.evaluate.sweep.shards import FOLDER, read_run
 
     if not isinstance(name, str) or name not in known_runs(folder):
         raise RefusedRequest(ABSENT)

@@ -79,7 +79,8 @@ def test_a_stopped_bench_goes_on_with_the_same_command(tmp_path: Path, monkeypat
         "Stopped: what is finished of the bench (parts: 1) is kept in bench.json.part.jsonl; go on with: "
         f"mmspec {' '.join(words)}\n"
     )
-    kept = json.loads(Path("bench.json.part.jsonl").read_text().splitlines()[1])["value"]
+    lines = map(json.loads, Path("bench.json.part.jsonl").read_text().splitlines())
+    (kept,) = (one["value"] for one in lines if one["kind"] == "part")
     assert invoke(*words).exit_code == 0 and len(made) == 3
     rows = json.loads(Path("bench.json").read_text())["rows"]
     assert rows[: len(kept)] == kept and {row["temperature"] for row in rows} == {0.0, 1.0}

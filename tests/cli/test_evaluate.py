@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from tests.evaluate.sweep.tiny import files
+from tests.evaluate.tiny_run import files
 
 runner = CliRunner()
 
@@ -91,7 +91,7 @@ def test_plots_that_could_not_be_drawn_are_refused_first(made: Path, monkeypatch
     def missing() -> None:
         raise ValueError("no matplotlib")
 
-    monkeypatch.setattr("mmspec.evaluate.report.plots.need_matplotlib", missing)
+    monkeypatch.setattr("mmspec.evaluate.report.style.need_matplotlib", missing)
     result = invoke("evaluate", "run", *grid(made))
     assert (
         result.exit_code == 2

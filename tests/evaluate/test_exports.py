@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.exports import export_run
-from mmspec.evaluate.sweep.shards import Records
 from tests.evaluate.report.kept import failed, header, picture, sample, with_media, written
 
 TOLD = {"prompt": "a photo of a bench", "tag": "single_object", "include": [{"class": "bench", "count": 1}]}

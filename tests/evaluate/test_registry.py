@@ -17,7 +17,9 @@ from mmspec.evaluate import registry
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.rows import FIELDS
+from mmspec.evaluate.engine.shards import read_run
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
+from mmspec.evaluate.report.rows import rows as rows_of_run
 from tests.house.tree import ROOT
 
 SHAM = Path(__file__).parent / "sham"
@@ -163,11 +165,50 @@ def test_a_stopped_bench_goes_on_and_says_what_was_kept(sham: typer.Typer, monke
     monkeypatch.setattr(bench, "interleave", interleave)
     words = ("--temperature", "0,1", "--json", "b.json")
     assert invoke(sham, *words).exit_code == 130
-    about, part = map(json.loads, Path("b.json.part.jsonl").read_text().splitlines())
-    assert part["code"] == about["about"]["code"] and part["part"] == {"timed": {"batch": 2, "temperature": 0.0}}
+    header, *samples, part = map(json.loads, Path("b.json.part.jsonl").read_text().splitlines())
+    assert [one["kind"] for one in samples] == ["sample"] * 6
+    assert part["run"] == header["run"] and part["part"] == {"timed": {"batch": 2, "temperature": 0.0}}
     again = invoke(sham, *words)
     assert again.exit_code == 0 and "1 of 2: batch 2, T = 0: kept" in again.stderr and len(made) == 3
-    assert json.loads(Path("b.json").read_text())["env"]["code"] == part["code"]
+    assert json.loads(Path("b.json").read_text())["env"]["code"] == header["about"]["code"]
+
+
+def test_a_bench_stopped_within_a_setting_runs_only_what_is_missing(
+    sham: typer.Typer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from dataclasses import replace
+
+    from tests.evaluate.sham.domain import DOMAIN
+
+    calls: list[str] = []
+
+    def counted(method, resources, setting):
+        run = DOMAIN.runner(method, resources, setting)
+
+        def request(case, seed):
+            calls.append(method.key)
+            if len(calls) == 6:
+                raise KeyboardInterrupt
+            return run(case, seed)
+
+        return request
+
+    monkeypatch.setattr(bench_command, "domain_of", lambda name: replace(DOMAIN, runner=counted))
+    stopped = invoke(sham, "--json", "b.json")
+    assert stopped.exit_code == 130 and "(requests: 2) is kept in b.json.part.jsonl" in stopped.stderr
+    # what is there of a bench can be read as a run
+    found = read_run(Path("b.json.part.jsonl"))
+    assert [(row["method"], row["table"], row["samples"], row["speedup_vs_ar"]) for row in rows_of_run(found)] == [
+        ("plain", "numbers, T = 0, batch 2", 1, 1.0),
+        ("1 drafted", "numbers, T = 0, batch 2", 1, 1.75),
+    ]
+    assert invoke(sham, "--json", "b.json").exit_code == 0
+    # three untimed, two kept, one interrupted; then all warm up again and four are left of six
+    assert len(calls) == 6 + 3 + 4
+    rows = json.loads(Path("b.json").read_text())["rows"]
+    assert [(row["key"], row["identical"], row["requests"]) for row in rows] == [
+        (key, "2/2", 2) for key in ("ar", "by-1", "by-3")
+    ]
 
 
 def test_rows_of_other_code_are_measured_again(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -181,8 +222,10 @@ def test_rows_of_other_code_are_measured_again(sham: typer.Typer, monkeypatch: p
     assert invoke(sham, *words).stderr.count("kept") == 2
     monkeypatch.setattr(bench, "fingerprint", lambda folders: "0.1.0+two")
     assert "kept" not in invoke(sham, *words).stderr
-    codes = [json.loads(line).get("code") for line in kept.read_text().splitlines()]
-    assert codes == [None, "0.1.0+one", "0.1.0+one", None, "0.1.0+two", "0.1.0+two"]
+    lines = list(map(json.loads, kept.read_text().splitlines()))
+    headers = {one["run"]: one["about"]["code"] for one in lines if one["kind"] == "header"}
+    codes = [headers[one["run"]] for one in lines if one["kind"] == "part"]
+    assert codes == ["0.1.0+one", "0.1.0+one", "0.1.0+two", "0.1.0+two"]
 
 
 def test_an_exact_row_with_other_output_fails_the_bench(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:

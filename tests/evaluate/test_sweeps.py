@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from mmspec.evaluate.engine.domain import SamplingOverrides
+from mmspec.evaluate.engine.plan import SweepPlan, cell_groups, domain_of_model
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.runs import TimedRun
+from mmspec.evaluate.engine.shards import Records
+from mmspec.evaluate.engine.work import SweepWork, run_work
 from mmspec.evaluate.registry import DOMAINS, sweep_of
-from mmspec.evaluate.sweep.plan import SweepPlan, cell_groups, domain_of_model
-from mmspec.evaluate.sweep.run import SweepWork, run_work
-from mmspec.evaluate.sweep.shards import Records
 from mmspec.evaluate.vlm.sweep import AnswerRight, ObjectsRight, combined_run
 from mmspec.evaluate.vlm.sweep import method as text_method
 from mmspec.zoo.world.captions import caption

@@ -1,1 +1,1 @@
-"""The bench engine: settings, cases, interleaved runs, rows. It knows no domain."""
+"""The measuring engine: plans of cells, requests in turn, records that are kept and taken up again, and rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache, partial
@@ -17,7 +18,7 @@ from mmspec.evaluate.engine.provenance import environment, fingerprint, machine,
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.rows import judged_row, timed_row
 from mmspec.evaluate.engine.runs import interleave, runner_or_failure
-from mmspec.evaluate.engine.suite import Method, Setting
+from mmspec.evaluate.engine.suite import CellGroup, Method, Setting
 
 ProgressCallback = Callable[[str], None]
 
@@ -60,7 +61,8 @@ def _both(config: BenchConfig, timed: list[dict], judged: list[dict], quality: M
 def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any, code: str) -> BenchLog:
     settings = {**asdict(config), "threads": torch.get_num_threads()}
     about = {"bench": domain.name, "settings": settings, "methods": [method.key for method in config.rows]}
-    return BenchLog(file, {**about, "model": resources.name, "code": code, "machine": machine()})
+    own = {"model": resources.name, "code": code, "seed": config.seed, "machine": machine()}
+    return BenchLog(file, json.loads(json.dumps({**about, **own}, default=str)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,13 +108,19 @@ class _BenchRun:
     def _time(self, setting: Setting, where: str) -> list[dict]:
         """Times the methods of a setting in turn; their rows."""
         methods, config = self.config.serving(setting), self.config
-        cases = self.domain.cases(self.resources, setting)
+        cases, domain = self.domain.cases(self.resources, setting), self.domain
+        group = CellGroup(domain.name, self.resources.name, setting, tuple(methods), setting.name(), domain.shows)
         runners = {
             method.key: runner_or_failure(partial(self.domain.runner, method, self.resources, setting))
             for method in methods
         }
         results = interleave(
-            cases, runners, repeats=config.repeats, seed=config.seed, on_run=lambda key: self.on_run(f"{where}, {key}")
+            cases,
+            runners,
+            repeats=config.repeats,
+            seed=config.seed,
+            on_run=lambda key: self.on_run(f"{where}, {key}"),
+            store=self.kept.samples(group),
         )
         timed = TimedSetting(config, self.resources, setting, methods, cases, results)
         shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0

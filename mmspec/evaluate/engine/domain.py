@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mmspec.evaluate.engine.config import BenchConfig
+from mmspec.evaluate.engine.media import Shows
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.rows import Results
 from mmspec.evaluate.engine.runs import Runner, Sampler
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 class Resources:
     """Base of a domain's resources, which add their model and a `name` for tables."""
 
-    _kept: dict[str, Any] = field(default_factory=dict, init=False, repr=False)
+    _kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
-    def once(self, name: str, make: Callable[[], Any]) -> Any:
+    def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
         """What `make` returned when `name` was asked for first."""
         if name not in self._kept:
             self._kept[name] = make()
@@ -67,6 +68,7 @@ class Domain:
 
     What not every domain has. complete: adds its own fields to the rows of a setting, by key.   reference: of a setting
     that is judged.   quality: fields a timed row takes over from the judged one, and what they are called there.
+    shows: what it generates.
     extras: entries of the file beside the rows.   may_fail: rows whose failure is no fault of ours.
     united: rows over several settings together, from the rows of each.
     """
@@ -85,12 +87,10 @@ class Domain:
     complete: Callable[[TimedSetting, Mapping[str, dict]], None] = lambda timed, rows: None
     reference: Callable[[Any, Any, Any], QualityReference] | None = None
     quality: Mapping[str, str] = field(default_factory=dict)
+    shows: Shows = "text"
     extras: Callable[[Any, Any, BenchLog], dict] = lambda config, resources, log: {}
     may_fail: Callable[[dict], bool] = lambda row: False
     united: Callable[[Any, Sequence[dict]], list[dict]] = lambda config, rows: []
-
-
-Shows = Literal["text", "picture", "film"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -43,6 +43,19 @@ class EvaluationPrompt:
         return found.hexdigest()[:16]
 
 
+def request_fields(prompt: EvaluationPrompt, digest: str, order: int, sample: int, seed: int) -> dict[str, Any]:
+    """What the record of a sample says of its request.   order: of the prompt in its set."""
+    return {
+        "prompt": prompt.key,
+        "digest": digest,
+        "order": order,
+        "category": prompt.category,
+        "asked": {"text": prompt.text, "source": prompt.source},
+        "sample": sample,
+        "seed": seed,
+    }
+
+
 def set_digest(digests: Iterable[str]) -> str:
     """A hash over the prompts of a set in their order."""
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]

@@ -1,14 +1,18 @@
-"""Finished parts of a bench as they come, one JSON object a line, so that a stopped bench goes on where it was."""
+"""Records of a bench as they come, in a file beside its results, so that a stopped bench goes on where it was."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
-from mmspec.io.files import append_lines, whole_lines
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
+from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.engine.records import compared_run, record_key, sample_record
+from mmspec.evaluate.engine.runs import Attempt
+from mmspec.evaluate.engine.shards import Records, Shard, part_name, read_log, run_name
+from mmspec.evaluate.engine.suite import CellGroup
+from mmspec.io.files import whole_lines
 from mmspec.io.interrupts import Stopped
 
 
@@ -18,66 +22,85 @@ def log_beside(file: Path | None) -> Path | None:
 
 
 class BenchLog:
-    """The parts in `file` that this bench has finished, and new ones behind them; without a file nothing is kept.
+    """The records in `file` that this bench has, and new ones behind them; without a file nothing is kept.
 
-    A part is what is measured together and means nothing in halves, such as the methods that were timed in turn.
-    about: all that decides the figures: the bench and its settings, code, machine. A line holds it once, and every part
-    names its run by its hash, and its code: parts of another bench, of other code or another machine are never taken for
-    this one's.
+    A bench keeps every sample, and every part that it has finished: the rows of a setting, or a judged row.
+    about: all that decides the figures: the bench and its settings, code, machine. Every record names its run by the hash of
+    these: records of another bench, of other code or another machine are never taken for this one's.
     An interrupt inside the block becomes `Stopped` once something is kept.
     Raises ValueError for a file with other contents.
     """
 
-    def __init__(self, file: Path | None, about: dict[str, Any]):
-        self.file, self.about = file, about
-        text = json.dumps(about, sort_keys=True, default=str)
-        self.run = hashlib.sha256(text.encode()).hexdigest()[:16]
-        self._parts: dict[str, Any] = {}
-        self._begun = False
-        for number, line in enumerate(whole_lines(file) if file is not None else (), 1):
-            self._take(number, line)
+    def __init__(self, file: Path | None, about: Mapping[str, Any]):
+        self.file, self.about = file, {"code": "", "seed": 0, **about}
+        self.records, self._shard = Records(Path()), None
+        if file is not None:
+            whole_lines(file)  # takes off a line that a kill has cut, so that the next one begins a line of its own
+            self.records = read_log(file, run_name(self.about))
+            header = environment(workers=1, part=(1, 1), prompts={}, judges={})
+            self._shard = Shard(file.parent, self.about, header, file)
+            self._shard.begun = bool(self.records.headers)
 
     def once(self, part: dict[str, Any], make: Callable[[], Any], on_kept: Callable[[], None] = lambda: None) -> Any:
         """What is kept of `part`, or what `make` returns, which is kept from then on; values are plain JSON.
 
         on_kept: called where `make` was not.
         """
-        name = _name(part)
-        if name in self._parts:
+        name = part_name(part)
+        if name in self.records.parts:
             on_kept()
-            return self._parts[name]
-        value = self._parts[name] = make()
-        if self.file is not None:
-            begin = () if self._begun else ({"run": self.run, "about": self.about},)
-            lines = (*begin, {"run": self.run, "code": self.about.get("code"), "part": part, "value": value})
-            append_lines(
-                self.file, [json.dumps(line, ensure_ascii=False, allow_nan=False, default=str) for line in lines]
-            )
-            self._begun = True
+            return self.records.parts[name]
+        value = self.records.parts[name] = make()
+        self._add({"kind": "part", "part": part, "value": value})
         return value
+
+    def samples(self, group: CellGroup) -> GroupSamples:
+        """The samples of a setting."""
+        return GroupSamples(self, {method.key: group.fields(method) for method in group.methods})
+
+    def sample(self, request: Mapping[str, Any], attempt: Attempt | None = None) -> Attempt | None:
+        """A sample as it is kept.
+
+        Args:
+            request: Fields of the cell and of the request.
+            attempt: The sample, which is kept; None to look for one that is kept already.
+
+        Returns:
+            The sample, None where there is none.
+        """
+        if attempt is not None:
+            record = sample_record(request, attempt, compared=True)
+            self.records.samples[record["key"]] = record
+            self._add(record)
+        record = self.records.samples.get(record_key(request))
+        return None if record is None else compared_run(record)
+
+    def _add(self, record: dict[str, Any]) -> None:
+        if self._shard is not None:
+            self._shard.add([record])
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
-        if isinstance(error, KeyboardInterrupt) and self.file is not None and self._parts:
-            raise Stopped(
-                f"what is finished of the bench (parts: {len(self._parts)}) is kept in {self.file}"
-            ) from error
-
-    def _take(self, number: int, line: str) -> None:
-        try:
-            record = json.loads(line)
-            run, part = record["run"], record.get("part")
-            value = None if part is None else record["value"]
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{self.file}, line {number}: expected a finished part of a bench, got {line[:60]!r}, move "
-                             "the file away") from error  # fmt: skip
-        if run == self.run:
-            self._begun = True
-            if part is not None:
-                self._parts[_name(part)] = value
+        parts, samples = len(self.records.parts), len(self.records.samples)
+        if isinstance(error, KeyboardInterrupt) and self.file is not None and parts + samples:
+            kept = f"parts: {parts}" if parts else f"requests: {samples}"
+            raise Stopped(f"what is finished of the bench ({kept}) is kept in {self.file}") from error
 
 
-def _name(part: dict[str, Any]) -> str:
-    return json.dumps(part, sort_keys=True, default=str)
+class GroupSamples:
+    """The samples of one setting of a bench, as `interleave` keeps and finds them.   cells: fields by the method's key."""
+
+    def __init__(self, log: BenchLog, cells: Mapping[str, Mapping[str, Any]]):
+        self.log, self.cells = log, cells
+
+    def find(self, name: str, case: int, repeat: int) -> Attempt | None:
+        return self.log.sample(self._request(name, case, repeat))
+
+    def add(self, name: str, case: int, repeat: int, seed: int, attempt: Attempt) -> Attempt:
+        return self.log.sample(self._request(name, case, repeat, seed), attempt)
+
+    def _request(self, name: str, case: int, repeat: int, seed: int = 0) -> dict[str, Any]:
+        prompt = EvaluationPrompt(f"case {case}", ("",))
+        return {**self.cells[name], **request_fields(prompt, "", case, repeat, seed)}

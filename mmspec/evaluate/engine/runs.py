@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Generic, Protocol, TypeVar
 
 from torch import nn
 
@@ -28,7 +28,8 @@ class TimedRun:
     row_passes: target passes each row took part in, of methods that count them.   rounds: that the decode time is split
     over; None for the target's passes behind the prefill.
     prefill: seconds up to the first token, None where they are not known.   peak_bytes: memory beyond the model's, None
-    where it was not measured.
+    where it was not measured.   more: what only its domain's rows are made of, in plain JSON.
+    count: tokens, where `output` holds a hash of them.
     """
 
     seconds: float
@@ -43,6 +44,8 @@ class TimedRun:
     accepted: tuple[tuple[int | None, ...], ...] = ()
     prefill: float | None = None
     peak_bytes: int | None = None
+    more: Mapping[str, Any] = field(default_factory=dict)
+    count: int | None = None
 
     @property
     def decode_seconds(self) -> float | None:
@@ -63,7 +66,7 @@ class TimedRun:
     @property
     def tokens(self) -> int:
         """Tokens, or whatever the units are, over all rows."""
-        return sum(map(len, self.output))
+        return sum(map(len, self.output)) if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +77,6 @@ class Failure:
 
 
 Attempt = TimedRun | Failure
-Timed = TypeVar("Timed", bound=TimedRun)
 Runner = Callable[[Case, int], TimedRun]
 Sampler = Callable[[Case, int], tuple[TimedRun, list]]
 
@@ -88,6 +90,43 @@ def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
         return Failure(f"{type(error).__name__}: {message}" if message else type(error).__name__)
 
 
+class Turns(Generic[Case]):
+    """Methods on one case after another, in turn, so that slow drifts of the machine meet all methods alike.
+
+    makers: a function that returns the runner of a method, by name. It is called before the method's first request, which is
+    run untimed first; where it raises since parts are missing, requests fail with that reason.
+    """
+
+    def __init__(self, makers: Mapping[str, Callable[[], Callable[[Case, int], Any]]]):
+        self.makers = dict(makers)
+        self._runners: dict[str, Callable[[Case, int], Any]] = {}
+
+    def warm_up(self, name: str, case: Case, seed: int) -> None:
+        """Run a method untimed unless it has run already."""
+        if name not in self._runners:
+            self._runners[name] = runner_or_failure(self.makers[name])
+            attempt(self._runners[name], case, seed)
+
+    def round(self, case: Case, seed: int, first: int, names: Collection[str]) -> Iterator[tuple[str, Any]]:
+        """Run these methods on a case.   first: the number of the method, of all, that begins."""
+        order = list(self.makers)
+        first %= len(order)
+        for name in order[first:] + order[:first]:
+            if name in names:
+                self.warm_up(name, case, seed)
+                yield name, attempt(self._runners[name], case, seed)
+
+
+class SampleStore(Protocol):
+    """Where the samples of timed methods are kept as they come."""
+
+    def find(self, name: str, case: int, repeat: int) -> Attempt | None:
+        """The sample of a method, None where there is none yet."""
+
+    def add(self, name: str, case: int, repeat: int, seed: int, attempt: Attempt) -> Attempt:
+        """Keep a sample; the sample as a later run finds it."""
+
+
 def interleave(
     cases: Sequence[Case],
     runners: Mapping[str, Runner],
@@ -95,26 +134,37 @@ def interleave(
     repeats: int = 1,
     seed: int = 0,
     on_run: Callable[[str], None] = lambda name: None,
+    store: SampleStore | None = None,
 ) -> dict[str, list[list[Attempt]]]:
-    """Every method on every case, case by case, so that slow drifts of the machine meet all methods alike.
+    """Every method on every case, case by case, see `Turns`.
 
     The order of the methods rotates from case to case and from repeat to repeat. Each method first runs the first case
     once, untimed. The seed of a request depends on its case and repeat only. Returns [method][case][repeat].
+    store: samples that it has are not run again.
     """
     if not cases or repeats < 1:
         raise ValueError(f"expected cases and repeats of at least 1, got {len(cases)} and {repeats}, raise them")
-    names = list(runners)
-    for name in names:
-        attempt(runners[name], cases[0], seed)
+    places = [(index, repeat) for repeat in range(repeats) for index in range(len(cases))]
+    samples: dict[tuple, Attempt | None] = {
+        (name, *place): None if store is None else store.find(name, *place) for place in places for name in runners
+    }
+    turns: Turns[Case] = Turns({name: lambda run=run: run for name, run in runners.items()})
+    for name in runners:
+        if any(samples[name, *place] is None for place in places):
+            turns.warm_up(name, cases[0], seed)
         on_run(name)
-    results: dict[str, list[list[Attempt]]] = {name: [[] for _ in cases] for name in names}
-    for repeat in range(repeats):
-        for index, case in enumerate(cases):
-            start = (index + repeat) % len(names)
-            for name in names[start:] + names[:start]:
-                results[name][index].append(attempt(runners[name], case, seed + index + repeat * len(cases)))
-                on_run(name)
-    return results
+    for index, repeat in places:
+        own_seed = seed + index + repeat * len(cases)
+        missing = [name for name in runners if samples[name, index, repeat] is None]
+        for name, one in turns.round(cases[index], own_seed, index + repeat, missing):
+            samples[name, index, repeat] = one if store is None else store.add(name, index, repeat, own_seed, one)
+            on_run(name)
+        for name in runners.keys() - set(missing):
+            on_run(name)
+    return {
+        name: [[samples[name, index, repeat] for repeat in range(repeats)] for index in range(len(cases))]
+        for name in runners
+    }
 
 
 def completed(attempts: Sequence[Sequence[Attempt]]) -> list[TimedRun]:
@@ -151,10 +201,8 @@ def row_passes(stats: Stats) -> tuple[int, ...]:
     return tuple(sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted)))
 
 
-def timed_run(
-    stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, kind: type[Timed] = TimedRun, /, **more: Any
-) -> Timed:
-    """A request through our own loop, as its statistics report it.   kind, more: the class and its other fields."""
+def timed_run(stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, **more: Any) -> TimedRun:
+    """A request through our own loop, as its statistics report it.   more: other fields."""
     fields: dict[str, Any] = {
         "target_passes": stats.target_passes,
         "accept_length": stats.accept_length,
@@ -163,7 +211,7 @@ def timed_run(
         "drafter_passes": stats.drafter_passes,
         "accepted": tuple(map(tuple, stats.accepted)),
     }
-    return kind(seconds=seconds, output=output, **fields | more)
+    return TimedRun(seconds=seconds, output=output, **fields | more)
 
 
 def raise_errors(errors: Mapping[int, str]) -> None:
@@ -183,6 +231,11 @@ def counted_passes(network: nn.Module) -> Iterator[list[int]]:
         hook.remove()
 
 
-def without_output(sampler: Sampler) -> Runner:
-    """A sampler as benches run it, which look at figures and not at what was made."""
-    return lambda case, seed: sampler(case, seed)[0]
+def runner_of(sampler: Callable[[Any, Any, Any], Sampler]) -> Callable[[Any, Any, Any], Runner]:
+    """The `runner` of a domain from its `sampler`: benches look at figures and not at what was made."""
+
+    def runner(method: Any, resources: Any, setting: Any) -> Runner:
+        sample = sampler(method, resources, setting)
+        return lambda case, seed: sample(case, seed)[0]
+
+    return runner

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Any, TypeVar
 
 GREEDY, SAMPLED = ("greedy",), ("sampled",)
 
@@ -85,6 +87,39 @@ class Suite:
     prompts: int
     batches: tuple[int, ...]
     temperatures: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CellGroup:
+    """Methods that meet in one setting: the cells of a run that are taken in turn on every case.
+
+    domain, model: by name.   drawing: all of the setting that decides outputs, in plain JSON.   shows: what is generated.
+    """
+
+    domain: str
+    model: str
+    setting: Setting
+    methods: tuple[Method, ...]
+    drawing: dict[str, Any]
+    shows: str
+
+    @property
+    def name(self) -> tuple[str, str]:
+        """(domain, model)."""
+        return self.domain, self.model
+
+    def cell(self, method: Method) -> dict[str, Any]:
+        """All that decides a cell's output beside prompts and seeds."""
+        return {"domain": self.domain, "model": self.model, "decoding": method.key, "rule": method.rule, **self.drawing}
+
+    def key(self, method: Method) -> str:
+        """A short hash of the cell."""
+        text = json.dumps(self.cell(method), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:10]
+
+    def fields(self, method: Method) -> dict[str, Any]:
+        """What records of samples say of their cell."""
+        return {"cell": self.key(method), "of": self.cell(method), "title": method.title, "shows": self.shows}
 
 
 AnySuite = TypeVar("Chosen", bound=Suite)

@@ -15,7 +15,6 @@ from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.decodings import decoding_names, decoding_of
-from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import (
     FIRST,
     STEP,
@@ -26,7 +25,7 @@ from mmspec.evaluate.image.resources import (
     zoo_resources,
 )
 from mmspec.evaluate.image.runner import sampler
-from mmspec.evaluate.image.suites import SUITES
+from mmspec.evaluate.image.suites import SUITES, ImageMethod
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.methods import MethodCall, parse
 from mmspec.zoo.files.registry import folder_of

@@ -234,23 +234,30 @@ def fact_lines(facts: Mapping[str, str | None]) -> list[str]:
     return [table_line(pair) for pair in (("", ""), ("---", "---"), *facts.items()) if pair[1] or not pair[0]]
 
 
+def rich_table(title: str, columns: Mapping[str, Cell], rows: Iterable[dict], **first: object) -> Table:
+    """A table for the screen.   first: how the first column is shown."""
+    lines = ([cell(row) for cell in columns.values()] for row in rows)
+    return _screen_table(title, tuple(columns), lines, is_right_aligned, **first)
+
+
+def _screen_table(
+    title: str, heads: Sequence[str], lines: Iterable[Sequence[str]], is_right: Callable[[int], bool], **first: object
+) -> Table:
+    table = Table(title=title, title_justify="left")
+    for number, head in enumerate(heads):
+        table.add_column(head, justify="right" if is_right(number) else "left", **({} if number else first))
+    for line in lines:
+        table.add_row(*line)
+    return table
+
+
 def tables(page: Page, result: dict) -> Iterator[Table | str]:
     """A rich table per setting, each followed by the sentences of its failures; then what the bench found."""
     for title, rows, failures in sections(page, result["rows"]):
-        table = Table(title=title, title_justify="left")
-        for number, head in enumerate(page.columns):
-            table.add_column(head, justify="right" if is_right_aligned(number) else "left")
-        for row in rows:
-            table.add_row(*(cell(row) for cell in page.columns.values()))
-        yield table
+        yield rich_table(title, page.columns, rows)
         yield from failures
     for grid in page.grids:
-        table = Table(title=grid.title, title_justify="left")
-        for number, head in enumerate(grid.heads):
-            table.add_column(head, justify="right" if number else "left")
-        for line in grid.lines:
-            table.add_row(*line)
-        yield table
+        yield _screen_table(grid.title, grid.heads, grid.lines, bool)
     yield from page.notes
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mmspec.evaluate.report import acceptance_curves, pareto, time_split
+from mmspec.evaluate.engine.shards import Records
+from mmspec.evaluate.report import pareto, profiles
 from mmspec.evaluate.report.cautions import cautions, failures
 from mmspec.evaluate.report.rows import Table, category_rows, rows, tables
 from mmspec.evaluate.report.style import looks
 from mmspec.evaluate.report.tables import as_csv, page
-from mmspec.evaluate.sweep.shards import Records
 from mmspec.io.files import write_json_atomic, write_text_atomic
 
 
@@ -45,8 +45,8 @@ def write_report(found: Records, folder: Path, *, plots: bool = True) -> Report:
     texts = {
         "report.md": page(found, made, categories, notes, shown),
         "rows.csv": as_csv(made),
-        "acceptance.csv": as_csv(acceptance_curves.position_rows(grouped)),
-        "time.csv": as_csv(time_split.rows(grouped)),
+        "acceptance.csv": as_csv(profiles.position_rows(grouped)),
+        "time.csv": as_csv(profiles.time_rows(grouped)),
     }
     if categories:
         texts["categories.csv"] = as_csv(categories)
@@ -62,19 +62,15 @@ def write_report(found: Records, folder: Path, *, plots: bool = True) -> Report:
 
 def _plots(made: Sequence[dict], grouped: Sequence[Table], folder: Path) -> Mapping[str, list[Path]]:
     drawn: dict[str, list[Path]] = {"quality against speed": pareto.overview(made, folder / "pareto")}
-    said = {table.name: acceptance_curves.without_temperature(table.said) for table in grouped}
+    said = {table.name: profiles.without_temperature(table.said) for table in grouped}
     for model in dict.fromkeys(table.said["model"] for table in grouped):
         part = [row for row in made if row["model"] == model]
         own, look = [table for table in grouped if table.said["model"] == model], looks(part)
         stem = re.sub(r"[^A-Za-z0-9]+", "-", model).strip("-")
         drawn |= {
             f"{model}: quality against speed": pareto.draw(part, folder / f"pareto-{stem}"),
-            f"{model}: acceptance by position": acceptance_curves.draw_by_position(
-                own, look, folder / f"acceptance-{stem}"
-            ),
-            f"{model}: where the time goes": time_split.draw(own, folder / f"time-{stem}"),
-            f"{model}: accept length": acceptance_curves.draw_by_temperature(
-                part, said, look, folder / f"temperature-{stem}"
-            ),
+            f"{model}: acceptance by position": profiles.draw_by_position(own, look, folder / f"acceptance-{stem}"),
+            f"{model}: where the time goes": profiles.draw_time(own, folder / f"time-{stem}"),
+            f"{model}: accept length": profiles.draw_by_temperature(part, said, look, folder / f"temperature-{stem}"),
         }
     return drawn

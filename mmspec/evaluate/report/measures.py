@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mmspec.evaluate.engine.records import decode_row
 from mmspec.evaluate.engine.statistics import interval
 from mmspec.evaluate.quality.frechet import Moments, distance, frechet_interval
 from mmspec.evaluate.quality.generative_metrics import (
@@ -16,7 +17,6 @@ from mmspec.evaluate.quality.generative_metrics import (
     kernel_distance,
     precision_recall,
 )
-from mmspec.evaluate.sweep.records import decode_row
 
 RESAMPLED_WIDTH = (
     512  # longest features whose Frechet distance is resampled: a root of larger matrices takes seconds each

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.evaluate.report.measures import MEASURES, PLOTTED
-from mmspec.evaluate.report.style import BLACK, GRID, Look, keep, legend, looks, panels
+from mmspec.evaluate.report.style import BLACK, GRID, Look, draw_grid, figure_of, keep, legend, looks
 from mmspec.evaluate.report.tables import by_table
 
 MOST = 3  # measures side by side
@@ -50,7 +50,7 @@ def draw(rows: Sequence[dict], stem: Path) -> list[Path]:
         across = min(2, len(tables))
     else:
         wanted = [one for title in tables for one in _filled_line([it for it in wanted if it[0] == title], across)]
-    with panels(across, -(-len(wanted) // across)) as (figure, axes):
+    with figure_of(across, -(-len(wanted) // across)) as (figure, axes):
         for axis, one in zip_longest(axes.flat, wanted):
             if one is None:
                 axis.set_axis_off()
@@ -71,22 +71,15 @@ def _filled_line(wanted: list[tuple[str, str]], across: int) -> list[tuple[str, 
 
 def overview(rows: Sequence[dict], stem: Path) -> list[Path]:
     """A panel per table with its first measure: all kinds of output beside one another."""
-    tables = [(title, drawable(part)) for title, part in by_table(rows).items()]
-    tables = [(title, part) for title, part in tables if part]
-    if not tables:
-        return []
-    across = min(len(tables), 2)
-    down = -(-len(tables) // across)
-    with panels(across, down) as (figure, axes):
-        for axis, (title, part) in zip(axes.flat, tables, strict=False):
-            _panel(axis, part, plotted_measures(part)[0], looks(part))
-            axis.set_title(title, loc="left")
-        for axis in axes.flat[len(tables) :]:
-            axis.set_axis_off()
-        kinds = {"plain decoding": Look(BLACK, "*", True), "exact": Look("#4D4D4D", "o", True),
-                 "relaxed": Look("#4D4D4D", "o", False)}  # fmt: skip
-        legend(figure, _handles(list(kinds), kinds), list(kinds))
-        return keep(figure, stem)
+    kinds = {"plain decoding": Look(BLACK, "*", True), "exact": Look("#4D4D4D", "o", True),
+             "relaxed": Look("#4D4D4D", "o", False)}  # fmt: skip
+
+    def paint(axis: Any, part: list[dict]) -> dict[str, Any]:
+        _panel(axis, part, plotted_measures(part)[0], looks(part))
+        return dict(zip(kinds, _handles(list(kinds), kinds), strict=True))
+
+    tables = {title: drawable(part) for title, part in by_table(rows).items()}
+    return draw_grid({title: part for title, part in tables.items() if part}, stem, paint)
 
 
 def _panel(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mmspec.io.files import replacing
+from mmspec.evaluate.report.style import GRID, TALL, WIDE, figure_of, legend, write_figure
 from mmspec.io.readers import read_text
 
 Line = tuple[Sequence[float], Sequence[float]]
@@ -28,18 +27,6 @@ class Panel:
     lines: Mapping[str, Line]
     clouds: Mapping[str, Line] = field(default_factory=dict)
     notes: Sequence[tuple[float, float, str]] = ()
-
-
-def need_matplotlib() -> Any:
-    """matplotlib's pyplot without a window.   Raises ValueError where it is not installed."""
-    try:
-        import matplotlib
-    except ImportError as error:
-        raise ValueError('--plot: expected matplotlib, got none, pip install "mmspec[eval]"') from error
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    return plt
 
 
 def plot_of(suites: Mapping[str, Any], result: dict) -> Any:
@@ -70,29 +57,18 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
     in all panels.   Raises ValueError where none of them has a line."""
     if not any(panel.lines for panel in panels):
         raise ValueError("--plot: expected rows with figures to draw, got none, run more methods")
-    plt = need_matplotlib()
     across, down = layout(panels)
-    width, height = (5, 4) if across > 2 else (7, 5)
-    figure, axes = plt.subplots(down, across, figsize=(width * across, height * down), squeeze=False)
+    scale = 1.2 if across > 2 else 1.6
     names = list(dict.fromkeys(name for panel in panels for name in (*panel.lines, *panel.clouds)))
-    colors = _colors(len(names))
-    looks = {name: (colors[i], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
-    for axis, panel in zip(axes.flat, panels, strict=False):
-        _draw_panel(axis, panel, looks)
-    for axis in axes.flat[len(panels) :]:
-        axis.set_axis_off()
-    figure.tight_layout()
-    handles = {
-        name: handle for axis in axes.flat for handle, name in zip(*axis.get_legend_handles_labels(), strict=True)
-    }
-    figure.legend(
-        [handles[name] for name in names], names, loc="center left", bbox_to_anchor=(1, 0.5), fontsize="small"
-    )
-    made = io.BytesIO()
-    figure.savefig(made, format="png", dpi=100, bbox_inches="tight")
-    plt.close(figure)
-    with replacing(file) as temporary:
-        temporary.write_bytes(made.getvalue())
+    with figure_of(across, down, scale * WIDE, scale * TALL) as (figure, axes):
+        colors, handles = _colors(len(names)), {}
+        looks = {name: (colors[i], MARKERS[i % len(MARKERS)]) for i, name in enumerate(names)}
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            handles |= _draw_panel(axis, panel, looks)
+        for axis in axes.flat[len(panels) :]:
+            axis.set_axis_off()
+        legend(figure, [handles[name] for name in names], names)
+        write_figure(figure, file)
 
 
 def layout(panels: Sequence[Panel]) -> tuple[int, int]:
@@ -102,15 +78,17 @@ def layout(panels: Sequence[Panel]) -> tuple[int, int]:
     return across, -(-len(panels) // across)
 
 
-def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -> None:
+def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
+    """Draw one panel; the handles of its legend."""
+    handles = {}
     for name, (xs, ys) in panel.lines.items():
         color, marker = looks[name]
         # lone points have markers of their own
         marker, size = ("o", 3) if len(xs) > 1 else (marker, 7)
-        axis.plot(xs, ys, marker=marker, markersize=size, color=color, label=name)
+        (handles[name],) = axis.plot(xs, ys, marker=marker, markersize=size, color=color, label=name)
     for name, (xs, ys) in panel.clouds.items():
         color, marker = looks[name]
-        axis.plot(xs, ys, linestyle="none", marker=marker, markersize=6, color=color, label=name)
+        (handles[name],) = axis.plot(xs, ys, linestyle="none", marker=marker, markersize=6, color=color, label=name)
     for x, y, text in panel.notes:
         # below its point, turned, so that neighbours on a level do not run into each other
         axis.annotate(text, (x, y), (-2, -6), textcoords="offset points", rotation=55, fontsize=6, ha="right", va="center",
@@ -118,7 +96,8 @@ def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -
     # from zero, with room above the highest line however flat all of them are
     top = max((max(ys) for _, ys in (*panel.lines.values(), *panel.clouds.values())), default=1)
     axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, ylim=(0, 1.06 * top or 1))
-    axis.grid(alpha=0.3)
+    axis.grid(color=GRID, lw=0.4)
+    return handles
 
 
 def _colors(count: int) -> list[Any]:

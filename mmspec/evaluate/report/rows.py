@@ -9,16 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from mmspec.evaluate.engine.plan import PLAIN
+from mmspec.evaluate.engine.records import recorded_run
 from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.runs import Attempt, Failure
+from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios, spread
 from mmspec.evaluate.engine.suite import Method
 from mmspec.evaluate.report.measures import distances, features, figures, quality_fields
-from mmspec.evaluate.sweep.plan import PLAIN
-from mmspec.evaluate.sweep.records import recorded_run
-from mmspec.evaluate.sweep.shards import Records
 
 Results = dict[str, list[list[Attempt]]]
+BENCH_PLAIN = "plain"  # what the benches of texts call it
 _MISSING = Failure("it has no sample yet")
 
 
@@ -33,20 +34,21 @@ class Table:
     @property
     def plain(self) -> str | None:
         """The cell of plain decoding; None where it has no sample."""
-        return next((cell for cell, samples in self.cells.items() if samples[0]["of"]["decoding"] == PLAIN), None)
+        return next((cell for cell, samples in self.cells.items() if _is_plain(samples[0])), None)
 
     @property
     def name(self) -> str:
         """In words: "t2i, T = 1, guidance 4"."""
-        said = {
-            name: value for name, value in self.said.items() if name not in ("domain", "model", "temperature", "batch")
-        }
+        said = {name: value for name, value in self.said.items() if name not in ("domain", "model", "temperature")}
+        if said.get("batch") == 1:
+            del said["batch"]
         # 0 stands for no filter of values, and for one token a step
         rest = [
             f"{name.replace('_', '-')} {value:g}"
             for name, value in said.items()
             if isinstance(value, int | float) and value
         ]
+        rest += [value for name, value in said.items() if name == "task" and isinstance(value, str)]
         return ", ".join([self.said["model"], f"T = {self.said['temperature']:g}", *rest])
 
 
@@ -69,9 +71,13 @@ def tables(found: Records) -> list[Table]:
     )
 
 
+def _is_plain(sample: dict) -> bool:
+    return sample["of"]["decoding"] in (PLAIN, BENCH_PLAIN)
+
+
 def _cell_order(sample: dict) -> tuple:
     """Plain decoding first, then exact methods, then relaxed ones, by name."""
-    return sample["of"]["decoding"] != PLAIN, not sample.get("exact", True), sample["title"], sample["of"]["rule"]
+    return not _is_plain(sample), not sample.get("exact", True), sample["title"], sample["of"]["rule"]
 
 
 def rows(found: Records) -> list[dict]:
@@ -103,7 +109,7 @@ def speed_rows(table: Table) -> list[dict]:
     for cell, samples in table.cells.items():
         against = plain or cell
         method = Method(cell, cell_title(samples[0]))
-        row = timed_row(method, whole, {"ar": against}, {**table.said, "batch": 1}, greedy)
+        row = timed_row(method, whole, {"ar": against}, table.said, greedy)
         if plain is None:
             row |= {"speedup_vs_ar": None, "spread": None}
         ratios = paired_ratios(decoded[against], decoded[cell]) if plain else []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from mmspec.evaluate.report.plots import need_matplotlib
 from mmspec.io.files import replacing
 
 # Okabe and Ito's colours, which remain apart in every kind of colour blindness; black is plain decoding's
@@ -40,6 +39,18 @@ PRINT = {
 FORMATS = ("png", "svg")
 
 
+def need_matplotlib() -> Any:
+    """matplotlib's pyplot without a window.   Raises ValueError where it is not installed."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise ValueError('--plot: expected matplotlib, got none, pip install "mmspec[eval]"') from error
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    return plt
+
+
 @dataclass(frozen=True, slots=True)
 class Look:
     """colour: of a decoding.   mark: of a decoding under one rule.   filled: exact."""
@@ -47,6 +58,11 @@ class Look:
     colour: str
     mark: str
     filled: bool
+
+    @property
+    def dashes(self) -> Any:
+        """The style of a line."""
+        return "-" if self.filled else (0, (4, 1.5))
 
     def marks(self, size: float = 5.5) -> dict[str, Any]:
         """Arguments of a marker."""
@@ -75,7 +91,7 @@ def looks(rows: Sequence[dict]) -> dict[str, Look]:
 
 
 @contextmanager
-def panels(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> Iterator[tuple[Any, Any]]:
+def figure_of(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> Iterator[tuple[Any, Any]]:
     """A figure and its axes [down, across], in the style of print; closed behind the block."""
     plt = need_matplotlib()
     with plt.rc_context(PRINT):
@@ -88,19 +104,51 @@ def panels(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> It
             plt.close(figure)
 
 
+def draw_grid(
+    found: Mapping[str, Any], stem: Path, paint: Callable[[Any, Any], Mapping[str, Any]], across: int = 2,
+    title_of: Callable[[str], str] = str, **size: float,
+) -> list[Path]:  # fmt: skip
+    """Draw a panel per entry and a legend of all below them.
+
+    Args:
+        found: The contents of the panels, by name.
+        stem: The files, without their endings.
+        paint: Draws a content on axes and returns the handles of its legend, by name.
+        across: The panels of a line, at most.
+        title_of: The title of a panel from its name.
+        size: See `panels`.
+
+    Returns:
+        The files; none of nothing.
+    """
+    if not found:
+        return []
+    across, handles = min(across, len(found)), {}
+    with figure_of(across, -(-len(found) // across), **size) as (figure, axes):
+        for axis, (name, one) in zip(axes.flat, found.items(), strict=False):
+            handles |= paint(axis, one)
+            axis.set_title(title_of(name), loc="left")
+        for axis in axes.flat[len(found) :]:
+            axis.set_axis_off()
+        legend(figure, list(handles.values()), list(handles))
+        return keep(figure, stem)
+
+
 def keep(figure: Any, stem: Path) -> list[Path]:
     """Writes a figure as STEM.png and STEM.svg; both files."""
-    made = []
-    for kind in FORMATS:
-        drawn = io.BytesIO()
-        # without a date the same figures give the same bytes
-        told = {"Software": None} if kind == "png" else {"Date": None}
-        figure.savefig(drawn, format=kind, bbox_inches="tight", pad_inches=0.03, metadata=told)
-        file = stem.with_name(f"{stem.name}.{kind}")
-        with replacing(file) as temporary:
-            temporary.write_bytes(drawn.getvalue())
-        made.append(file)
+    made = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
+    for file, kind in zip(made, FORMATS, strict=True):
+        write_figure(figure, file, kind)
     return made
+
+
+def write_figure(figure: Any, file: Path, kind: str = "png") -> None:
+    """Writes a figure; without a date the same figures give the same bytes."""
+    drawn = io.BytesIO()
+    told = {"Software": None} if kind == "png" else {"Date": None}
+    figure.savefig(drawn, format=kind, bbox_inches="tight", pad_inches=0.03, metadata=told)
+    with replacing(file) as temporary:
+        temporary.write_bytes(drawn.getvalue())
 
 
 def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:

@@ -7,9 +7,9 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.report.bench_page import Cell, fact_lines, figure, law, ratio, table_lines
 from mmspec.evaluate.report.measures import MEASURES
-from mmspec.evaluate.sweep.shards import Records
 
 
 def _measured(name: str) -> Cell:

@@ -88,7 +88,7 @@ class VideoReference:
             "exact": own.exact and target,
             "target_passes": round(redrawn / len(own.records), 2),
             "accept_length": round(blocks / max(redrawn, 1), 3),
-            **accepted_blocks(own.records, target),
+            **accepted_blocks([[one.kept for one in row] for row in own.records], target),
             **_figures(own, self.plain),
             **self._at_equal_budget(way, own),
         }

@@ -5,23 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 import numpy as np
 import torch
 
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.rows import identical
-from mmspec.evaluate.engine.runs import completed
+from mmspec.evaluate.engine.runs import TimedRun, completed
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios
-from mmspec.evaluate.image.certainty import LawObserver
+from mmspec.evaluate.image.runner import LawObserver
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.methods import ALONE, PLAIN
 from mmspec.evaluate.video.resources import VideoResources
-from mmspec.evaluate.video.runner import BlockRun
-from mmspec.video.decoding.cost_model import BlockCosts, BlockWork, Sync
-from mmspec.video.wan.rebuilt import Rebuilt
+from mmspec.video.decoding.cost_model import BlockCosts, BlockWork
 
 OBSERVED_VIDEOS = 4  # videos that laws are watched on
 
@@ -78,46 +75,36 @@ class PassCosts:
     reward: float
 
 
-def pass_costs(plain: Sequence[BlockRun], alone: Sequence[BlockRun], others: Sequence[BlockRun]) -> PassCosts:
+def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Sequence[TimedRun]) -> PassCosts:
     """plain, alone: of target and drafter by themselves.   others: all requests, some of which scored blocks; where the
     drafter was not run by itself, its passes among them are taken."""
-    drafts = [run.parts["draft"] / run.stats.target_forwards for run in alone]
-    drafted = [run.parts["draft"] / run.stats.drafter_passes for run in others if run.stats.drafter_passes]
+    drafts = [run.parts["draft"] / run.more["target_forwards"] for run in alone]
+    drafted = [run.parts["draft"] / run.drafter_passes for run in others if run.drafter_passes]
     return PassCosts(
-        _middle([run.parts["target"] / run.stats.target_forwards for run in plain]),
+        _middle([run.parts["target"] / run.more["target_forwards"] for run in plain]),
         _middle(drafts or drafted),
         _middle([run.parts["vae"] / run.tokens for run in plain]),
-        _middle([run.parts["reward"] / scored for run in others if (scored := _scored(run))]),
+        _middle([run.parts["reward"] / scored for run in others if (scored := sum(map(_scored, run.more["blocks"])))]),
     )
 
 
-def predicted_seconds(run: BlockRun, price: PassCosts) -> float:
-    """Seconds of a request with the drafts and verdicts that it had."""
-    decoding: Any = run.way.arguments.get("decoding")
-    model = run.way.pipeline.model
-    drafter = None if decoding is None else decoding.model
-    costs = BlockCosts(price.target, price.drafter, price.decode, price.reward, model.passes,
-                       model.passes if drafter is None else drafter.passes)  # fmt: skip
-    if run.alone:
-        costs = BlockCosts(price.drafter, 0.0, price.decode, steps=model.passes)
-    return sum(_work(row, decoding).seconds(costs) for row in run.stats.records)
+def predicted_seconds(run: TimedRun, price: PassCosts, *, alone: bool = False) -> float:
+    """Seconds of a request with the drafts and verdicts that it had.   alone: the drafter stood in the target's place."""
+    more = run.more
+    costs = BlockCosts(price.target, price.drafter, price.decode, price.reward, more["steps"], more["draft_steps"])
+    if alone:
+        costs = BlockCosts(price.drafter, 0.0, price.decode, steps=more["steps"])
+    works = []
+    for row in more["blocks"]:
+        drafted, kept, _ = zip(*row, strict=True)
+        works.append(
+            BlockWork.of(list(kept), list(drafted), more["sync"], scored=_scored(row) if more["judges"] else 0)
+        )
+    return sum(work.seconds(costs) for work in works)
 
 
-def _work(row: Sequence[Any], decoding: Any) -> BlockWork:
-    judges = decoding is not None and decoding.needs.reward
-    scored = sum((one.scores is not None) + (one.own_scores is not None) for one in row) if judges else 0
-    kept, drafted = [one.kept for one in row], [one.drafted for one in row]
-    return BlockWork.of(kept, drafted, _sync(decoding), scored=scored)
-
-
-def _sync(decoding: Any) -> Sync:
-    if decoding is None:
-        return "lazy"
-    return "rebuilt" if isinstance(decoding.sync, Rebuilt) else decoding.sync
-
-
-def _scored(run: BlockRun) -> int:
-    return sum((one.scores is not None) + (one.own_scores is not None) for row in run.stats.records for one in row)
+def _scored(row: Sequence[Sequence]) -> int:
+    return sum(times for _, _, times in row)
 
 
 def _middle(values: Sequence[float]) -> float:
@@ -143,32 +130,35 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     price = pass_costs(runs[PLAIN], runs.get(ALONE, []), [run for some in runs.values() for run in some])
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
-        row |= {**block_fields(runs[method.key], method.key != ALONE), **_predictions(runs[method.key], price)}
+        alone = method.key == ALONE
+        row |= {**block_fields(runs[method.key], not alone), **_predictions(runs[method.key], price, alone)}
         row["identical"] = identical(plain, own) if method.bitwise else None
 
 
-def block_fields(runs: Sequence[BlockRun], target: bool = True) -> dict:
+def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
     """What became of the blocks of requests, and how long each took.   target: as of `accepted_blocks`.
 
     acceptance: share of the videos whose draft stands, block by block.   accepted_share: of all but first blocks.
     target_blocks: mean of a video.   latency_p50, latency_p95: seconds until a block of every row is finished.
     """
-    seconds = [one for run in runs for one in run.stats.block_s]
+    seconds = [one for run in runs for one in run.more["block_s"]]
+    kept = [[one[1] for one in row] for run in runs for row in run.more["blocks"]]
+    drafts = [run.drafter_passes if target else run.more["target_forwards"] for run in runs]
     return {
-        **accepted_blocks([row for run in runs for row in run.stats.records], target),
-        "target_forwards": middle([run.stats.target_forwards * target for run in runs], 1),
-        "context_forwards": middle([run.stats.context_forwards * target for run in runs], 1),
-        "drafter_passes": middle(
-            [run.stats.drafter_passes if target else run.stats.target_forwards for run in runs], 1
-        ),
+        **accepted_blocks(kept, target),
+        **{
+            name: middle([run.more[name] * target for run in runs], 1)
+            for name in ("target_forwards", "context_forwards")
+        },
+        "drafter_passes": middle(drafts, 1),
         "latency_p50": _percentile(seconds, 50),
         "latency_p95": _percentile(seconds, 95),
     }
 
 
-def accepted_blocks(records: Sequence[Sequence], target: bool = True) -> dict:
+def accepted_blocks(kept: Sequence[Sequence[bool]], target: bool = True) -> dict:
     """Of videos, whose blocks drafts stand for.   target: it drew the others; else all are the drafter's."""
-    table = np.array([[one.kept or not target for one in row] for row in records], dtype=float)
+    table = np.array([[one or not target for one in row] for row in kept], dtype=float)
     if not table.size:
         return {"acceptance": None, "accepted_share": None, "target_blocks": None}
     return {
@@ -178,9 +168,9 @@ def accepted_blocks(records: Sequence[Sequence], target: bool = True) -> dict:
     }
 
 
-def _predictions(runs: Sequence[BlockRun], price: PassCosts) -> dict:
+def _predictions(runs: Sequence[TimedRun], price: PassCosts, alone: bool) -> dict:
     """predicted_seconds: median.   prediction_ratio: measured over predicted seconds, median."""
-    told = [(run.seconds, predicted_seconds(run, price)) for run in runs]
+    told = [(run.seconds, predicted_seconds(run, price, alone=alone)) for run in runs]
     return {
         "predicted_seconds": middle([guess for _, guess in told], 4),
         "prediction_ratio": middle([seconds / guess for seconds, guess in told if guess > 0], 3),

@@ -3,32 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch import Tensor
 
-from mmspec.evaluate.engine.runs import Runner, Sampler, TimedRun, parts_of, raise_errors, timed_run, without_output
+from mmspec.evaluate.engine.runs import Sampler, TimedRun, parts_of, raise_errors, runner_of, timed_run
 from mmspec.evaluate.image.resources import GenerationRequest
 from mmspec.evaluate.image.runner import codes_run
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.methods import ALONE, PipelineCall, VideoMethod
 from mmspec.evaluate.video.resources import VideoResources
+from mmspec.video.wan.rebuilt import Rebuilt
 
 if TYPE_CHECKING:
     from mmspec.video.decoding.output import VideoOutput, VideoStats
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockRun(TimedRun):
-    """stats: of the request.   way: how it was drawn.   alone: by the drafter, which stood in the target's place."""
-
-    stats: VideoStats
-    way: PipelineCall
-    alone: bool
 
 
 def sampler(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Sampler:
@@ -38,9 +29,7 @@ def sampler(method: VideoMethod, resources: VideoResources, setting: VideoSettin
     return _blocks(method, way, setting) if resources.kind == BLOCKS else _codes(way, setting)
 
 
-def runner(method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Runner:
-    """A function of (requests, seed) that generates once, timed, pixels included."""
-    return without_output(sampler(method, resources, setting))
+runner = runner_of(sampler)
 
 
 def draw(
@@ -61,13 +50,41 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
         seconds, stats = perf_counter() - began, out.stats
         plan = way.pipeline.model.plan
         output = tuple(block_bytes(one, plan) for one in out.latents)
-        more: dict[str, Any] = {"rounds": len(stats.block_s), "stats": stats, "way": way, "alone": alone}
+        fields: dict[str, Any] = {"rounds": len(stats.block_s), "more": _block_facts(way, stats)}
         if alone:
             parts = parts_of(stats, seconds)
-            more |= {"parts": parts | {"draft": parts["draft"] + parts["target"], "target": 0.0}, "exact": False}
-        return timed_run(stats, output, seconds, BlockRun, **more), out.videos
+            fields |= {"parts": parts | {"draft": parts["draft"] + parts["target"], "target": 0.0}, "exact": False}
+        return timed_run(stats, output, seconds, **fields), out.videos
 
     return run
+
+
+def _block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
+    """What rows and the timing model need of a request.
+
+    steps, draft_steps: passes that draw a block.   sync: how the drafter's context follows.   judges: drafts are scored.
+    blocks: by video, per block whether it was drafted, whether the draft stands, and how many times it was scored.
+    """
+    decoding, steps = way.arguments.get("decoding"), way.pipeline.model.passes
+    drafter = None if decoding is None else decoding.model
+    scored = [[(one.scores is not None) + (one.own_scores is not None) for one in row] for row in stats.records]
+    return {
+        "steps": steps,
+        "draft_steps": steps if drafter is None else drafter.passes,
+        "sync": _sync(decoding),
+        "judges": decoding is not None and decoding.needs.reward,
+        "target_forwards": stats.target_forwards,
+        "context_forwards": stats.context_forwards,
+        "block_s": list(stats.block_s),
+        "blocks": [[[bool(one.drafted), bool(one.kept), times] for one, times in zip(*pair, strict=True)]
+                   for pair in zip(stats.records, scored, strict=True)],
+    }  # fmt: skip
+
+
+def _sync(decoding: Any) -> str:
+    if decoding is None:
+        return "lazy"
+    return "rebuilt" if isinstance(decoding.sync, Rebuilt) else decoding.sync
 
 
 def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:

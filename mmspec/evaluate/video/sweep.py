@@ -11,8 +11,8 @@ from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
 from mmspec.evaluate.image import sweep as of_codes
-from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import GenerationRequest
+from mmspec.evaluate.image.suites import ImageMethod
 from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, in_zoo, video_kind
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.decodings import DECODINGS, VideoDecodingOverrides, pipeline_call

@@ -16,15 +16,12 @@ from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.rows import TIE, Results, differences, parting
 from mmspec.evaluate.engine.runs import completed
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, spread
-from mmspec.evaluate.vlm.alone import alone_fields, keep_alone
-from mmspec.evaluate.vlm.certainty import certainty, preference
 from mmspec.evaluate.vlm.config import VlmBenchConfig
-from mmspec.evaluate.vlm.cost_curve import cost_curve
+from mmspec.evaluate.vlm.measured import alone_fields, cost_curve, keep_alone, same_drafts
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.page import describe, page, panels
 from mmspec.evaluate.vlm.resources import VlmResources, card_of, open_target
-from mmspec.evaluate.vlm.runner import cases, generation_arguments, runner
-from mmspec.evaluate.vlm.same_drafts import same_drafts
+from mmspec.evaluate.vlm.runner import cases, certainty, generation_arguments, preference, runner
 from mmspec.evaluate.vlm.united import ratio_fields, run_columns, united
 
 # units of a dtype's spacing at 1 by which logits of passes of two widths may differ: logits lie between 16 and 32, where the

@@ -1,14 +1,16 @@
-"""A method `mmspec bench vlm` compares, as data."""
+"""Methods and suites of `mmspec bench vlm` as data, and their rows for every drafter."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from mmspec.evaluate.engine.suite import Method
-from mmspec.evaluate.vlm.resources import VlmResources
-from mmspec.evaluate.vlm.variants import DrafterChange
+from mmspec import zoo
+from mmspec.evaluate.engine.suite import Method, Suite
+from mmspec.evaluate.vlm.requests import VlmTask
+from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs
+from mmspec.evaluate.vlm.variants import DrafterChange, both, chained
 
 PEER, PLAIN = "hf", "plain"
 
@@ -49,3 +51,58 @@ class VlmMethod(Method):
         """The drafter of the row, changed; None for plain decoding.   Raises ValueError where its weights are missing."""
         drafter = resources.drafter(self.drafter)
         return drafter if self.change is None else self.change(drafter)
+
+
+COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
+_HF = VlmMethod(PEER, "transformers", engine="transformers", widely=True)
+_AR = VlmMethod(PLAIN, "mmspec plain", point=0, widely=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VlmSuite(Suite):
+    """methods: rows of their own.   each: the rows of one drafter, from its name and title.   drafters: of those rows.
+    measured: drafters are also timed alone, see `drafter_costs`.   reference: the drafter others are compared with.
+    plot: (row field of the x axis, row fields drawn against it).   model: that all rows decode unless another is named.
+    united: the name of the rows over all tasks together; "" for none.   narrowed: beyond batch 1 and greedy, only methods
+    with `widely` run unless methods are named.   curve: the cost of passes over several rows is measured.
+    alone: rows of greedy batches are compared with the same prompts alone.
+    """
+
+    tasks: tuple[VlmTask, ...]
+    methods: tuple[VlmMethod, ...] = ()
+    each: Callable[[str, str], tuple[VlmMethod, ...]] = lambda name, title: ()
+    drafters: tuple[str, ...] = ()
+    columns: tuple[str, ...] = COMMON
+    prompts: int = 30
+    batches: tuple[int, ...] = (1, 4)
+    temperatures: tuple[float, ...] = (0.0, 1.0)
+    measured: bool = False
+    reference: str = ""
+    model: str = "vlm"
+    plot: tuple[str, tuple[str, ...]] | None = None
+    united: str = ""
+    narrowed: bool = False
+    curve: bool = False
+    alone: bool = False
+
+    def rows(self, saved: Iterable[tuple[str, str]] = (), model: str = "") -> tuple[VlmMethod, ...]:
+        """All methods, those of drafters saved in folders among them; baselines come first.
+
+        A drafter that the zoo does not know has no rows, nor has a drafter of another model; a drafter that the zoo knows
+        and has no weights of gets failed rows.
+
+        Args:
+            saved: (name, folder) of saved drafters.
+            model: The model that is decoded, "" for the suite's own.
+
+        Returns:
+            The methods in the order of the tables.
+        """
+        there, fits = {"", *zoo.names()}, ("", model or self.model)
+        known = {name: one for name, one in drafter_specs().items() if one.target in fits}
+        made = [method for name in self.drafters if name in known for method in self.each(name, known[name].title)]
+        for name, folder in saved:
+            like_the_zoo = [(method, both(chained(7), method.change)) for method in self.each(name, name)]
+            made += [replace(method, drafter=folder, change=change) for method, change in like_the_zoo]
+        own = [method for method in self.methods if method.part in there and method.drafter in known]
+        return (_HF, _AR, *made, *own)

@@ -8,9 +8,9 @@ from dataclasses import replace
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
 from mmspec.evaluate.report.bench_page import Cell, Page, figure, large, ratio, suite_page
 from mmspec.evaluate.report.plots import ACCEPT_LENGTH, SPEEDUP, Line, Panel, grouped, lines_of, plot_of
-from mmspec.evaluate.vlm.cost_curve import curve_text
-from mmspec.evaluate.vlm.kinds_page import best_lines, kind_grids, parted_lines
+from mmspec.evaluate.vlm.measured import curve_text
 from mmspec.evaluate.vlm.suites import SUITES
+from mmspec.evaluate.vlm.united import best_lines, kind_grids, parted_lines
 
 BY = ("task", "batch", "temperature")
 AXES = {

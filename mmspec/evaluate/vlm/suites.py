@@ -9,11 +9,10 @@ from typing import Any
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
-from mmspec.evaluate.vlm.methods import VlmMethod
+from mmspec.evaluate.vlm.methods import COMMON, VlmMethod, VlmSuite
 from mmspec.evaluate.vlm.real_suite import REAL
 from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS
 from mmspec.evaluate.vlm.resources import HYBRID
-from mmspec.evaluate.vlm.suite import COMMON, VlmSuite
 from mmspec.evaluate.vlm.variants import (
     HEAD,
     blocks,

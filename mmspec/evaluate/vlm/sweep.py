@@ -15,7 +15,7 @@ from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
 from mmspec.evaluate.engine.runs import Sampler, TimedRun
 from mmspec.evaluate.vlm.config import VlmSetting
 from mmspec.evaluate.vlm.methods import PEER, VlmMethod
-from mmspec.evaluate.vlm.real_prompts import evaluation_prompts
+from mmspec.evaluate.vlm.real_suite import evaluation_prompts
 from mmspec.evaluate.vlm.requests import CAPTIONS, REQUESTS, TRANSCRIBE, encode_turns, held_out_documents, long_scenes
 from mmspec.evaluate.vlm.resources import (
     HYBRID,
@@ -28,7 +28,7 @@ from mmspec.evaluate.vlm.resources import (
     title_of,
     zoo_resources,
 )
-from mmspec.evaluate.vlm.runner import generation_arguments, run_ours, run_peer
+from mmspec.evaluate.vlm.runner import timed_runner
 from mmspec.evaluate.vlm.suites import SUITES
 from mmspec.evaluate.vlm.variants import chained
 from mmspec.methods import parse
@@ -114,13 +114,7 @@ def case(resources: VlmResources, setting: VlmSetting, prompt: EvaluationPrompt)
 def sampler(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Sampler:
     """A function of (prompt, seed) that answers turn after turn, each from all that was said before; returns what all answers
     cost together, and the answers as one text. Encoding is not timed."""
-    model, asked = resources.model, generation_arguments(resources, setting)
-    if method.engine == "transformers":
-        options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
-        decode = partial(run_peer, model, **asked, **options)
-    else:
-        drafter, rule = method.build_drafter(resources), method.rule
-        decode = partial(run_ours, model, drafter=drafter, rule=rule, **asked)
+    decode = timed_runner(method, resources, setting)
 
     def run(prompt: EvaluationPrompt, seed: int) -> tuple[TimedRun, list[str]]:
         runs: list[TimedRun] = []
@@ -128,7 +122,7 @@ def sampler(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> 
         pictures = tuple(one() for one in prompt.pictures)
         for turn in range(len(prompt.turns)):
             inputs = encode_turns(resources.processor, prompt.turns[: turn + 1], answers, pictures)
-            runs.append(decode(inputs, seed=seed + turn))
+            runs.append(decode(inputs, seed + turn))
             ids = list(runs[-1].output[0])
             answers.append(resources.processor.decode(ids, skip_special_tokens=True).strip())
         return combined_run(runs), ["\n\n".join(answers)]

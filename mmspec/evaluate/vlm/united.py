@@ -1,19 +1,18 @@
-"""Rows of a bench over all its tasks together, from the rows of each task."""
+"""Rows of a bench over all its tasks together, and the tables and sentences on its kinds of request."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from statistics import fmean
-from typing import NamedTuple
 
-from mmspec.evaluate.engine.runs import Attempt, TimedRun
-from mmspec.evaluate.engine.statistics import middle, spread
+from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun, completed
+from mmspec.evaluate.engine.statistics import PARTS, middle, paired_ratios, pairs, spread
+from mmspec.evaluate.report.bench_page import Grid
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.methods import PEER, PLAIN
 
 _SAME = ("method", "key", "drafter", "point", "controlled", "batch", "temperature", "pictures", "limit", "natural_end",
          "parameters", "training_seconds")  # fmt: skip
-_PARTS = ("draft", "target", "verify", "other")
 
 
 def run_columns(results: Sequence[Sequence[Attempt]]) -> dict[str, list]:
@@ -47,19 +46,22 @@ def ratio_fields(peer: Sequence[dict], own: Sequence[dict]) -> dict:
     """
     decoding = _ratios(peer, own, "decode_")
     return {
-        "total_speedup_vs_hf": _total_ratio(list(_pairs(peer, own))),
+        "total_speedup_vs_hf": _total_ratio(peer, own),
         "decode_speedup_vs_hf": middle(decoding),
         "decode_spread_vs_hf": spread(decoding),
     }
 
 
-class _Request(NamedTuple):
-    seconds: float
-    decode_seconds: float | None
-    tokens: int
-    decode_tokens: int
-    passes: int
-    accept_length: float
+def _attempts(rows: Sequence[dict], part: str = "") -> list[list[Attempt]]:
+    """The requests of rows, from their `runs`.   part: "decode_" for what lies behind the prefill alone."""
+    return [[_attempt(row["runs"], place, part)] for row in rows for place in range(len(row["runs"]["seconds"]))]
+
+
+def _attempt(runs: Mapping[str, Sequence], place: int, part: str) -> Attempt:
+    seconds, tokens = runs[f"{part}seconds"][place], runs[f"{part}tokens"][place]
+    if not seconds or not tokens:
+        return Failure("it is not timed")
+    return TimedRun(seconds, ((),), runs["passes"][place], runs["accept_length"][place], count=tokens)
 
 
 def united(config: VlmBenchConfig, rows: Sequence[dict]) -> list[dict]:
@@ -78,7 +80,7 @@ def united(config: VlmBenchConfig, rows: Sequence[dict]) -> list[dict]:
 
 def _together(name: str, group: Sequence[dict], groups: dict[str, list[dict]]) -> dict:
     """The row of one method."""
-    first, runs = group[0], [run for row in group for run in _requests(row) if run is not None]
+    first, runs = group[0], completed(_attempts(group))
     whole = {base: _ratios(groups[key], group) for base, key in (("hf", PEER), ("ar", PLAIN))}
     exact = [row["exact"] for row in group if row["exact"] is not None]
     return {
@@ -89,7 +91,7 @@ def _together(name: str, group: Sequence[dict], groups: dict[str, list[dict]]) -
         "top1_probability": _mean(group, "top1_probability"),
         "answer_share": None,
         "tokens": middle([run.tokens / first["batch"] for run in runs], 1),
-        "target_passes": middle([run.passes for run in runs], 1),
+        "target_passes": middle([run.target_passes for run in runs], 1),
         "accept_length": round(fmean(run.accept_length for run in runs), 3) if runs else None,
         "seconds": middle([run.seconds for run in runs], 4),
         "speedup_vs_hf": middle(whole["hf"]),
@@ -107,45 +109,26 @@ def _together(name: str, group: Sequence[dict], groups: dict[str, list[dict]]) -
     }
 
 
-def _requests(row: dict) -> Iterator[_Request | None]:
-    for values in zip(*(row["runs"][name] for name in _Request._fields), strict=True):
-        yield None if values[0] is None else _Request(*values)
-
-
-def _pairs(base: Sequence[dict], own: Sequence[dict]) -> Iterator[tuple[_Request, _Request]]:
-    """Requests of two methods that both completed."""
-    for first, second in zip(base, own, strict=True):
-        for a, b in zip(_requests(first), _requests(second), strict=True):
-            if a is not None and b is not None:
-                yield a, b
-
-
 def _ratios(base: Sequence[dict], own: Sequence[dict], part: str = "") -> list[float]:
     """Paired ratios of seconds per token, of the whole calls or of what lies behind the prefill."""
-    seconds, tokens = f"{part}seconds", f"{part}tokens"
-    made = []
-    for a, b in _pairs(base, own):
-        values = (getattr(a, seconds), getattr(b, tokens), getattr(b, seconds), getattr(a, tokens))
-        if all(values):
-            made.append(values[0] * values[1] / (values[2] * values[3]))
-    return made
+    return paired_ratios(_attempts(base, part), _attempts(own, part))
 
 
-def _total_ratio(pairs: Sequence[tuple[_Request, _Request]]) -> float | None:
+def _total_ratio(peer: Sequence[dict], own: Sequence[dict]) -> float | None:
     """The seconds per token of all requests together, the first method's over the second's; None of nothing."""
-    if not pairs:
+    both = pairs(_attempts(peer), _attempts(own))
+    if not both:
         return None
-    a, b = ([sum(getattr(one[side], name) for one in pairs) for name in ("seconds", "tokens")] for side in (0, 1))
+    a, b = ([sum(getattr(one[side], name) for one in both) for name in ("seconds", "tokens")] for side in (0, 1))
     return round(a[0] * b[1] / (b[0] * a[1]), 3)
 
 
-def _shares(group: Sequence[dict], runs: Sequence[_Request]) -> dict:
+def _shares(group: Sequence[dict], runs: Sequence[TimedRun]) -> dict:
     """Shares of the decode time, and milliseconds a round."""
-    known = [(row, sum(run.decode_seconds for run in _requests(row) if run)) for row in group
-             if row["draft_share"] is not None]  # fmt: skip
-    total, rounds = sum(seconds for _, seconds in known), sum(run.passes - 1 for run in runs)
+    known = [(row, sum(filter(None, row["runs"]["decode_seconds"]))) for row in group if row["draft_share"] is not None]
+    total, rounds = sum(seconds for _, seconds in known), sum(run.target_passes - 1 for run in runs)
     made = {}
-    for part in _PARTS:
+    for part in PARTS:
         seconds = sum(row[f"{part}_share"] * own for row, own in known)
         made[f"{part}_share"] = round(seconds / total, 4) if known else None
         made[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if known and rounds else None
@@ -190,3 +173,72 @@ def _against_best(together: dict[str, dict], groups: dict[str, list[dict]]) -> N
                 "speedup_vs_best_fixed": middle(ratios),
                 "spread_vs_best_fixed": spread(ratios),
             }
+
+
+# figures of compact tables: the field, and what it is
+FIGURES = {"speedup_vs_hf": "x transformers", "accept_length": "accept length"}
+
+
+def kind_grids(rows: Sequence[dict], together: str) -> tuple[Grid, ...]:
+    """Per batch and temperature, a table of methods by kind for every field in FIGURES.
+
+    Args:
+        rows: All rows of a bench.
+        together: The task of the rows over all kinds, which stand in the last column.
+
+    Returns:
+        The tables.
+    """
+    made = []
+    for (batch, temperature), group in _settings(rows):
+        where = f"batch {batch}, T = {temperature:g}"
+        kinds = [*(task for task in dict.fromkeys(row["task"] for row in group) if task != together), together]
+        cells = {(row["method"], row["task"]): row for row in group}
+        methods = dict.fromkeys(row["method"] for row in group)
+        for field, title in FIGURES.items():
+            lines = [(method, *(_cell(cells.get((method, kind)), field) for kind in kinds)) for method in methods]
+            made.append(Grid(f"{title} by kind, {where}", ("method", *kinds), tuple(lines)))
+    return tuple(made)
+
+
+def _cell(row: dict | None, field: str) -> str:
+    return "-" if row is None or row[field] is None else f"{row[field]:.2f}"
+
+
+def _settings(rows: Sequence[dict]) -> Iterator[tuple[tuple[int, float], list[dict]]]:
+    for setting in dict.fromkeys((row["batch"], row["temperature"]) for row in rows):
+        yield setting, [row for row in rows if (row["batch"], row["temperature"]) == setting]
+
+
+def best_lines(rows: Sequence[dict], together: str) -> list[str]:
+    """A sentence per batch and temperature on the fastest fixed drafter over all kinds and of each kind."""
+    made = []
+    for (batch, temperature), group in _settings(rows):
+        drafted = [row for row in group if row["speedup_vs_hf"] and not row["controlled"]
+                   and row["key"] not in (PEER, PLAIN) and not row["key"].startswith("hf-")]  # fmt: skip
+        kinds = [together, *(task for task in dict.fromkeys(row["task"] for row in drafted) if task != together)]
+        best = [max((row for row in drafted if row["task"] == kind), key=lambda row: row["speedup_vs_hf"], default=None)
+                for kind in kinds]  # fmt: skip
+        found = ", ".join(f"{row['task']} {row['speedup_vs_hf']:.2f}x ({row['method']})" for row in best if row)
+        if found:
+            made.append(f"fastest fixed drafter against transformers, batch {batch}, T = {temperature:g}: {found}")
+    return made
+
+
+def parted_lines(rows: Sequence[dict], together: str) -> list[str]:
+    """A sentence per prompt whose greedy text is not that of transformers: where, by what margin, in which rows."""
+    places: dict[tuple, list[str]] = {}
+    for row in rows:
+        for one in row.get("parted") or () if row["task"] != together else ():
+            where = (one["prompt"], row["batch"], one["token"], _margin(one))
+            places.setdefault(where, []).append(row["method"])
+    return [
+        f"{prompt}, batch {batch}, token {token}: another text than that of transformers, {margin} "
+        f"({', '.join(dict.fromkeys(methods))})"
+        for (prompt, batch, token, margin), methods in places.items()
+    ]
+
+
+def _margin(one: Mapping) -> str:
+    """By how much transformers' token was preferred."""
+    return "it only goes on or ends" if one["margin"] is None else f"margin {one['margin']:.2g}"

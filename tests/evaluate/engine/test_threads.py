@@ -13,14 +13,14 @@ import pytest
 import torch
 
 from mmspec.evaluate.engine.bench import bench
+from mmspec.evaluate.engine.plan import SweepPlan
+from mmspec.evaluate.engine.task_runners import run_local
+from mmspec.evaluate.engine.work import SweepWork
 from mmspec.evaluate.registry import DOMAINS, config_of
-from mmspec.evaluate.sweep.plan import SweepPlan
-from mmspec.evaluate.sweep.run import SweepWork
-from mmspec.evaluate.sweep.task_runners import run_local
 from tests.evaluate.report.kept import header
 from tests.evaluate.sham.config import Config
 from tests.evaluate.sham.domain import DOMAIN
-from tests.evaluate.sweep.tiny import files, plan
+from tests.evaluate.tiny_run import files, plan
 from tests.house.tree import ROOT
 
 CALLERS = (1, 3)
@@ -77,7 +77,7 @@ def test_a_plan_carries_the_callers_threads_to_worker_processes(caller: int) -> 
 
 
 def test_the_environments_threads_are_the_callers() -> None:
-    code = "from mmspec.evaluate.sweep.plan import SweepPlan; print(SweepPlan(folder='r').threads)"
+    code = "from mmspec.evaluate.engine.plan import SweepPlan; print(SweepPlan(folder='r').threads)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},
                           capture_output=True, text=True)  # fmt: skip
     assert done.stdout.strip() == "1", done.stderr

@@ -13,10 +13,8 @@ from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.image.config import ImageBenchConfig
-from mmspec.evaluate.image.domain import DOMAIN
-from mmspec.evaluate.image.methods import ImageMethod
-from mmspec.evaluate.image.page import COLUMNS
-from mmspec.evaluate.image.suites import SUITES
+from mmspec.evaluate.image.domain import COLUMNS, DOMAIN
+from mmspec.evaluate.image.suites import SUITES, ImageMethod
 from mmspec.evaluate.quality.gallery import GalleryReference
 from mmspec.evaluate.report.bench_page import markdown, tables
 from mmspec.evaluate.report.plots import draw
@@ -140,7 +138,7 @@ def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path], monkeypatch: pyt
     assert [json.loads(line) for line in log.read_text().splitlines()] == [about, *parts]
 
 
-def test_a_timed_setting_is_kept_as_a_whole_and_a_stopped_one_timed_again(
+def test_the_rows_of_a_setting_are_kept_and_a_stopped_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = dict(
@@ -155,7 +153,7 @@ def test_a_timed_setting_is_kept_as_a_whole_and_a_stopped_one_timed_again(
 
     with pytest.raises(Stopped, match=r"\(parts: 1\) is kept in .*bench.part.jsonl$"):
         bench(DOMAIN, ImageBenchConfig(threads=1, **asked), on_run=stop, log=log)
-    _, part = (json.loads(line) for line in log.read_text().splitlines())
+    (part,) = (one for one in map(json.loads, log.read_text().splitlines()) if one["kind"] == "part")
     assert part["part"] == {"timed": {"batch": 1, "guidance": 3.0, "top_k": 0, "temperature": 1.0}}
     seen.clear()
     result = bench(DOMAIN, ImageBenchConfig(threads=1, **asked), on_run=seen.append, log=log)

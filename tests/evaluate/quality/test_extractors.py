@@ -15,9 +15,9 @@ from torchvision.models.inception import Inception3, InceptionA
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.quality.features import clip_scores
 from mmspec.evaluate.quality.inception import Inception, published_inception, resized
+from mmspec.evaluate.quality.judges import extractor_of
 from mmspec.evaluate.quality.rewards import RewardScorer, reward_scorer_of
-from mmspec.evaluate.sweep.judges import extractor_of
-from tests.evaluate.sweep.tiny import noise
+from tests.evaluate.tiny_run import noise
 
 
 def saved(model: torch.nn.Module, file: Path) -> Path:

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from mmspec.evaluate.sweep.media import store_output
-from mmspec.evaluate.sweep.records import encode_row
-from mmspec.evaluate.sweep.shards import Records, Shard, read_run
+from mmspec.evaluate.engine.media import store_output
+from mmspec.evaluate.engine.records import encode_row
+from mmspec.evaluate.engine.shards import Records, Shard, read_run
 
 ABOUT = {"code": "0.1.0+test", "seed": 0}
 MACHINE = {"versions": {"mmspec": "0.1.0", "torch": "2"}, "processor": "P", "cores": 2, "threads": 1, "system": "Linux",

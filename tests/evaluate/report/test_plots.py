@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from mmspec.evaluate.registry import domain_of
-from mmspec.evaluate.report.plots import Panel, draw, need_matplotlib, training_curve, training_panels
+from mmspec.evaluate.report.plots import Panel, draw, training_curve, training_panels
+from mmspec.evaluate.report.style import need_matplotlib
 
 
 def log(path: Path, *records: dict) -> Path:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.report import pareto
 from mmspec.evaluate.report.build import write_report
 from mmspec.evaluate.report.pareto import front
 from mmspec.evaluate.report.rows import rows
-from mmspec.evaluate.report.style import legend, looks, panels
+from mmspec.evaluate.report.style import figure_of, legend, looks
 from mmspec.evaluate.report.tables import as_csv
-from mmspec.evaluate.sweep.shards import Records
 from tests.evaluate.report.kept import failed, grid, header, sample, score, written
 
 
@@ -119,7 +119,7 @@ def test_marks_say_exact_relaxed_and_plain(run: Records) -> None:
 def test_long_names_leave_panels_their_height() -> None:
     heights = []
     for name in ("short", "a name that is longer than half of the figure, and more"):
-        with panels(2, 1) as (figure, axes):
+        with figure_of(2, 1) as (figure, axes):
             handles = [axes[0, 0].plot([0, 1])[0] for _ in range(9)]
             legend(figure, handles, ["one"] * 8 + [name])
             figure.canvas.draw()

@@ -7,15 +7,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mmspec.evaluate.engine.records import decode_row
 from mmspec.evaluate.quality.frechet import frechet
 from mmspec.evaluate.quality.generative_metrics import kernel_distance
-from mmspec.evaluate.report.acceptance_curves import acceptance_by_position, by_temperature, without_temperature
 from mmspec.evaluate.report.cautions import cautions, failures
 from mmspec.evaluate.report.measures import figures
+from mmspec.evaluate.report.profiles import (
+    acceptance_by_position,
+    by_temperature,
+    seconds_by_part,
+    time_shares,
+    without_temperature,
+)
 from mmspec.evaluate.report.rows import category_rows, rows, tables
 from mmspec.evaluate.report.tables import category_lines
-from mmspec.evaluate.report.time_split import shares, split
-from mmspec.evaluate.sweep.records import decode_row
 from tests.evaluate.report.kept import failed, grid, header, real, sample, score, written
 
 
@@ -122,12 +127,12 @@ def test_the_split_of_time_is_of_plain_decodings_whole(tmp_path: Path) -> None:
     parts = {"prefill": 0.5, "target": 0.25, "draft": 0.25, "verify": 0.0, "other": 0.0}
     records = [sample("ar", 0, 2.0), sample("eagle", 0, 1.0, parts=parts)]
     (table,) = tables(written(tmp_path, records))
-    found = shares(table)
+    found = time_shares(table)
     assert found["plain"]["prefill"] == 0.5 and sum(found["plain"].values()) == pytest.approx(1.0)
     assert found["eagle"] == pytest.approx(
         {"prefill": 0.25, "target": 0.125, "draft": 0.125, "verify": 0.0, "other": 0.0}
     )
-    assert split([failed("eagle", 0)]) == {}
+    assert seconds_by_part([failed("eagle", 0)]) == {}
 
 
 def test_accept_lengths_against_temperature_need_two(tmp_path: Path) -> None:

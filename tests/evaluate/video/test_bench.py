@@ -19,9 +19,8 @@ from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.report.plots import draw
 from mmspec.evaluate.video import quality
 from mmspec.evaluate.video.config import VideoBenchConfig
-from mmspec.evaluate.video.domain import DOMAIN
+from mmspec.evaluate.video.domain import COLUMNS, DOMAIN
 from mmspec.evaluate.video.methods import PipelineCall, router_calibration
-from mmspec.evaluate.video.page import COLUMNS
 from mmspec.evaluate.video.resources import CALIBRATION, motion_prompts, open_video
 from mmspec.evaluate.video.rows import PassCosts, pass_costs, predicted_seconds
 from mmspec.evaluate.video.runner import runner
@@ -100,11 +99,11 @@ def test_the_prediction_counts_what_was_done(speed: dict) -> None:
     (asked,) = DOMAIN.cases(resources, setting)
     for method in (one for one in SUITES["speed"].methods if one.key in ("ar", "sdvg-all", "strided-0.75", "sdvg-0.5")):
         made = runner(method, resources, setting)(asked, 0)
-        assert predicted_seconds(made, price) == made.stats.target_forwards
+        assert predicted_seconds(made, price) == made.more["target_forwards"]
         drafts = PassCosts(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
-        assert predicted_seconds(made, drafts) == made.stats.drafter_passes
+        assert predicted_seconds(made, drafts) == made.drafter_passes
     # without the drafter alone its passes in drafted requests are priced
-    assert pass_costs([], [], [made]).drafter == made.parts["draft"] / made.stats.drafter_passes > 0
+    assert pass_costs([], [], [made]).drafter == made.parts["draft"] / made.drafter_passes > 0
     assert all(row["prediction_ratio"] > 0.5 for row in speed["rows"])
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mmspec.evaluate.vlm.real_prompts import KINDS, PROMPTS, TASKS, evaluation_prompts, prompts_by_kind, real_prompts
+from mmspec.evaluate.vlm.real_suite import KINDS, PROMPTS, TASKS, evaluation_prompts, prompts_by_kind, real_prompts
 from mmspec.evaluate.vlm.requests import VlmPrompt
 from mmspec.zoo.world.instructions import INSTRUCTION_KINDS, instruction
 

@@ -14,8 +14,8 @@ from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import SamplingOverrides, bench_failures
 from mmspec.evaluate.report.bench_page import markdown, tables
 from mmspec.evaluate.vlm.config import VlmBenchConfig
-from mmspec.evaluate.vlm.cost_curve import WIDTHS, pass_seconds
 from mmspec.evaluate.vlm.domain import DOMAIN
+from mmspec.evaluate.vlm.measured import WIDTHS, pass_seconds
 from mmspec.evaluate.vlm.requests import VlmPrompt, encode
 from mmspec.evaluate.vlm.resources import VlmResources, open_target, published_resources
 from mmspec.evaluate.vlm.sweep import SWEEP
@@ -80,9 +80,9 @@ def test_rows_of_batches_are_their_prompts_alone(result: dict) -> None:
 
 
 def test_a_row_that_differs_from_its_prompt_alone_is_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mmspec.evaluate.vlm import alone
+    from mmspec.evaluate.vlm import measured
 
-    monkeypatch.setattr(alone, "_alone", lambda method, timed, prompt, number: (7,) * 3)
+    monkeypatch.setattr(measured, "_alone", lambda method, timed, prompt, number: (7,) * 3)
     config = VlmBenchConfig(
         suite="real", model=str(folder), task_names=("chat",), prompts=2, new_tokens=3, batches=(2,), temperatures=(0.0,),
         methods=("plain",), threads=1,

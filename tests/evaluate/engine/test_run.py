@@ -14,25 +14,25 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from mmspec.evaluate.engine.records import without_times
+from mmspec.evaluate.engine.shards import Records, read_run, read_shards
+from mmspec.evaluate.engine.task_runners import run_local
+from mmspec.evaluate.engine.work import SweepWork, check_engine
 from mmspec.evaluate.quality.frechet import Moments
 from mmspec.evaluate.report.measures import features
-from mmspec.evaluate.sweep.records import without_times
-from mmspec.evaluate.sweep.run import SweepWork, check_engine, run_sweep
-from mmspec.evaluate.sweep.shards import Records, read_run, read_shards
-from mmspec.evaluate.sweep.task_runners import run_local
 from mmspec.io.files import WriteError
 from tests.evaluate.report.kept import header
-from tests.evaluate.sweep.tiny import files, hashes, lasting, plan
+from tests.evaluate.tiny_run import files, hashes, lasting, plan, run_sweep
 from tests.house.tree import ROOT
 
 HEADER = header()
 WRITER = """
 import sys
 from pathlib import Path
-from mmspec.evaluate.sweep.task_runners import run_local
-from mmspec.evaluate.sweep.run import SweepWork
+from mmspec.evaluate.engine.task_runners import run_local
+from mmspec.evaluate.engine.work import SweepWork
 from tests.evaluate.report.kept import header
-from tests.evaluate.sweep.tiny import plan
+from tests.evaluate.tiny_run import plan
 work = SweepWork.of(plan(Path(sys.argv[1]), Path(sys.argv[2]), samples=4))
 run_local(work.plan, header(), work.draws(work.known()), 1, lambda text: print(text, flush=True))
 """

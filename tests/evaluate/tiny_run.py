@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from mmspec.evaluate.sweep.plan import SweepPlan
-from mmspec.evaluate.sweep.records import TIMES
-from mmspec.evaluate.sweep.shards import Records
+from mmspec.evaluate.engine.plan import SweepPlan
+from mmspec.evaluate.engine.records import TIMES
+from mmspec.evaluate.engine.shards import Records
+from mmspec.evaluate.engine.work import SweepWork, run_work
 from tests.evaluate.tiny_images import classed
 
 DECODINGS = ("sjd:window=4", "scd:window=4")
@@ -58,3 +60,8 @@ def lasting(found: Records) -> dict[str, dict[str, dict]]:
 
 def hashes(found: Records) -> dict[str, str]:
     return {key: one["token_hash"] for key, one in sorted(found.samples.items())}
+
+
+def run_sweep(whole: SweepPlan, **how: Any) -> Records:
+    """`run_work` of a plan that has not been read yet."""
+    return run_work(SweepWork.of(whole), **how)

@@ -9,8 +9,8 @@ from pathlib import Path
 from PIL.Image import Image
 
 from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
-from mmspec.evaluate.sweep.plan import SweepPlan
 from mmspec.io.images import open_image
 from mmspec.io.readers import read_json, read_json_lines, read_text
 

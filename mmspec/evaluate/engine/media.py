@@ -5,16 +5,16 @@ from __future__ import annotations
 import hashlib
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from einops import rearrange
 from PIL import Image
 
-from mmspec.evaluate.engine.domain import Shows
 from mmspec.io.files import replacing
 from mmspec.io.images import open_image
 
+Shows = Literal["text", "picture", "film"]
 FOLDER = "media"
 LARGEST = 1 << 28  # bytes and pixels of one file; what a run has made itself is not held to the gate's limits
 

@@ -12,11 +12,11 @@ import numpy as np
 from PIL import Image
 
 from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.records import encode_row
 from mmspec.evaluate.quality.features import ExtractedFeatures, FeatureExtractor, Scorer, clip_scores
 from mmspec.evaluate.quality.rewards import reward_scorer_of
-from mmspec.evaluate.sweep.plan import SweepPlan
-from mmspec.evaluate.sweep.records import encode_row
 
 EXTRACTOR_FORMS = "zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER"
 

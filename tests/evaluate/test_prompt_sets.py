@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, set_digest
 from mmspec.evaluate.image.sweep import SWEEP as PICTURES
-from mmspec.evaluate.sweep.plan import SweepPlan
-from mmspec.evaluate.sweep.prompt_sets import prompts_for
-from tests.evaluate.sweep.tiny import noise
+from mmspec.evaluate.prompt_sets import prompts_for
+from tests.evaluate.tiny_run import noise
 
 TEXTS = replace(PICTURES, shows="text")
 
@@ -168,6 +168,7 @@ def test_names_and_settings_are_read_from_one_text() -> None:
     spec = MethodText.read("sjd:window=32,init=up", "--decoding")
     assert (spec.name, spec.settings) == ("sjd", {"window": "32", "init": "up"})
     assert spec.values("--decoding", window=int, init=str) == {"window": 32, "init": "up"}
+    assert MethodText.read("sjd:window=32", "--decoding").said({"sjd": "SJD"}) == "SJD (window 32)"
     for text in ("", ":a=1", "sjd:window", "sjd:=3", "sjd:window="):
         with pytest.raises(ValueError, match="--decoding: expected name or name:setting=value"):
             MethodText.read(text, "--decoding")

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import torch
 
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.provenance import files_digest
-from mmspec.evaluate.engine.suite import Method, Setting
+from mmspec.evaluate.engine.suite import CellGroup, Method
 from mmspec.evaluate.registry import DOMAINS, sweep_of
 
 DEFAULT_MODELS = ("vlm", "t2i", "car", "mar", "video")
@@ -71,35 +68,6 @@ class SweepPlan:
             raise ValueError(f"--part: expected K/N with 1 <= K <= N, got {at}/{of}, correct it")
 
 
-@dataclass(frozen=True, slots=True)
-class CellGroup:
-    """Cells that differ in how they decode alone, and are run in turn on every prompt.   domain: in the registry."""
-
-    domain: str
-    model: str
-    setting: Setting
-    methods: tuple[Method, ...]
-    said: dict[str, Any]
-
-    @property
-    def name(self) -> tuple[str, str]:
-        """(domain, model)."""
-        return self.domain, self.model
-
-    @property
-    def sweep(self) -> Sweep:
-        return sweep_of(self.domain)
-
-    def cell(self, method: Method) -> dict[str, Any]:
-        """All that decides a cell's output beside prompts and seeds."""
-        return {"domain": self.domain, "model": self.model, "decoding": method.key, "rule": method.rule, **self.said}
-
-    def key(self, method: Method) -> str:
-        """A short hash of the cell."""
-        text = json.dumps(self.cell(method), sort_keys=True)
-        return hashlib.sha256(text.encode()).hexdigest()[:10]
-
-
 def cell_groups(plan: SweepPlan) -> list[CellGroup]:
     """The grid.   Raises ValueError for models that do not exist, and for a decoding or a rule that none of them has."""
     found = [one for text in plan.models for one in _of_model(plan, *domain_of_model(text))]
@@ -129,7 +97,7 @@ def _of_model(plan: SweepPlan, domain: str, model: str) -> Iterator[CellGroup]:
     for temperature in plan.temperatures or sweep.temperatures:
         setting = sweep.setting(model, temperature, plan.wishes)
         serving = tuple({(one.key, one.rule): one for one in methods if one.serves(temperature)}.values())
-        yield CellGroup(domain, model, setting, serving, {**sweep.said(setting), **of_folder})
+        yield CellGroup(domain, model, setting, serving, {**sweep.said(setting), **of_folder}, sweep.shows)
 
 
 def _pairs(plan: SweepPlan, sweep: Sweep, model: str) -> list[tuple[str, str]]:
@@ -154,7 +122,7 @@ def _check_known(plan: SweepPlan, found: list[CellGroup]) -> None:
     first = found[0]
     for decoding in plan.decodings:
         if decoding not in have:
-            first.sweep.method(first.model, decoding, "")
+            sweep_of(first.domain).method(first.model, decoding, "")
             raise ValueError(
                 f"--decoding: expected one that goes with a rule that was named, got {decoding!r}, name others"
             )
@@ -162,5 +130,5 @@ def _check_known(plan: SweepPlan, found: list[CellGroup]) -> None:
         if rule not in rules and rule not in ("", "exact"):
             for group in found:
                 for decoding in plan.decodings or (PLAIN,):
-                    group.sweep.method(group.model, decoding, rule)
+                    sweep_of(group.domain).method(group.model, decoding, rule)
             raise ValueError(f"--rule: expected one that a model has, got {rule!r}, correct it")

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from mmspec.evaluate.report import acceptance_curves, time_split
+from mmspec.evaluate.engine.media import load_output
+from mmspec.evaluate.engine.schema import RECORDS
+from mmspec.evaluate.engine.shards import Records, Shard, read_run
+from mmspec.evaluate.report import profiles
 from mmspec.evaluate.report.cautions import cautions, failures
 from mmspec.evaluate.report.rows import category_rows, rows, tables
 from mmspec.evaluate.report.tables import as_csv, page
-from mmspec.evaluate.sweep.media import load_output
-from mmspec.evaluate.sweep.schema import RECORDS
-from mmspec.evaluate.sweep.shards import Records, Shard, read_run
 from mmspec.io.files import WriteError
 from tests.damaged import WRONG
 from tests.evaluate.report.kept import ABOUT, grid, header, picture, sample, with_media, written
@@ -41,7 +41,7 @@ def used(folder: Path) -> None:
     """Read a run and make all tables of a report."""
     run = read_run(folder)
     made, grouped = rows(run), tables(run)
-    json.dumps([made, acceptance_curves.position_rows(grouped), time_split.rows(grouped)], allow_nan=False)
+    json.dumps([made, profiles.position_rows(grouped), profiles.time_rows(grouped)], allow_nan=False)
     as_csv(made)
     page(run, made, category_rows(run), [*cautions(run), *failures(run)], {})
 

@@ -8,9 +8,9 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
+from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.provenance import threads
-from mmspec.evaluate.sweep.plan import SweepPlan
-from mmspec.evaluate.sweep.worker import Task, Worker
+from mmspec.evaluate.engine.worker import Task, Worker
 
 ProgressCallback = Callable[[str], None]
 

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
 
-from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.domain import Resources
+from mmspec.evaluate.engine.media import load_output, store_output
+from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
 from mmspec.evaluate.engine.provenance import fingerprint
-from mmspec.evaluate.engine.runs import Failure, Sampler, attempt, runner_or_failure
-from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.engine.records import record_key, request_seed, sample_record
+from mmspec.evaluate.engine.runs import Failure, Turns
+from mmspec.evaluate.engine.shards import Records, Shard, read_shards, run_name
+from mmspec.evaluate.engine.suite import CellGroup
+from mmspec.evaluate.prompt_sets import picture_files, prompts_for
+from mmspec.evaluate.quality.judges import Judges
 from mmspec.evaluate.registry import sweep_of
-from mmspec.evaluate.sweep.judges import Judges
-from mmspec.evaluate.sweep.media import load_output, store_output
-from mmspec.evaluate.sweep.plan import CellGroup, SweepPlan, cell_groups
-from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
-from mmspec.evaluate.sweep.records import record_key, request_seed, sample_record
-from mmspec.evaluate.sweep.shards import Records, Shard, read_shards, run_name
 from mmspec.io.images import open_image
 
 
@@ -38,23 +39,18 @@ class DrawTask:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTask:
-    """Samples of one model that are scored together, by their keys."""
+    """Samples of one model that are scored together, by their keys.
+
+    is_real: real pictures whose features are taken; keys are those of prompts, or names of files in the plan's folder.
+    """
 
     domain: str
     model: str
     keys: tuple[str, ...]
+    is_real: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class RealFeaturesTask:
-    """Real pictures whose features are taken together.   keys: of prompts, or names of files in the plan's folder."""
-
-    domain: str
-    model: str
-    keys: tuple[str, ...]
-
-
-Task = DrawTask | ScoreTask | RealFeaturesTask
+Task = DrawTask | ScoreTask
 
 
 def run_identity(plan: SweepPlan) -> dict[str, Any]:
@@ -72,66 +68,48 @@ class Worker:
         self.plan, self.groups, own = plan, cell_groups(plan), run_identity(plan)
         self.known: Records = read_shards(plan.folder, run_name(own))
         self.shard = Shard(plan.folder, own, header)
-        self._kept: dict[Any, Any] = {}
+        self._opened = Resources()
 
     def __call__(self, task: Task) -> str:
         """Does a task; what it was, in words."""
         if isinstance(task, DrawTask):
             return self._draw(task)
-        return self._score(task) if isinstance(task, ScoreTask) else self._real(task)
+        return self._real(task) if task.is_real else self._score(task)
 
     def _draw(self, task: DrawTask) -> str:
-        group = self.groups[task.group]
-        prompt = self._prompts(*group.name)[task.prompt]
-        count, methods = len(group.methods), group.methods
-        start = (task.prompt + task.sample) % count
-        resources = self._resources(group)
+        group, sweep = self.groups[task.group], sweep_of(self.groups[task.group].domain)
+        prompt, resources = self._prompts(*group.name)[task.prompt], self._resources(group)
+        seed = request_seed(self.plan.seed, prompt.key, task.sample)
+        fields = request_fields(prompt, task.digest, task.prompt, task.sample, seed)
+        requests = {group.key(method): {**group.fields(method), **fields} for method in group.methods}
+        missing = [cell for cell, one in requests.items() if record_key(one) not in self.known.samples]
+        samples: Iterable[tuple[str, Any]]
         try:
-            case: Any = group.sweep.case(resources, group.setting, prompt)
+            case = sweep.case(resources, group.setting, prompt)
+            samples = self._turns(task.group).round(case, seed, task.prompt + task.sample, missing)
         except ValueError as error:
-            case = Failure(" ".join(f"{type(error).__name__}: {error}".split())[:300])
-        for method in methods[start:] + methods[:start]:
-            self._sample(group, method, prompt, task, case)
+            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            samples = ((cell, Failure(reason)) for cell in missing)
+        for cell, sample in samples:
+            self._keep(requests[cell], sample)
         return f"{group.model}, T = {group.setting.temperature:g}, {prompt.key}"
 
-    def _sample(self, group: CellGroup, method: Method, prompt: EvaluationPrompt, task: DrawTask, case: Any) -> None:
-        cell, seed = group.key(method), request_seed(self.plan.seed, prompt.key, task.sample)
-        key = record_key(cell, prompt, task.digest, task.sample)
-        if key in self.known.samples:
-            return
-        made = case
-        if not isinstance(case, Failure):
-            made = attempt(self._sampler(group, method, cell, case, seed), case, seed)
-        shown = None
-        if not isinstance(made, Failure):
-            made, output = made
-            shown = store_output(self.plan.folder, key, output[0], group.sweep.shows) if output else None
-        told = {
-            "cell": cell,
-            "of": group.cell(method),
-            "title": method.title,
-            "shows": group.sweep.shows,
-            "prompt": prompt.key,
-            "digest": task.digest,
-            "order": task.prompt,
-            "category": prompt.category,
-            "asked": {"text": prompt.text, "source": prompt.source},
-            "sample": task.sample,
-            "seed": seed,
-        }
-        record = sample_record(key, told, made, shown)
+    def _keep(self, request: Mapping[str, Any], sample: Any) -> None:
+        """Add a sample to the shard.   sample: the run and its output, or a failure."""
+        run, output = (sample, None) if isinstance(sample, Failure) else sample
+        name, shows = record_key(request), request["shows"]
+        shown = store_output(self.plan.folder, name, output[0], shows) if output else None
+        record = sample_record(request, run, shown)
         self.shard.add([record])
-        self.known.samples[key] = record
+        self.known.samples[record["key"]] = record
 
-    def _sampler(self, group: CellGroup, method: Method, cell: str, case: Any, seed: int) -> Sampler:
-        """Warmed up by one untimed request."""
-
-        def make() -> Sampler:
-            made = runner_or_failure(partial(group.sweep.sampler, method, self._resources(group), group.setting))
-            attempt(made, case, seed)
-            return made
-
-        return self._once(("sampler", cell), make)
+    def _turns(self, number: int) -> Turns:
+        """The methods of a group, each made when it is first needed."""
+        group = self.groups[number]
+        return self._opened.once(("turns", number), lambda: Turns({
+            group.key(method): partial(sweep_of(group.domain).sampler, method, self._resources(group), group.setting)
+            for method in group.methods
+        }))  # fmt: skip
 
     def _score(self, task: ScoreTask) -> str:
         judges, sweep = self._judges(task.domain, task.model), sweep_of(task.domain)
@@ -148,7 +126,7 @@ class Worker:
             self.known = read_shards(self.plan.folder, self.shard.run)
         return self.known.samples[key]
 
-    def _real(self, task: RealFeaturesTask) -> str:
+    def _real(self, task: ScoreTask) -> str:
         judges = self._judges(task.domain, task.model)
         if self.plan.reference is not None:
             files = {one.name: one for one in picture_files(self.plan.reference)}
@@ -165,22 +143,17 @@ class Worker:
 
     def _resources(self, group: CellGroup) -> Any:
         def make() -> Any:
-            opened = group.sweep.open(group.model)
+            opened = sweep_of(group.domain).open(group.model)
             self.shard.add([{"kind": "model", "model": group.model, "name": opened.name, **_weights(opened)}])
             return opened
 
-        return self._once(("resources", group.name), make)
+        return self._opened.once(("resources", group.name), make)
 
     def _prompts(self, domain: str, model: str) -> list[EvaluationPrompt]:
-        return self._once(("prompts", domain, model), lambda: prompts_for(self.plan, sweep_of(domain), model))
+        return self._opened.once(("prompts", domain, model), lambda: prompts_for(self.plan, sweep_of(domain), model))
 
     def _judges(self, domain: str, model: str) -> Judges:
-        return self._once(("judges", domain, model), lambda: Judges(self.plan, sweep_of(domain), model))
-
-    def _once(self, name: Any, make: Any) -> Any:
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+        return self._opened.once(("judges", domain, model), lambda: Judges(self.plan, sweep_of(domain), model))
 
 
 def _weights(resources: Any) -> dict[str, str]:

@@ -7,16 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mmspec.evaluate.engine.config import check_choice
+from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
 from mmspec.evaluate.engine.provenance import environment
+from mmspec.evaluate.engine.records import record_key
+from mmspec.evaluate.engine.shards import Records, read_shards, run_name
+from mmspec.evaluate.engine.suite import CellGroup
+from mmspec.evaluate.engine.task_runners import ProgressCallback, TaskRunner, run_local
+from mmspec.evaluate.engine.worker import DrawTask, ScoreTask, Task, run_identity
+from mmspec.evaluate.prompt_sets import picture_files, prompts_for
+from mmspec.evaluate.quality.judges import Judges
 from mmspec.evaluate.registry import sweep_of
-from mmspec.evaluate.sweep.judges import Judges
-from mmspec.evaluate.sweep.plan import CellGroup, SweepPlan, cell_groups
-from mmspec.evaluate.sweep.prompt_sets import picture_files, prompts_for
-from mmspec.evaluate.sweep.records import record_key
-from mmspec.evaluate.sweep.shards import Records, read_shards, run_name
-from mmspec.evaluate.sweep.task_runners import ProgressCallback, TaskRunner, run_local
-from mmspec.evaluate.sweep.worker import DrawTask, RealFeaturesTask, ScoreTask, Task, run_identity
 from mmspec.io.interrupts import Stopped
 
 Engine = Literal["local", "ray"]
@@ -39,7 +40,7 @@ class SweepWork:
     def of(cls, plan: SweepPlan) -> SweepWork:
         """Opens no model.   Raises ValueError for what cannot be run."""
         made = cell_groups(plan)
-        prompts = {one.name: prompts_for(plan, one.sweep, one.model) for one in made}
+        prompts = {one.name: prompts_for(plan, sweep_of(one.domain), one.model) for one in made}
         digests = {name: [one.digest() for one in found] for name, found in prompts.items()}
         judges = {name: Judges(plan, sweep_of(name[0]), name[1]) for name in prompts}
         return cls(plan, made, prompts, digests, judges)
@@ -77,8 +78,8 @@ class SweepWork:
 
     def _keys(self, task: DrawTask) -> Iterator[str]:
         group = self.groups[task.group]
-        prompt = self.prompts[group.name][task.prompt]
-        return (record_key(group.key(method), prompt, task.digest, task.sample) for method in group.methods)
+        asked = {"prompt": self.prompts[group.name][task.prompt].key, "digest": task.digest, "sample": task.sample}
+        return (record_key({"cell": group.key(method), **asked}) for method in group.methods)
 
     def scorings(self, known: Records) -> list[Task]:
         """Samples that show something and are not scored, and real pictures whose features are not known."""
@@ -96,18 +97,13 @@ class SweepWork:
             found += [ScoreTask(*name, tuple(part)) for part in _parts(keys)]
             if judge.shows == "picture":
                 real = [key for key in self._real(name) if (name[1], key, judge.extractor.hash) not in known.real]
-                found += [RealFeaturesTask(*name, tuple(part)) for part in _parts(real)]
+                found += [ScoreTask(*name, tuple(part), is_real=True) for part in _parts(real)]
         return found[at - 1 :: of]
 
     def _real(self, name: Name) -> list[str]:
         if self.plan.reference is not None:
             return [file.name for file in picture_files(self.plan.reference)]
         return [one.key for one in self.prompts[name] if one.real is not None]
-
-
-def run_sweep(plan: SweepPlan, **how: Any) -> Records:
-    """`run_work` of a plan that has not been read yet."""
-    return run_work(SweepWork.of(plan), **how)
 
 
 def run_work(
@@ -150,7 +146,7 @@ def check_engine(engine: str, workers: int) -> TaskRunner:
         raise ValueError(f"--workers: expected at least 1, got {workers}, change it")
     if engine == "local":
         return run_local
-    from mmspec.evaluate.sweep.task_runners import need_ray, run_on_ray
+    from mmspec.evaluate.engine.task_runners import need_ray, run_on_ray
 
     need_ray()
     return run_on_ray

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from mmspec.evaluate.sweep.media import inside, load_output, run_folder, store_output
-from mmspec.evaluate.sweep.records import decode_row, encode_row, request_seed
-from mmspec.evaluate.sweep.shards import Shard, read_run, read_shards, run_name
+from mmspec.evaluate.engine.media import inside, load_output, run_folder, store_output
+from mmspec.evaluate.engine.records import decode_row, encode_row, request_seed
+from mmspec.evaluate.engine.shards import Shard, read_run, read_shards, run_name
 from tests.evaluate.report import kept
 
 ABOUT = {"code": "1", "seed": 0}

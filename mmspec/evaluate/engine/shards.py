@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mmspec.evaluate.sweep.media import inside
-from mmspec.evaluate.sweep.records import decode_row, without_times
-from mmspec.evaluate.sweep.schema import SCHEMA, check_record
+from mmspec.evaluate.engine.media import inside
+from mmspec.evaluate.engine.records import decode_row, without_times
+from mmspec.evaluate.engine.schema import SCHEMA, check_record
 from mmspec.io.files import append_lines
 from mmspec.io.readers import read_json_lines
 
@@ -27,35 +27,41 @@ def run_name(about: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
+def part_name(part: Mapping[str, Any]) -> str:
+    """What names a finished part of a bench."""
+    return json.dumps(part, sort_keys=True, default=str)
+
+
 class Shard:
     """The file that one writer adds to. No two writers share one, and none is ever changed: a kill leaves whole lines but
     for the last, which readers leave out, and shards of several machines are merged by copying them into one folder.
 
     about: what decides all figures of the run.   header: what else is said once, with `about` in the first line.
+    file: None for a new one in the run's folder.
     """
 
-    def __init__(self, folder: Path, about: Mapping[str, Any], header: Mapping[str, Any]):
+    def __init__(self, folder: Path, about: Mapping[str, Any], header: Mapping[str, Any], file: Path | None = None):
         self.run = run_name(about)
         host = re.sub(r"[^A-Za-z0-9]+", "-", platform.node())[:24] or "host"
-        self.file = folder / FOLDER / f"{host}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
+        self.file = file or folder / FOLDER / f"{host}-{os.getpid()}-{secrets.token_hex(4)}.jsonl"
         self._header = {"kind": "header", "schema": SCHEMA, "about": dict(about), **header}
-        self._begun = False
+        self.begun = False
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
         """Adds records in one write; the header stands before the first."""
-        lines = list(records) if self._begun else [self._header, *records]
+        lines = list(records) if self.begun else [self._header, *records]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         append_lines(
             self.file, [json.dumps({"run": self.run, **line}, ensure_ascii=False, allow_nan=False) for line in lines]
         )
-        self._begun = True
+        self.begun = True
 
 
 @dataclass(slots=True)
 class Records:
     """All that a run has. headers: of every writer.   models: what a model was run in, by name.   samples: by key.
     scores: by (key, scorer's hash).   real: features of real pictures, by (model, key, extractor's hash).
-    widths: the length of rows, by (scorer's or extractor's hash, field).
+    parts: what a bench has finished, by its name.   widths: the length of rows, by (scorer's or extractor's hash, field).
     """
 
     folder: Path
@@ -64,16 +70,19 @@ class Records:
     samples: dict[str, dict] = field(default_factory=dict)
     scores: dict[tuple[str, str], dict] = field(default_factory=dict)
     real: dict[tuple[str, str, str], dict] = field(default_factory=dict)
+    parts: dict[str, Any] = field(default_factory=dict)
     widths: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def read_run(folder: Path) -> Records:
     """The union of a run's shards, in the order of their names and lines; what stands in several is taken once.
 
+    folder: of the run, or the file that a bench keeps its records in, of which the last bench is taken.
+
     Raises ValueError for a folder without shards, shards of several runs, records that contradict one another or do not fit
     the table in `schema`, and files that hold anything else.
     """
-    found = read_shards(folder)
+    found = read_log(folder) if folder.is_file() else read_shards(folder)
     if not found.headers:
         raise ValueError(
             f"RUN: expected a folder with shards of a run, got none in {str(folder)!r}, run `mmspec evaluate` first"
@@ -88,20 +97,41 @@ def read_shards(folder: Path, run: str | None = None) -> Records:
         inside(folder, f"{FOLDER}/{file.name}")
         for number, record in enumerate(read_json_lines(file, torn=True), 1):
             place = f"{file}, line {number}"
-            _check_version(record, place)
-            check_record(record, folder, place)
+            _check(record, folder, place)
             run = _same_run(record, run, place, is_first=number == 1)
             _add_record(found, record, place)
     return found
 
 
-def _check_version(record: Mapping[str, Any], place: str) -> None:
-    """Refuse a header of another schema before its fields are looked at: they may be others."""
+def read_log(file: Path, run: str | None = None) -> Records:
+    """The records of one run in a file that several may have written to, one after another.
+
+    Args:
+        file: The file; there may be none yet.
+        run: The run, None for the last.
+
+    Raises:
+        ValueError: The file holds anything but records.
+    """
+    found = Records(file.parent)
+    lines = read_json_lines(file, torn=True) if file.is_file() else []
+    run = lines[-1].get("run") if run is None and lines else run
+    for number, record in enumerate(lines, 1):
+        place = f"{file}, line {number}"
+        if "kind" not in record or record.get("run") == run:
+            _check(record, found.folder, place)
+            _add_record(found, record, place)
+    return found
+
+
+def _check(record: Mapping[str, Any], folder: Path, place: str) -> None:
+    # before its fields are looked at: they may be others
     if record.get("kind") == "header" and record.get("schema") != SCHEMA:
         raise ValueError(
             f"{place}: expected records of schema {SCHEMA}, got {record.get('schema')!r}; use the version of mmspec that "
             "wrote it"
         )
+    check_record(record, folder, place)
 
 
 def _same_run(record: Mapping[str, Any], run: str | None, place: str, *, is_first: bool) -> str:
@@ -135,14 +165,16 @@ def _add_record(found: Records, record: dict, place: str) -> None:
                 )
     elif kind == "model":
         found.models[record["model"]] = record
+    elif kind == "part":
+        found.parts[part_name(record["part"])] = record["value"]
     elif kind == "sample":
         _once(found.samples, record["key"], record, place)
-    elif kind == "score":
-        _check_width(found, record, place)
-        found.scores[record["key"], record["by"]] = record
     else:
         _check_width(found, record, place)
-        found.real[record["model"], record["key"], record["by"]] = record
+        if kind == "score":
+            found.scores[record["key"], record["by"]] = record
+        else:
+            found.real[record["model"], record["key"], record["by"]] = record
 
 
 def _check_width(found: Records, record: dict, place: str) -> None:

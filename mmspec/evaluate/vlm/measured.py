@@ -1,0 +1,234 @@
+"""What a suite measures beside its rows: prompts alone, rules on the same drafts, and the cost of wider passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+
+import mmspec
+from mmspec import vlm
+from mmspec.core.draft import Draft, Evidence, Law, Verdict
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Target
+from mmspec.core.rules.base import Rule, Weights
+from mmspec.core.rules.by_name import resolve
+from mmspec.core.tree import chain
+from mmspec.evaluate.engine.domain import TimedSetting
+from mmspec.evaluate.engine.resume_log import BenchLog
+from mmspec.evaluate.engine.rows import Margin, identical, parting
+from mmspec.evaluate.engine.runs import TimedRun
+from mmspec.evaluate.engine.suite import Setting
+from mmspec.evaluate.vlm.config import VlmBenchConfig
+from mmspec.evaluate.vlm.methods import VlmMethod
+from mmspec.evaluate.vlm.requests import VlmPrompt, encode
+from mmspec.evaluate.vlm.resources import VlmResources
+from mmspec.evaluate.vlm.runner import cases, generation_arguments, margins, timed_runner
+
+Output = tuple[int, ...]
+_NONE = {"alone": None, "alone_ties": None, "alone_margin": None}
+
+
+def keep_alone(timed: TimedSetting) -> None:
+    """Keep the greedy texts of prompts that were decoded alone, for the batches behind them."""
+    for method in timed.methods:
+        for number, attempts in enumerate(timed.results[method.key]):
+            run = next((one for one in attempts if isinstance(one, TimedRun)), None)
+            if run is not None:
+                timed.resources.once(_name(timed, method, number), lambda run=run: run.output[0])
+
+
+def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
+    """Compare the rows of greedy batches with their prompts alone, which are decoded now unless their texts are kept.
+
+    Args:
+        method: A method of our own loop.
+        timed: A greedy setting of batches.
+        tie: The margin below which two tokens are equally likely up to rounding.
+
+    Returns:
+        `alone`: the prompts whose text is the same, as "31/32". `alone_ties`: of the others those that part at a tie.
+        `alone_margin`: the largest margin at a first difference. All None where nothing was completed.
+    """
+    setting, made = timed.setting, list(timed.setting.task.make(timed.setting.prompts, timed.setting.seed))
+    prompts: list[VlmPrompt] = []
+    single, batched = [], []
+    for case, attempts in enumerate(timed.results[method.key]):
+        run = next((one for one in attempts if isinstance(one, TimedRun)), None)
+        for row in range(setting.batch if run is not None else 0):
+            number = case * setting.batch + row
+            prompts.append(made[number])
+            single.append([_as_run(_alone(method, timed, made[number], number))])
+            batched.append([_as_run(run.output[row])])
+    if not prompts:
+        return dict(_NONE)
+    model, processor = timed.resources.model, timed.resources.processor
+
+    def of_prompt(index: int) -> Margin:
+        return margins(model, encode(processor, [prompts[index]]), single[index][0].output, setting.task.natural)
+
+    found = parting(single, batched, of_prompt, tie)
+    return {
+        "alone": identical(single, batched),
+        "alone_ties": found["ties"],
+        "alone_margin": found["margin"],
+    }
+
+
+def _alone(method: VlmMethod, timed: TimedSetting, prompt: VlmPrompt, number: int) -> Output:
+    """The text of a prompt alone."""
+
+    def decode() -> Output:
+        run = timed_runner(method, timed.resources, replace(timed.setting, batch=1))
+        return run(encode(timed.resources.processor, [prompt]), timed.setting.seed).output[0]
+
+    return timed.resources.once(_name(timed, method, number), decode)
+
+
+def _name(timed: TimedSetting, method: VlmMethod, number: int) -> str:
+    setting = timed.setting
+    return f"alone: {method.key}, {setting.task.name}, {setting.limit} tokens, seed {setting.seed}, prompt {number}"
+
+
+def _as_run(output: Output) -> TimedRun:
+    """A run of which nothing but its text counts."""
+    return TimedRun(0.0, (output,), 0, 0.0)
+
+
+RULES, PROMPTS = ("traversal", "recursive", "match"), 10
+DRAWS = 256  # uniforms per round: the accept length is a mean over them, so the drafts are what varies
+
+
+class ComparingRule(Rule):
+    """Decides as the first rule does, and notes what every rule would have accepted of each draft on average."""
+
+    name = "compared"
+
+    def __init__(self, names: Sequence[str]):
+        self.rules = {name: resolve(name, greedy=False) for name in names}
+        self.first = self.rules[names[0]]
+        self.exact, self.proven_for = self.first.exact, self.first.proven_for
+        self.lengths: dict[str, list[Tensor]] = {name: [] for name in names}
+        self.noise = torch.Generator().manual_seed(0)
+
+    def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
+        if draft.tree.nodes > 1:
+            uniform = torch.rand(DRAWS, draft.batch, draft.tree.nodes, generator=self.noise)
+            for name, rule in self.rules.items():
+                weights = rule.weigh(evidence, draft)
+                depth = [rule.select(weights, u, draft).depth for u in uniform]
+                self.lengths[name].append(torch.stack(depth).double().mean(0) + 1)
+        return self.first.weigh(evidence, draft)
+
+    def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
+        return self.first.residual(evidence, draft, weights, node)
+
+    def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
+        return self.first.resample(evidence, draft, weights, verdict, keys)
+
+
+def accept_lengths(
+    model: nn.Module,
+    drafter: object,
+    prompts: Iterable[Mapping[str, Tensor]],
+    names: Sequence[str],
+    **generation: object,
+) -> dict[str, float]:
+    """Mean accept length (bonus included) of each rule over the drafts one sampled run of `names[0]` makes.
+
+    names: rules that all take the drafter's drafts, e.g. ("traversal", "recursive", "match").
+    generation: arguments of `mmspec.generate`; the request must sample.
+    """
+    rule = ComparingRule(names)
+    for seed, inputs in enumerate(prompts):
+        mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, **inputs, **generation)
+    return {name: float(torch.cat(lengths).mean()) for name, lengths in rule.lengths.items()}
+
+
+def same_drafts(config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
+    """{"same_drafts": [...]}: a record per temperature, where all RULES on trees drawn by EAGLE are among the methods."""
+    sampled = [one for one in config.temperatures if one > 0]
+    if not {f"eagle-{rule}" for rule in RULES} <= {method.key for method in config.rows}:
+        return {"same_drafts": []}
+    return {"same_drafts": [log.once({"same drafts": t}, partial(_record, config, resources, t)) for t in sampled]}
+
+
+def _record(config: VlmBenchConfig, resources: VlmResources, temperature: float) -> dict:
+    """Accept lengths of the rules on identical drafts; the reason where the drafter is missing."""
+    first = replace(next(config.settings()), batch=1, temperature=temperature, prompts=min(config.prompts, PROMPTS))
+    record: dict = {"temperature": temperature, "prompts": first.prompts, "accept_length": None}
+    method = next(method for method in config.rows if method.key == f"eagle-{RULES[0]}")
+    try:
+        drafter = method.build_drafter(resources)
+    except ValueError as error:
+        return {**record, "failed": str(error)}
+    asked = generation_arguments(resources, first)
+    lengths = accept_lengths(resources.model, drafter, cases(resources, first), RULES, **asked)
+    return {**record, "accept_length": {name: round(value, 4) for name, value in lengths.items()}}
+
+
+WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48, 64)
+REPEATS = 7
+
+
+def cost_curve(resources: VlmResources, setting: Setting) -> dict:
+    """Measure the passes over the first prompt of a setting.
+
+    Args:
+        resources: The model.
+        setting: Where the prompt is taken from.
+
+    Returns:
+        `rows`: the widths. `ms`: medians of milliseconds a pass. `ratio`: those over the first.
+    """
+    seconds = pass_seconds(resources.model, cases(resources, setting)[0])
+    medians = [median(seconds[width]) for width in WIDTHS]
+    return {
+        "rows": list(WIDTHS),
+        "ms": [round(1000 * one, 3) for one in medians],
+        "ratio": [round(one / medians[0], 3) for one in medians],
+    }
+
+
+def pass_seconds(
+    model: nn.Module, inputs: Mapping[str, Tensor], widths: Sequence[int] = WIDTHS, repeats: int = REPEATS
+) -> dict[int, list[float]]:
+    """Time passes over drafts of several widths in turn, so that drifts of the machine meet all widths alike.
+
+    Args:
+        model: The target.
+        inputs: A prompt, as `generate` takes it.
+        widths: Rows of a pass, the root among them.
+        repeats: Timed passes of every width; a pass before them is not timed.
+
+    Returns:
+        Seconds by width.
+    """
+    request = vlm.start(model, max_new_tokens=max(widths) + 2, do_sample=False, **inputs)
+    request.step()
+    found: dict[int, list[float]] = {width: [] for width in widths}
+    for repeat in range(repeats + 1):
+        for width in widths:
+            draft = _draft(request.target, width)
+            began = perf_counter()
+            request.target.score(draft)  # nothing is committed: the next pass forgets it
+            if repeat:
+                found[width].append(perf_counter() - began)
+    return found
+
+
+def _draft(target: Target, width: int) -> Draft:
+    """A chain that repeats the last token: what it says does not change what it costs."""
+    root = target.pending[:, None]
+    return Draft(root.expand(-1, width).contiguous(), chain(width - 1, root.device), Law("deterministic"))
+
+
+def curve_text(curve: Mapping[str, Sequence[float]]) -> str:
+    """The curve in a sentence."""
+    ratios = ", ".join(f"{rows}: {ratio:.2f}" for rows, ratio in zip(curve["rows"], curve["ratio"], strict=True))
+    return f"a pass over so many rows in passes over one ({curve['ms'][0]:.1f} ms): {ratios}"
