@@ -25,20 +25,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-app.command()(demo)
-app.command()(caption)
-app.command()(image)
-app.command()(video)
-app.add_typer(bench.app, name="bench")
-app.add_typer(train.app, name="train")
-app.command()(evaluate)
-app.command()(report)
-app.add_typer(zoo.app, name="zoo")
-app.command()(convert)
-app.command()(certify)
-app.command()(methods)
-app.command()(supported)
-app.command()(web)
+for _command in (demo, caption, image, video, evaluate, report, convert, certify, methods, supported, web):
+    app.command()(_command)
+for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():
+    app.add_typer(_group, name=_name)
 
 
 def _print_version(wanted: bool) -> None:

@@ -11,17 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
+from mmspec.cli.command import SHARED, command, option
 from mmspec.cli.console import (
     check_writable,
+    print_table,
     quiet_transformers,
     refusing,
     reports_errors,
     save_json,
+    say,
     screen,
     spinner,
     step_progress,
 )
-from mmspec.cli.options import Json, Markdown, Plot, named_paths, split_names, split_numbers
+from mmspec.cli.options import named_paths, split_names, split_numbers
 from mmspec.evaluate.engine.config import BenchConfig, flag_of
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
 
@@ -76,28 +79,11 @@ def _items(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is tuple else None
 
 
-def bench_log(json: Path | None) -> Path | None:
-    """Where a bench that writes `json` keeps what is finished until all is."""
-    from mmspec.evaluate.engine.resume_log import log_beside
-
-    return log_beside(json)
-
-
 def save_figures(json: Path | None, log: Path | None, result: dict) -> None:
-    """Writes a finished bench; what was kept of it on the way has served, and the next run measures again."""
+    """Write a finished bench and delete the resume log, so that the next run measures again."""
     save_json(json, result)
     if log is not None:
         log.unlink(missing_ok=True)
-
-
-def print_records(title: str, records: list[dict[str, str]]) -> None:
-    """Prints records of the same keys as one table."""
-    from rich.table import Table
-
-    table = Table(*records[0], title=title, title_justify="left")
-    for record in records:
-        table.add_row(*record.values())
-    screen().print(table)
 
 
 def show_result(domain: Domain, result: dict, markdown: Path | None, plot: Path | None) -> None:
@@ -113,10 +99,9 @@ def show_result(domain: Domain, result: dict, markdown: Path | None, plot: Path 
         write_text_atomic(markdown, as_markdown(page, result, linked(plot, markdown)))
     if plot is not None:
         draw(domain.panels(result), plot)
-    out = screen()
-    out.print(environment_line(page, result), markup=False, soft_wrap=True)
+    say(environment_line(page, result))
     for part in tables(page, result):
-        out.print(part, markup=False, soft_wrap=isinstance(part, str))
+        screen().print(part, markup=False, soft_wrap=isinstance(part, str))
     wrong = bench_failures(domain, result)
     if wrong:
         raise ValueError("; ".join(wrong))
@@ -126,7 +111,7 @@ _KEPT = (
     "What is left out is as the suite has it. With --json, what is finished is kept beside FILE until all is: stopped, the "
     "same command goes on."
 )
-_FILES = {"json": Json, "markdown": Markdown, "plot": Plot}
+_FILES = ("json", "markdown", "plot")
 
 app = typer.Typer(help="Compare decoding methods on the same prompts.", no_args_is_help=True)
 
@@ -136,12 +121,14 @@ def _group() -> None:
     """Compare decoding methods on the same prompts."""
 
 
-def command(name: str) -> Callable[..., None]:
+def bench_command(name: str) -> Callable[..., None]:
     """The command that benches this domain."""
     config = config_of(name)
 
     def run(json: Path | None, markdown: Path | None, plot: Path | None, **given: Any) -> None:
-        log = bench_log(json)
+        from mmspec.evaluate.engine.resume_log import log_beside
+
+        log = log_beside(json)
         check_writable(json, markdown, plot, log)
         values = _config(config, config_values(config, given))
         domain = domain_of(name)
@@ -151,7 +138,8 @@ def command(name: str) -> Callable[..., None]:
         save_figures(json, log, result)
         show_result(domain, result, markdown, plot)
 
-    files = [Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind, default=None) for one, kind in _FILES.items()]
+    kinds = {one: Annotated[Path | None, option(*SHARED[one])] for one in _FILES}
+    files = [Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind, default=None) for one, kind in kinds.items()]
     run.__signature__ = Signature([*option_parameters(config), *files])
     run.__annotations__ = {one.name: one.annotation for one in run.__signature__.parameters.values()}
     run.__name__, run.__doc__ = name, f"{config.about}\n\n{_KEPT}"
@@ -159,42 +147,39 @@ def command(name: str) -> Callable[..., None]:
 
 
 for _name in DOMAINS:
-    app.command(_name)(command(_name))
-
-
-_Device = Annotated[
-    str | None, typer.Option(metavar="NAME", help="cpu or cuda; a GPU where there is one, if left out.")
-]
-_Tiny = Annotated[bool, typer.Option("--tiny", help="Small sizes: that it runs, not how fast.")]
-_Steps = Annotated[
-    str | None, typer.Option(metavar="NAMES", help="Some of kernels, cost, vlm, image; all if left out.")
-]
-_Repeats = Annotated[int, typer.Option(metavar="N", help="Timed runs of each op and pass.")]
+    app.command(_name)(bench_command(_name))
 
 
 @app.command()
-@reports_errors
-def kernels(device: _Device = None, tiny: _Tiny = False, repeats: _Repeats = 20, json: Json = None) -> None:
+@command()
+def kernels(*, device: str | None = None, tiny: bool = False, repeats: int = 20, json: Path | None = None) -> None:
     """The verify core's ops against straightforward torch code and the memory they have to read.
 
     Microseconds, bandwidth and launches are figures of a GPU; a CPU gives ratios only.
+
+    Args:
+        device (NAME): cpu or cuda; a GPU where there is one, if left out.
+        tiny (--tiny): Small sizes: that it runs, not how fast.
+        repeats (N): Timed runs of each op and pass.
     """
     _machine("kernels", json, device, tiny, repeats)
 
 
 @app.command()
-@reports_errors
+@command()
 def gpu(
-    steps: _Steps = None,
-    device: _Device = None,
-    tiny: _Tiny = False,
-    repeats: _Repeats = 20,
-    json: Json = None,
-) -> None:
+    *, steps: str | None = None, device: str | None = None, tiny: bool = False, repeats: int = 20, json: Path | None = None
+) -> None:  # fmt: skip
     """What a GPU is worth: the ops, what a pass over several drafted values costs models of 7B and 3B shapes, and speedups.
 
     Models of those shapes have random weights: their curve is a cost and no speed. Speedups are of a captioner and a
     text-to-image model of over 100 million parameters each, which are trained on the spot in minutes.
+
+    Args:
+        steps (NAMES): Some of kernels, cost, vlm, image; all if left out.
+        device (NAME): cpu or cuda; a GPU where there is one, if left out.
+        tiny (--tiny): Small sizes: that it runs, not how fast.
+        repeats (N): Timed runs of each op and pass.
     """
     _machine("gpu", json, device, tiny, repeats, steps=split_names("--steps", steps) if steps else ())
 
@@ -206,7 +191,8 @@ def _machine(name: str, json: Path | None, *given: Any, **more: Any) -> None:
     with refusing():
         result = bench.run(*given, **more)
     save_json(json, result)
-    print_records(bench.ABOUT, [bench.shown(row) for row in result["rows"]])
+    shown = [bench.shown(row) for row in result["rows"]]
+    print_table(bench.ABOUT, shown[0], [one.values() for one in shown])
 
 
 def _config(config: type[BenchConfig], given: dict[str, Any]) -> BenchConfig:
@@ -238,15 +224,13 @@ def _run(domain: Domain, config: BenchConfig, log: Path | None) -> dict:
 
 
 @app.command()
-@reports_errors
-def curves(
-    logs: Annotated[
-        list[str], typer.Argument(metavar="NAME=FILE", help="Training logs (JSONL); several are compared.")
-    ],
-    plot: Plot = None,
-    json: Json = None,
-) -> None:
-    """Accept length against training steps, from the logs that training writes."""
+@command()
+def curves(logs: list[str], *, plot: Path | None = None, json: Path | None = None) -> None:
+    """Accept length against training steps, from the logs that training writes.
+
+    Args:
+        logs (NAME=FILE): Training logs (JSONL); several are compared.
+    """
     check_writable(plot, json)
     from mmspec.evaluate.report.plots import draw, training_panels
 
@@ -255,7 +239,5 @@ def curves(
     save_json(json, {name: [list(pair) for pair in zip(*line, strict=True)] for name, line in panel.lines.items()})
     if plot is not None:
         draw([panel], plot)
-    out = screen()
-    for name, (steps_, values) in panel.lines.items():
-        shown = ", ".join(f"{step}: {value:g}" for step, value in zip(steps_, values, strict=True))
-        out.print(f"{name}  {shown}", markup=False, soft_wrap=True)
+    for name, line in panel.lines.items():
+        say(f"{name}  {', '.join(f'{step}: {value:g}' for step, value in zip(*line, strict=True))}")

@@ -3,21 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-import typer
-
-from mmspec.cli.console import BadOption, check_writable, refusing, reports_errors, save_json, screen, spinner
-from mmspec.cli.options import (
-    ZOO,
-    Drafter,
-    Json,
-    MaxNewTokens,
-    check_at_least,
-    check_drafter,
-    drawn_seed,
-    open_resources,
-)
+from mmspec.cli.command import command
+from mmspec.cli.console import BadOption, check_writable, refusing, save_json, say, screen, spinner
+from mmspec.cli.options import ZOO, check_drafter, check_range, drawn_seed, open_resources
 
 if TYPE_CHECKING:
     from mmspec.core.stats import Stats
@@ -26,24 +17,24 @@ if TYPE_CHECKING:
 DRAFTED, OWN = "green", "bold yellow"  # styles of streamed text
 
 
-@reports_errors
+@command()
 def caption(
-    images: Annotated[list[str], typer.Argument(metavar="IMAGE", help="PNG, JPEG or WebP; several make one prompt.")],
-    prompt: Annotated[str, typer.Option(help="What to ask about the pictures.")] = "Describe this picture in detail.",
-    drafter: Drafter = None,
-    temperature: Annotated[float, typer.Option(help="0 takes the most probable token; above 0 samples.")] = 0.0,
-    seed: Annotated[int | None, typer.Option(help="Seed of a sampled answer; drawn and printed when left out.")] = None,
-    max_new_tokens: MaxNewTokens = 192,
-    model: Annotated[
-        str, typer.Option(help="'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).")
-    ] = ZOO,
-    stream: Annotated[bool, typer.Option("--stream", help="Show the text as it grows, drafts in colour.")] = False,
-    json: Json = None,
-) -> None:
-    """Describe pictures, or answer a question about them, with drafted decoding."""
-    check_at_least("--temperature", temperature, 0)
-    check_at_least("--max-new-tokens", max_new_tokens, 1)
-    check_at_least("--seed", seed or 0, 0)
+    images: list[str], *, prompt: str = "Describe this picture in detail.", drafter: str | None = None,
+    temperature: float = 0.0, seed: int | None = None, max_new_tokens: int = 192, model: str = ZOO, stream: bool = False,
+    json: Path | None = None,
+) -> None:  # fmt: skip
+    """Describe pictures, or answer a question about them, with drafted decoding.
+
+    Args:
+        images (IMAGE): PNG, JPEG or WebP; several make one prompt.
+        prompt: What to ask about the pictures.
+        temperature: 0 takes the most probable token; above 0 samples.
+        seed: Seed of a sampled answer; drawn and printed when left out.
+        model: 'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).
+        stream (--stream): Show the text as it grows, drafts in colour.
+    """
+    check_range(0, temperature=temperature, seed=seed)
+    check_range(1, max_new_tokens=max_new_tokens)
     drafter = check_drafter(drafter)
     check_writable(json)
     from mmspec.io.images import open_image
@@ -58,30 +49,16 @@ def caption(
     # what a sampled answer of a seed says depends on where drafts end: a fixed drafter gives it again
     name = drafter or ("auto" if temperature == 0 else "eagle" if resources.is_zoo else "lookup")
     text, seconds, stats = _answer(resources, pictures, prompt, name, temperature, seed, max_new_tokens, stream)
-    record = {
-        "images": images,
-        "prompt": prompt,
-        "model": resources.name,
-        "drafter": name,
-        "temperature": temperature,
-        "seed": seed,
-        "text": text,
-        **figures(stats, seconds),
-    }
+    record = {"images": images, "prompt": prompt, "model": resources.name, "drafter": name, "temperature": temperature,
+              "seed": seed, "text": text, **figures(stats, seconds)}  # fmt: skip
     _print(record, stream)
     save_json(json, record)
 
 
 def _answer(
-    resources: VlmResources,
-    pictures: tuple,
-    prompt: str,
-    name: str,
-    temperature: float,
-    seed: int | None,
-    limit: int,
+    resources: VlmResources, pictures: tuple, prompt: str, name: str, temperature: float, seed: int | None, limit: int,
     stream: bool,
-) -> tuple[str, float, Stats]:
+) -> tuple[str, float, Stats]:  # fmt: skip
     """The text, the seconds of the call and its statistics."""
     from time import perf_counter
 
@@ -103,7 +80,7 @@ def _answer(
     new = out.sequences[0, inputs["input_ids"].shape[1] :]
     text = resources.tokenizer.decode(new, skip_special_tokens=True).strip()
     if out.errors:
-        screen().print("" if stream else text, markup=False, soft_wrap=True)
+        say("" if stream else text)
         raise ValueError("; ".join(out.errors.values()))
     return text, seconds, out.stats
 
@@ -140,13 +117,12 @@ def figures(stats: Stats, seconds: float) -> dict:
 
 
 def _print(record: dict, streamed: bool) -> None:
-    out = screen()
-    out.print("" if streamed else record["text"], markup=False, soft_wrap=True)
+    say("" if streamed else record["text"])
     seed = "" if record["seed"] is None else f", seed {record['seed']}"
-    law = "exact" if record["exact"] else "relaxed"
-    out.print(
+    say(
         f"{record['tokens']} tokens in {record['seconds']} s, {record['tokens_per_second']} tokens/s, "
         f"{record['accept_length']} tokens per target pass ({record['target_passes']} passes), "
-        f"drafter {record['drafter']} ({law}), temperature {record['temperature']:g}{seed}; {record['model']}",
-        style="dim", markup=False, soft_wrap=True,
-    )  # fmt: skip
+        f"drafter {record['drafter']} ({'exact' if record['exact'] else 'relaxed'}), "
+        f"temperature {record['temperature']:g}{seed}; {record['model']}",
+        "dim",
+    )

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
-from mmspec.cli.options import Json, check_at_least, split_numbers
+from mmspec.cli.command import command
+from mmspec.cli.console import BadOption, check_writable, print_table, progress, refusing, save_json, say, screen
+from mmspec.cli.options import check_choice, check_range, split_numbers
 
 if TYPE_CHECKING:
     from mmspec.certify.cases import Shape
@@ -17,37 +19,33 @@ _DRAWN = ("without_replacement", "with_replacement", "deterministic")
 _ARRAYS = ("torch", "numpy")
 
 
-@reports_errors
+@command()
 def certify(
-    step: Annotated[str, typer.Argument(metavar="MODULE:CALLABLE", help="The step. Importing it runs the module's code.")],
-    tree: Annotated[
-        str | None,
-        typer.Option(metavar="P,P,...", help="The parent of every drafted token, counted from 1, 0 for what was committed "
-                     "last; a chain of three is 0,1,2."),
-    ] = None,
-    drawn: Annotated[
-        str | None, typer.Option(metavar="WAY", help="How siblings were drawn: without_replacement, with_replacement or "
-                                 "deterministic."),
-    ] = None,
-    values: Annotated[int, typer.Option(metavar="V", help="Size of the vocabulary.")] = 3,
-    samples: Annotated[int, typer.Option(metavar="N", help="A case, where the step draws its own random numbers.")] = 40_000,
-    probes: Annotated[int, typer.Option(metavar="N", help="Random uniforms of each draft, to look for islands where the step "
-                                        "is wrong; fewer where it is slow.")] = 10_000,
-    arrays: Annotated[str, typer.Option(help="torch or numpy: what the step is given.")] = "torch",
-    limit: Annotated[float, typer.Option(metavar="SECONDS", help="Without a finished case it counts as hanging.")] = 120,
-    json: Json = None,
+    step: str, *, tree: str | None = None, drawn: str | None = None, values: int = 3, samples: int = 40_000,
+    probes: int = 10_000, arrays: str = "torch", limit: float = 120, json: Path | None = None,
 ) -> None:  # fmt: skip
     """Does an accept step keep the target's law? If not: how far is it off, and which known mistake does it make?
 
     This imports MODULE, from here or from what is installed, and calls CALLABLE in a process of its own: their code runs
     with your rights. Ends with code 0 for an exact step and 1 for any other.
+
+    Args:
+        step (MODULE:CALLABLE): The step. Importing it runs the module's code.
+        tree (P,P,...): The parent of every drafted token, counted from 1, 0 for what was committed last; a chain of three is
+            0,1,2.
+        drawn (WAY): How siblings were drawn: without_replacement, with_replacement or deterministic.
+        values (V): Size of the vocabulary.
+        samples (N): A case, where the step draws its own random numbers.
+        probes (N): Random uniforms of each draft, to look for islands where the step is wrong; fewer where it is slow.
+        arrays: torch or numpy: what the step is given.
+        limit (SECONDS): Without a finished case it counts as hanging.
     """
-    check_at_least("--values", values, 2)
-    check_at_least("--samples", samples, 1000)
-    check_at_least("--probes", probes, 100)
-    check_at_least("--limit", limit, 1)
+    check_range(2, values=values)
+    check_range(1000, samples=samples)
+    check_range(100, probes=probes)
+    check_range(1, limit=limit)
     if arrays not in _ARRAYS:
-        raise BadOption(f"--arrays: expected torch or numpy, got {arrays!r}, name one of them")
+        raise BadOption(f"--arrays: expected {' or '.join(_ARRAYS)}, got {arrays!r}, name one of them")
     check_writable(json)
     from mmspec.certify.subprocess_run import certify_in_subprocess
 
@@ -63,8 +61,7 @@ def certify(
 
 
 def _shapes(tree: str | None, drawn: str | None) -> list[Shape] | None:
-    if drawn is not None and drawn not in _DRAWN:
-        raise BadOption(f"--drawn: expected {', '.join(_DRAWN[:2])} or {_DRAWN[2]}, got {drawn!r}, name one of them")
+    check_choice(_DRAWN, drawn=drawn)
     if tree is None and drawn is None:
         return None
     from mmspec.certify.cases import Shape
@@ -74,23 +71,15 @@ def _shapes(tree: str | None, drawn: str | None) -> list[Shape] | None:
 
 
 def _show(certificate: Certificate) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
-    table = Table(
-        title=escape(f"{certificate.step}: joint law of what a round emits, against the target's"), title_justify="left"
-    )
-    sampled = certificate.method == "samples"
-    last = ("chi-square", "fails above") if sampled else ("regions",)
-    for name in ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, ""):
-        table.add_column(name)
+    sampled, rows = certificate.method == "samples", []
     for case in certificate.cases:
         statistic = "impossible" if case.statistic is None else f"{case.statistic:.1f}"
-        tail = (statistic, f"{case.limit:.1f}") if sampled else (str(case.regions),)
-        table.add_row(case.laws, ",".join(map(str, case.parents)), case.drawn.replace("_", " "), str(case.drafts),
-                      f"{case.accepted:.3f}", f"{case.distance:.2g}", *tail, "" if case.passed else "off")  # fmt: skip
-    out = screen()
-    out.print(table)
+        tail = (statistic, f"{case.limit:.1f}") if sampled else (case.regions,)
+        rows.append((case.laws, ",".join(map(str, case.parents)), case.drawn.replace("_", " "), case.drafts,
+                     f"{case.accepted:.3f}", f"{case.distance:.2g}", *tail, "" if case.passed else "off"))  # fmt: skip
+    last = ("chi-square", "fails above") if sampled else ("regions",)
+    print_table(f"{certificate.step}: joint law of what a round emits, against the target's",
+                ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, ""), rows)  # fmt: skip
     if not certificate.exact:
         verdict = f"[red]not exact[/red]: a distance of {certificate.distance:.3g}"
     elif sampled:
@@ -99,12 +88,9 @@ def _show(certificate: Certificate) -> None:
         verdict = (
             f"[green]exact[/green] to rounding: a distance of at most {certificate.distance:.2g}; {certificate.bound()}"
         )
-    out.print(verdict, soft_wrap=True)
-    like = (
-        f'behaves like "{certificate.behaves_like}": {certificate.says}'
-        if certificate.behaves_like
-        else certificate.says
-    )
-    claim = [] if certificate.bound() else [like]  # a verdict with a bound says all of it
-    for line in (*claim, *(f"note: {note}" for note in certificate.notes), f"tried: {certificate.sizes()}"):
-        out.print(line, markup=False, soft_wrap=True)
+    screen().print(verdict, soft_wrap=True)
+    like, says = certificate.behaves_like, certificate.says
+    if not certificate.bound():  # a verdict with a bound says all of it
+        say(f'behaves like "{like}": {says}' if like else says)
+    for line in (*(f"note: {note}" for note in certificate.notes), f"tried: {certificate.sizes()}"):
+        say(line)

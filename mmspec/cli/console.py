@@ -1,9 +1,9 @@
-"""What all commands share: two consoles, one-sentence errors, progress, and JSON files."""
+"""What all commands share: two consoles, tables, one-sentence errors, progress, and JSON files."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -88,21 +88,44 @@ def reports_errors(command: Callable) -> Callable:
     return run
 
 
-def say_error(sentence: str) -> None:
-    """One red sentence on stderr."""
+def say(text: str, style: str = "", *, stderr: bool = False) -> None:
+    """Prints a text as it is, without markup and without wrapping."""
     from rich.text import Text
 
-    screen(stderr=True).print(Text(f"Error: {sentence}", style="red"), soft_wrap=True)
+    screen(stderr).print(Text(text, style=style), soft_wrap=True)
+
+
+def say_error(sentence: str) -> None:
+    """One red sentence on stderr."""
+    say(f"Error: {sentence}", "red", stderr=True)
+
+
+def print_table(title: str, heads: Collection[str], rows: Iterable[Iterable[Any]], right: Collection[str] = ()) -> None:
+    """Prints a table.
+
+    Args:
+        title: The line above it.
+        heads: The heads of its columns.
+        rows: The values of each line, in the order of the heads.
+        right: The heads of the columns that are aligned on their right.
+    """
+    from rich.markup import escape
+    from rich.table import Table
+
+    table = Table(title=escape(title), title_justify="left")
+    for number, head in enumerate(heads):
+        table.add_column(escape(head), justify="right" if head in right else "left", no_wrap=number == 0)
+    for row in rows:
+        table.add_row(*(escape(str(value)) for value in row))
+    screen().print(table)
 
 
 def _say_stopped(stop: KeyboardInterrupt) -> int:
     """Says what an interrupted command has kept; returns its exit code."""
-    from rich.text import Text
-
     kept, code = "files already written are whole, nothing else is kept", 130
     if isinstance(stop, Stopped):
         kept, code = f"{stop}; go on with: {_command()}" if stop.resumes else str(stop), 128 + stop.signal
-    screen(stderr=True).print(Text(f"Stopped: {kept}", style="yellow"), soft_wrap=True)
+    say(f"Stopped: {kept}", "yellow", stderr=True)
     return code
 
 

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from mmspec.cli.console import BadOption, refusing, reports_errors, screen
-from mmspec.cli.options import check_at_least, flag_of
+from mmspec.cli.command import command
+from mmspec.cli.console import BadOption, refusing, say
+from mmspec.cli.options import check_choice, check_left_out, check_range
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,57 +38,38 @@ KINDS = {
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-@reports_errors
+@command(dtypes=", ".join(DTYPES))
 def convert(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A .pt, .pth, .ckpt or .gguf file as it is published.")],
-    place: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="[OUT]", help="The folder to write; of a reward the .safetensors file.", show_default=False
-        ),
-    ] = None,
-    out: Annotated[Path | None, typer.Option(metavar="OUT", help="The same as the argument OUT.")] = None,
-    kind: Annotated[
-        str | None,
-        typer.Option(
-            help="llamagen (transformer or VQ tokenizer), mar (model or autoencoder), wan (Self-Forcing, CausVid), "
-            "reward (ImageReward, HPSv2) or gguf (Llama, Qwen2, Qwen3, Gemma 2 and 3; a GGUF file needs no --kind)."
-        ),
-    ] = None,
-    heads: Annotated[
-        int | None, typer.Option(metavar="N", help="Attention heads, for sizes that were not published.")
-    ] = None,
-    image_size: Annotated[
-        int | None, typer.Option(metavar="N", help="Of llamagen: pixels a side, where the file's name does not say it.")
-    ] = None,
-    dtype: Annotated[
-        str | None,
-        typer.Option(
-            metavar="D",
-            help=f"Of the written weights: {', '.join(DTYPES)}; else the file's own, of a GGUF file float32.",
-        ),
-    ] = None,
-) -> None:
-    """Convert a published pickle or GGUF file into safetensors; code in the file is not run."""
+    file: Path, place: Path | None = None, *, out: Path | None = None, kind: str | None = None, heads: int | None = None,
+    image_size: int | None = None, dtype: str | None = None,
+) -> None:  # fmt: skip
+    """Convert a published pickle or GGUF file into safetensors; code in the file is not run.
+
+    Args:
+        file (FILE): A .pt, .pth, .ckpt or .gguf file as it is published.
+        place ([OUT]): The folder to write; of a reward the .safetensors file.
+        out (OUT): The same as the argument OUT.
+        kind: llamagen (transformer or VQ tokenizer), mar (model or autoencoder), wan (Self-Forcing, CausVid), reward
+            (ImageReward, HPSv2) or gguf (Llama, Qwen2, Qwen3, Gemma 2 and 3; a GGUF file needs no --kind).
+        heads (N): Attention heads, for sizes that were not published.
+        image_size (N): Of llamagen: pixels a side, where the file's name does not say it.
+        dtype (D): Of the written weights: {dtypes}; else the file's own, of a GGUF file float32.
+    """
     if (place is None) == (out is None):
         got = "none" if out is None else f"{str(place)!r} and {str(out)!r}"
         raise BadOption(f"OUT: expected one folder to write, as argument or as --out, got {got}, name one")
     kind = kind or _kind_of(file)
-    if kind not in KINDS:
-        got = "none" if kind is None else repr(kind)
-        raise BadOption(f"--kind: expected one of {', '.join(KINDS)}, got {got}, choose one")
+    if kind is None:
+        raise BadOption(f"--kind: expected one of {', '.join(KINDS)}, got none, choose one")
+    check_choice(KINDS, kind=kind)
     values = {"heads": heads, "image_size": image_size, "dtype": dtype}
-    for name, value in values.items():
-        if value is not None and name not in KINDS[kind].options:
-            flag = flag_of(name)
-            raise BadOption(f"{flag}: expected another kind than {kind}, got {value!r}, leave {flag} out")
-    for flag, value in (("--heads", heads), ("--image-size", image_size)):
-        check_at_least(flag, 1 if value is None else value, 1)
-    if dtype not in (None, *DTYPES):
-        raise BadOption(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}, choose one")
+    others = {name: value for name, value in values.items() if name not in KINDS[kind].options}
+    check_left_out(others, f"another kind than {kind}, got {{value}}")
+    check_range(1, heads=heads, image_size=image_size)
+    check_choice(DTYPES, dtype=dtype)
     with refusing():
         written = _convert(KINDS[kind], file, out or place, values)
-    screen().print(f"{file}: written to {written}", markup=False, soft_wrap=True)
+    say(f"{file}: written to {written}")
 
 
 def _kind_of(file: Path) -> str | None:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from mmspec.cli.console import check_writable, progress, refusing, reports_errors, save_json, screen
-from mmspec.cli.options import ZOO, Drafter, Json, MaxNewTokens, check_at_least, check_drafter, open_resources
+from mmspec.cli.command import command
+from mmspec.cli.console import check_writable, progress, refusing, save_json, say
+from mmspec.cli.options import ZOO, check_drafter, check_range, open_resources
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -20,15 +19,16 @@ REPEATS = 3
 _REQUEST = "Describe this picture in detail."
 
 
-@reports_errors
+@command()
 def demo(
-    folder: Annotated[Path, typer.Option(help="Where the pictures are written.")] = Path("mmspec-demo"),
-    drafter: Drafter = "auto",
-    max_new_tokens: MaxNewTokens = 192,
-    json: Json = None,
-) -> None:
-    """Caption three held-out pictures plainly and drafted, and show that the text is the same."""
-    check_at_least("--max-new-tokens", max_new_tokens, 1)
+    *, folder: Path = Path("mmspec-demo"), drafter: str = "auto", max_new_tokens: int = 192, json: Path | None = None
+) -> None:  # fmt: skip
+    """Caption three held-out pictures plainly and drafted, and show that the text is the same.
+
+    Args:
+        folder: Where the pictures are written.
+    """
+    check_range(1, max_new_tokens=max_new_tokens)
     drafter = check_drafter(drafter)
     check_writable(json)
     with refusing():
@@ -117,18 +117,19 @@ def _summary(records: list[dict]) -> dict:
 
 
 def _print(record: dict) -> None:
-    out = screen()
-    out.print(f"Model: {record['model']}, a small model of mmspec's own world of shapes and digits.", soft_wrap=True)
+    say(f"Model: {record['model']}, a small model of mmspec's own world of shapes and digits.")
     for one in record["scenes"]:
-        out.print(f"\n{one['image']}", style="bold", markup=False, soft_wrap=True)
-        out.print(one["text"], markup=False, soft_wrap=True)
-        out.print(f"  plain        {one['plain_tokens_per_second']} tokens/s (transformers.generate)")
-        out.print(f"  speculative  {one['drafted_tokens_per_second']} tokens/s ({one['speedup_vs_hf']}x)")
-        out.print(f"  accept length  {one['accept_length']} tokens per target pass, {one['tokens']} tokens")
-        out.print("  identical: " + ("yes" if one["identical"] else "no"), style="green" if one["identical"] else "red")
-    out.print(
+        say(f"\n{one['image']}", "bold")
+        say(
+            f"{one['text']}\n"
+            f"  plain        {one['plain_tokens_per_second']} tokens/s (transformers.generate)\n"
+            f"  speculative  {one['drafted_tokens_per_second']} tokens/s ({one['speedup_vs_hf']}x)\n"
+            f"  accept length  {one['accept_length']} tokens per target pass, {one['tokens']} tokens"
+        )
+        say("  identical: " + ("yes" if one["identical"] else "no"), "green" if one["identical"] else "red")
+    say(
         f"\n{record['identical']} of {len(record['scenes'])} texts identical to plain decoding, "
         f"{record['speedup_vs_hf']}x its speed (median), {record['accept_length']} tokens per target pass, "
         f"drafter {record['drafter']}.",
-        style="bold", soft_wrap=True,
-    )  # fmt: skip
+        "bold",
+    )

@@ -1,36 +1,24 @@
-"""Options that several commands have, and the model that `--model` names."""
+"""What several commands ask and check: names of methods, ranges, lists, and the model that `--model` names."""
 
 from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
-
+from mmspec.cli.command import SHARED, option
 from mmspec.cli.console import BadOption, quiet_transformers, refusing, spinner
-from mmspec.io.validation import LARGEST_SCALE
 from mmspec.methods import Domain, Kind, methods, names
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
 
 FILTER_ORDERS = ("top_k_first", "top_p_first")
-Json = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Also write the figures to this file.")]
-Markdown = Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a Markdown page to this file.")]
-Plot = Annotated[Path | None, typer.Option(metavar="FILE", help="Also draw the curves as PNG (needs mmspec\\[eval]).")]
-Drafter = Annotated[
-    str | None,
-    typer.Option(
-        metavar="NAME",
-        help="auto, eagle, msd, vispec or another of `mmspec supported`, vlm/eagle... being the same; small, lookup, "
-        "recycling, none, or a folder with a saved drafter.",
-    ),
-]
-MaxNewTokens = Annotated[int, typer.Option("--max-new-tokens", metavar="N", help="Longest answer in tokens.")]
+PIPELINE = "a folder with a saved pipeline"
+Json = Annotated[Path | None, option(*SHARED["json"])]
 
 
 def listed(domain: Domain, *kinds: Kind) -> str:
@@ -49,26 +37,39 @@ def forms(domain: Domain, kind: Kind) -> str:
     return " ".join(shown)
 
 
-def check_at_least(name: str, value: float, least: float, most: float = float("inf")) -> None:
-    """Refuses a value below `least` or above `most`, NaN and infinities."""
-    if not least <= value <= most or value == float("inf"):  # NaN is in no range
-        wanted = f"at most {most:g}" if value > most else f"at least {least}"
-        raise BadOption(f"{name}: expected a number of {wanted}, got {value}, change it")
+def check_range(least: float, most: float = float("inf"), /, **values: float | None) -> None:
+    """Refuses options below `least` or above `most`, NaN and infinities; None passes."""
+    for name, value in values.items():
+        if value is not None and (not least <= value <= most or value == float("inf")):  # NaN is in no range
+            wanted = f"at most {most:g}" if value > most else f"at least {least}"
+            raise BadOption(f"{flag_of(name)}: expected a number of {wanted}, got {value}, change it")
 
 
-def check_scale(name: str, value: float | None) -> None:
-    """Refuses a scale of guidance or noise that overflows in the first pass; None passes."""
-    if value is not None:
-        check_at_least(name, value, 0, LARGEST_SCALE)
+def check_choice(known: Iterable[str], **values: str | None) -> None:
+    """Refuses options that are none of the known values; None passes."""
+    for name, value in values.items():
+        if value is not None and value not in (known := tuple(known)):
+            raise BadOption(f"{flag_of(name)}: expected one of {', '.join(known)}, got {value!r}, choose one")
 
 
 def check_filters(top_p: float | None, filter_order: str | None) -> None:
     """Refuses settings of token filters that are out of range; None passes."""
     if top_p is not None and not 0 < top_p <= 1:
         raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
-    if filter_order not in (None, *FILTER_ORDERS):
-        known = ", ".join(FILTER_ORDERS)
-        raise BadOption(f"--filter-order: expected one of {known}, got {filter_order!r}, pick one of these")
+    check_choice(FILTER_ORDERS, filter_order=filter_order)
+
+
+def check_left_out(options: Mapping[str, Any], expected: str) -> None:
+    """Refuses the first option that is not None. `expected` says what takes it; {value} in it stands for the value."""
+    for name, value in options.items():
+        if value is not None:
+            flag = flag_of(name)
+            raise BadOption(f"{flag}: expected {expected.replace('{value}', repr(value))}, leave {flag} out")
+
+
+def rule_of(figures: Mapping[str, Any]) -> str:
+    """The rule of a request for the screen; relaxed rules say so in their name."""
+    return f"{figures['rule']} (exact)" if figures["exact"] else figures["rule"]
 
 
 def drawn_seed(seed: int | None) -> int:
@@ -113,15 +114,35 @@ def split_numbers(name: str, text: str | None, kind: type) -> tuple | None:
         raise BadOption(f"{name}: expected numbers separated by commas, got {text!r}, write for example 1,4") from error
 
 
-def named_paths(name: str, values: Iterable[str] | None) -> list[tuple[str, Path]]:
+def split_pairs(
+    flag: str, texts: Iterable[str] | None, form: str, advice: str, is_right: Callable[[str, str], bool] | None = None
+) -> list[tuple[str, str]]:
+    """The names and values of NAME=VALUE texts.
+
+    Args:
+        flag: The option, for errors.
+        texts: Its values, None where it is left out.
+        form: The form that is expected.
+        advice: The end of an error.
+        is_right: Whether a name and a value are right; None where all are.
+
+    Raises:
+        BadOption: A text has another form or is not right.
+    """
+    pairs = []
+    for text in texts or ():
+        name, _, value = text.partition("=")
+        if not name or not value or (is_right is not None and not is_right(name, value)):
+            raise BadOption(f"{flag}: expected {form}, got {text!r}, {advice}")
+        pairs.append((name, value))
+    return pairs
+
+
+def named_paths(flag: str, texts: Iterable[str] | None) -> list[tuple[str, Path]]:
     """The names and existing paths of NAME=PATH values."""
-    found = []
-    for value in values or ():
-        title, _, path = value.partition("=")
-        if not title or not path or not Path(path).exists():
-            raise BadOption(f"{name}: expected NAME=PATH with a path that exists, got {value!r}, correct it")
-        found.append((title, Path(path)))
-    return found
+    form = "NAME=PATH with a path that exists"
+    pairs = split_pairs(flag, texts, form, "correct it", lambda _, path: Path(path).exists())
+    return [(name, Path(path)) for name, path in pairs]
 
 
 ZOO = "zoo"

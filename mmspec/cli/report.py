@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from mmspec.cli.console import check_writable, refusing, reports_errors, save_json, screen
-from mmspec.cli.options import Json
+from mmspec.cli.command import command
+from mmspec.cli.console import check_writable, print_table, refusing, save_json, say
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.shards import Records
 
-RUN = "The folder that `mmspec evaluate` wrote, or FILE.part.jsonl of a bench that is not finished."
 
-
-@reports_errors
-def report(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
-    out: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Where tables and plots go; RUN/report when left out.")
-    ] = None,
-    plots: Annotated[bool, typer.Option(help="Draw plots too (needs mmspec\\[eval]).")] = True,
-    json: Json = None,
-) -> None:
+@command()
+def report(run: Path, *, out: Path | None = None, plots: bool = True, json: Path | None = None) -> None:
     """Write a run's tables (Markdown, CSV) and plots (PNG, SVG): quality against speed, acceptance by position,
-    where the time goes, accept length against temperature."""
+    where the time goes, accept length against temperature.
+
+    Args:
+        run (RUN): The folder that `mmspec evaluate` wrote, or FILE.part.jsonl of a bench that is not finished.
+        out (DIR): Where tables and plots go; RUN/report when left out.
+        plots: Draw plots too (needs mmspec\\[eval]).
+    """
     check_writable(json)
     with refusing():
         from mmspec.evaluate.engine.media import run_folder
@@ -54,14 +49,16 @@ def need_plots(option: str, without: str) -> None:
 
 def show_report(found: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
     """Writes a report and prints its tables; its rows and notes, for JSON."""
-    from mmspec.evaluate.report.bench_page import rich_table
+    from mmspec.evaluate.report.bench_page import is_right_aligned
     from mmspec.evaluate.report.build import write_report
     from mmspec.evaluate.report.tables import by_table, columns_of
 
-    made, out = write_report(found, folder, plots=plots), screen()
+    made = write_report(found, folder, plots=plots)
     for title, rows in by_table(made.rows).items():
-        out.print(rich_table(title, columns_of(rows), rows, no_wrap=True))
+        columns = columns_of(rows)
+        right = [head for number, head in enumerate(columns) if is_right_aligned(number)]
+        print_table(title, columns, ([cell(row) for cell in columns.values()] for row in rows), right)
     for note in made.notes:
-        out.print(f"Note: {note}", markup=False, soft_wrap=True)
-    out.print(f"{made.files[0]} and {len(made.files) - 1} more files beside it", markup=False, soft_wrap=True)
+        say(f"Note: {note}")
+    say(f"{made.files[0]} and {len(made.files) - 1} more files beside it")
     return {"rows": made.rows, "notes": made.notes}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
-from mmspec.cli.options import ZOO, Json, check_at_least, is_of_zoo, open_resources
+from mmspec.cli.command import command
+from mmspec.cli.console import BadOption, check_writable, print_table, progress, refusing, save_json, say
+from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_resources
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
 from mmspec.vlm.drafters.kinds import trained_kinds
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Train drafters.", no_args_is_help=True)
 _KINDS = trained_kinds()
-_ANSWERS, _TEACHERS, _DEVICES = ("own", "given"), ("online", "offline"), ("auto", "cpu", "cuda")
 
 
 @app.callback()
@@ -28,75 +28,54 @@ def _root() -> None:
 
 
 @app.command("vlm-drafter")
-@reports_errors
+@command(kinds=f"{', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
 def vlm_drafter(
-    out: Annotated[
-        Path, typer.Option(help="Folder for the drafter, its card and, in work/, what a resumed run needs.")
-    ],
-    kind: Annotated[
-        str,
-        typer.Option(help=f"{', '.join(_KINDS[:-1])} or {_KINDS[-1]}."),
-    ],
-    target: Annotated[
-        str, typer.Option(help="'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).")
-    ] = ZOO,
-    data: Annotated[
-        str,
-        typer.Option(
-            help="'zoo', a JSONL file (a text, a list of image files, maybe an answer on every line), or own:N: the target "
-            "writes N prompts itself (chat models of text)."
-        ),
-    ] = ZOO,
-    texts: Annotated[Path | None, typer.Option(help="A JSONL file of more examples, without images.")] = None,
-    size: Annotated[
-        list[str] | None, typer.Option(metavar="NAME=VALUE", help="A field of the kind's config, such as latents=16.")
-    ] = None,
-    steps: Annotated[int, typer.Option(help="Optimizer steps.")] = 800,
-    batch: Annotated[int, typer.Option(help="Examples a step, in every process.")] = 12,
-    recipe: Annotated[
-        str,
-        typer.Option(help="equal (ours, the same for all kinds), published (the kind's own), or another's name."),
-    ] = "equal",
-    lr: Annotated[float | None, typer.Option(help="Peak learning rate instead of the recipe's.")] = None,
-    loss: Annotated[str | None, typer.Option(help="Terms instead of the recipe's, such as l1:10,list_mle:0.1.")] = None,
-    answers: Annotated[
-        str | None, typer.Option(help="own: the target answers itself; given: those of the data.")
-    ] = None,
-    teacher: Annotated[
-        str | None, typer.Option(help="online: live; offline: its states are stored on disk first.")
-    ] = None,
-    new_tokens: Annotated[int, typer.Option(metavar="N", help="Longest own answer in tokens.")] = 128,
-    longest: Annotated[int | None, typer.Option(metavar="N", help="Cut rows to so many tokens.")] = None,
-    start: Annotated[Path | None, typer.Option(help="Folder of a drafter to start from.")] = None,
-    reference: Annotated[
-        Path | None, typer.Option(help="Folder of a drafter: train only on tokens it is much better at (AdaSPEC).")
-    ] = None,
-    share: Annotated[float, typer.Option(help="Share of the tokens trained on with --reference.")] = 0.4,
-    held_out: Annotated[int, typer.Option(metavar="N", help="Examples kept to measure acceptance on.")] = 8,
-    eval_every: Annotated[int | None, typer.Option(metavar="N", help="Steps between measurements, 0 for none.")] = None,
-    precision: Annotated[str, typer.Option(help="bf16 (autocast) or no, which is faster on most CPUs.")] = "bf16",
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda.")] = "auto",
-    seed: Annotated[int, typer.Option(help="Of weights, order and sampled answers.")] = 0,
-    licence: Annotated[
-        str | None, typer.Option(help="The target's, for the card; read from its folder if left out.")
-    ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume/--no-resume", help="Go on where a killed run was, or start over.")
-    ] = True,
-    json: Json = None,
-) -> None:
+    *, out: Path, kind: str, target: str = ZOO, data: str = ZOO, texts: Path | None = None, size: list[str] | None = None,
+    steps: int = 800, batch: int = 12, recipe: str = "equal", lr: float | None = None, loss: str | None = None,
+    answers: str | None = None, teacher: str | None = None, new_tokens: int = 128, longest: int | None = None,
+    start: Path | None = None, reference: Path | None = None, share: float = 0.4, held_out: int = 8,
+    eval_every: int | None = None, precision: str = "bf16", device: str = "auto", seed: int = 0,
+    licence: str | None = None, resume: bool = True, json: Path | None = None,
+) -> None:  # fmt: skip
     """Train a drafter for a vision-language model, on its own answers, with acceptance measured on the way.
 
     On several GPUs: accelerate launch "$(which mmspec)" train vlm-drafter ...
+
+    Args:
+        out: Folder for the drafter, its card and, in work/, what a resumed run needs.
+        kind: {kinds}.
+        target: 'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).
+        data: 'zoo', a JSONL file (a text, a list of image files, maybe an answer on every line), or own:N: the target writes
+            N prompts itself (chat models of text).
+        texts: A JSONL file of more examples, without images.
+        size (NAME=VALUE): A field of the kind's config, such as latents=16.
+        steps: Optimizer steps.
+        batch: Examples a step, in every process.
+        recipe: equal (ours, the same for all kinds), published (the kind's own), or another's name.
+        lr: Peak learning rate instead of the recipe's.
+        loss: Terms instead of the recipe's, such as l1:10,list_mle:0.1.
+        answers: own: the target answers itself; given: those of the data.
+        teacher: online: live; offline: its states are stored on disk first.
+        new_tokens (N): Longest own answer in tokens.
+        longest (N): Cut rows to so many tokens.
+        start: Folder of a drafter to start from.
+        reference: Folder of a drafter: train only on tokens it is much better at (AdaSPEC).
+        share: Share of the tokens trained on with --reference.
+        held_out (N): Examples kept to measure acceptance on.
+        eval_every (N): Steps between measurements, 0 for none.
+        precision: bf16 (autocast) or no, which is faster on most CPUs.
+        device: auto, cpu or cuda.
+        seed: Of weights, order and sampled answers.
+        licence: The target's, for the card; read from its folder if left out.
+        resume: Go on where a killed run was, or start over.
     """
-    for name, value, least in (("--steps", steps, 1), ("--batch", batch, 1), ("--new-tokens", new_tokens, 1),
-                               ("--held-out", held_out, 0), ("--eval-every", eval_every or 0, 0), ("--seed", seed, 0),
-                               ("--longest", 8 if longest is None else longest, 8)):  # fmt: skip
-        check_at_least(name, value, least)
-    for name, value, choices in (("--answers", answers, _ANSWERS), ("--teacher", teacher, _TEACHERS),
-                                 ("--precision", precision, ("bf16", "no")), ("--device", device, _DEVICES)):  # fmt: skip
-        if value is not None and value not in choices:
-            raise BadOption(f"{name}: expected one of {', '.join(choices)}, got {value!r}, choose one")
+    check_range(1, steps=steps, batch=batch, new_tokens=new_tokens)
+    check_range(0, held_out=held_out, eval_every=eval_every, seed=seed)
+    check_range(8, longest=longest)
+    check_choice(("own", "given"), answers=answers)
+    check_choice(("online", "offline"), teacher=teacher)
+    check_choice(("bf16", "no"), precision=precision)
+    check_choice(("auto", "cpu", "cuda"), device=device)
     if lr is not None and not 0 < lr < float("inf"):
         raise BadOption(f"--lr: expected a number above 0, got {lr}, change it")
     check_writable(json)
@@ -122,12 +101,12 @@ def vlm_drafter(
     if examples is None:
         file = _own_prompts(resources, own, out / "work" / "prompts.jsonl", seed, tells)
         examples = data_of(str(file), texts, held_out, seed)
-    card = _train(job, resources, examples, out, target, licence or licence_of(target), resume, tells)
-    if not tells:
-        return
-    curve = _curve(out)
-    _show(card, curve, out)
-    save_json(json, {**card, "curve": curve})
+    about = {"target": target, "licence": licence or licence_of(target), "resume": resume}
+    card = _train(job, resources, examples, out, about, tells)
+    if tells:
+        curve = _curve(out)
+        _show(card, curve, out)
+        save_json(json, {**card, "curve": curve})
 
 
 def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tells: bool) -> Path:
@@ -137,22 +116,13 @@ def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tel
 
     with progress() as bar, process_state(cpu=resources.model.device.type == "cpu").main_process_first(), refusing():
         task = bar.add_task("prompts", total=count, visible=tells)
-        write_own_prompts(
-            resources.model, resources.processor, count, file, PromptSettings(seed=seed),
-            lambda done: bar.update(task, completed=done),
-        )  # fmt: skip
+        write_own_prompts(resources.model, resources.processor, count, file, PromptSettings(seed=seed),
+                          lambda done: bar.update(task, completed=done))  # fmt: skip
     return file
 
 
 def _train(
-    job: Job,
-    resources: VlmResources,
-    examples: TrainingData,
-    out: Path,
-    target: str,
-    licence: str | None,
-    resume: bool,
-    tells: bool,
+    job: Job, resources: VlmResources, examples: TrainingData, out: Path, about: dict[str, Any], tells: bool
 ) -> dict[str, Any]:
     from mmspec.io.interrupts import Stopped
     from mmspec.vlm.training.job import run_job
@@ -173,10 +143,7 @@ def _train(
             bar.update(tasks[phase], completed=done, description=line)
 
         try:
-            return run_job(
-                job, resources.model, resources.processor, examples, out, target=target, licence=licence, resume=resume,
-                on_progress=on_progress,
-            )  # fmt: skip
+            return run_job(job, resources.model, resources.processor, examples, out, on_progress=on_progress, **about)
         except Stopped as stop:
             if tells:
                 raise
@@ -192,23 +159,16 @@ def _curve(out: Path) -> list[dict]:
 
 
 def _show(card: dict[str, Any], curve: list[dict], out: Path) -> None:
-    from rich.table import Table
-
-    console = screen()
-    size = f"{card['parameters']:,} parameters"
-    console.print(f"{card['kind']} for {card['target']}: {size}, written to {out}", markup=False, soft_wrap=True)
-    for name, value in card["training"].items():
-        console.print(f"  {name}: {value}", markup=False, soft_wrap=True)
+    lines = [f"{card['kind']} for {card['target']}: {card['parameters']:,} parameters, written to {out}"]
+    lines += [f"  {name}: {value}" for name, value in card["training"].items()]
     if isinstance(card["curriculum"], str):
-        console.print(f"  curriculum: {card['curriculum']}", markup=False, soft_wrap=True)
+        lines.append(f"  curriculum: {card['curriculum']}")
     if card["vocabulary_share"] < 1:
-        console.print(f"  its vocabulary holds {card['vocabulary_share']:.1%} of the answers' tokens", soft_wrap=True)
+        lines.append(f"  its vocabulary holds {card['vocabulary_share']:.1%} of the answers' tokens")
     if card["states_megabytes"] is not None:
-        console.print(f"  stored states: {card['states_megabytes']} MB in {out / 'work' / 'states'}", soft_wrap=True)
+        lines.append(f"  stored states: {card['states_megabytes']} MB in {out / 'work' / 'states'}")
+    say("\n".join(lines))
     if curve:
-        table = Table(title="tokens per target pass on held-out requests, greedy", title_justify="left")
-        for head in ("step", "seconds", "accept length"):
-            table.add_column(head, justify="right")
-        for line in curve:
-            table.add_row(str(line["step"]), str(line["seconds"]), f"{line['accept_length']:.3f}")
-        console.print(table)
+        rows = [(str(one["step"]), str(one["seconds"]), f"{one['accept_length']:.3f}") for one in curve]
+        heads = ("step", "seconds", "accept length")
+        print_table("tokens per target pass on held-out requests, greedy", heads, rows, right=heads)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption
-from mmspec.cli.options import ZOO, is_of_zoo
+from mmspec.cli.options import ZOO, check_choice, is_of_zoo, split_pairs
 from mmspec.vlm.drafters.kinds import trained_kinds
 
 if TYPE_CHECKING:
@@ -19,8 +19,7 @@ def job_of(**fields: Any) -> Job:
     """The job of these fields.   Raises BadOption for what it refuses."""
     from mmspec.vlm.training.job import Job
 
-    if fields["kind"] not in (known := trained_kinds()):
-        raise BadOption(f"--kind: expected one of {', '.join(known)}, got {fields['kind']!r}, choose one")
+    check_choice(trained_kinds(), kind=fields["kind"])
     for name in ("start", "reference"):
         if fields[name] is not None and not (fields[name] / "config.json").is_file():
             raise BadOption(
@@ -35,10 +34,7 @@ def job_of(**fields: Any) -> Job:
 def sizes_of(texts: list[str]) -> tuple[tuple[str, Any], ...]:
     """Names and values of NAME=VALUE; numbers and true and false are read as such."""
     found = []
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not name or not equals or not value:
-            raise BadOption(f"--size: expected NAME=VALUE, got {text!r}, write for example latents=16")
+    for name, value in split_pairs("--size", texts, "NAME=VALUE", "write for example latents=16"):
         try:
             found.append((name, json.loads(value)))
         except ValueError:

@@ -3,26 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from mmspec.cli.console import BadOption, refusing, reports_errors, screen
-from mmspec.cli.options import check_at_least
+from mmspec.cli.command import command
+from mmspec.cli.console import BadOption, quiet_transformers, refusing, say
+from mmspec.cli.options import check_range
 
 
-@reports_errors
+@command()
 def web(
-    host: Annotated[str, typer.Option(help="Address to serve on; other machines reach 0.0.0.0.")] = "127.0.0.1",
-    port: Annotated[int | None, typer.Option(metavar="N", help="A free one from 7860 on when left out.")] = None,
-    runs: Annotated[Path, typer.Option(metavar="DIR", help="Folder whose runs of `mmspec evaluate` are shown.")] = Path(
-        "runs"
-    ),
-    seconds: Annotated[float, typer.Option(metavar="S", help="Longest time that one lane may decode.")] = 120.0,
-    waiting: Annotated[int, typer.Option(metavar="N", help="Requests that may wait.")] = 16,
-) -> None:
-    """Serve a page that shows drafted decoding beside plain decoding (needs mmspec\\[web])."""
-    check_at_least("--waiting", waiting, 1)
+    *, host: str = "127.0.0.1", port: int | None = None, runs: Path = Path("runs"), seconds: float = 120.0, waiting: int = 16
+) -> None:  # fmt: skip
+    """Serve a page that shows drafted decoding beside plain decoding (needs mmspec\\[web]).
+
+    Args:
+        host: Address to serve on; other machines reach 0.0.0.0.
+        port (N): A free one from 7860 on when left out.
+        runs (DIR): Folder whose runs of `mmspec evaluate` are shown.
+        seconds (S): Longest time that one lane may decode.
+        waiting (N): Requests that may wait.
+    """
+    check_range(1, waiting=waiting)
     if not 0 < seconds < float("inf"):
         raise BadOption(f"--seconds: expected a number above 0, got {seconds}, change it")
     if port is not None and not 0 < port < 65536:
@@ -31,7 +31,6 @@ def web(
         from mmspec.web.server import need_gradio
 
         need_gradio()
-    from mmspec.cli.console import quiet_transformers
     from mmspec.web.limits import Limits
     from mmspec.web.model_cache import ModelCache
     from mmspec.web.server import is_loopback, serving
@@ -39,9 +38,9 @@ def web(
     quiet_transformers()
     limits = Limits(seconds=seconds, waiting=waiting)
     with serving(ModelCache(), limits, runs=runs, host=host, port=port) as address:
-        screen().print(f"Serving on {address}; Ctrl-C ends it.", markup=False, soft_wrap=True)
+        say(f"Serving on {address}; Ctrl-C ends it.")
         if not is_loopback(host):
-            screen().print("Anyone who reaches this machine can use it: there is no password.", style="yellow")
+            say("Anyone who reaches this machine can use it: there is no password.", "yellow")
         _until_interrupted()
 
 
@@ -53,4 +52,4 @@ def _until_interrupted() -> None:
     with stop_requests(loud=False) as request:
         while not request.signal:
             sleep(0.1)
-    screen().print("Stopped.")
+    say("Stopped.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -39,12 +40,48 @@ def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != "uint8" or not len(frames):
         raise ValueError(f"frames: expected uint8 [N, H, W, 3] with N >= 1, got {frames.dtype} {list(frames.shape)}; "
                          "convert them")  # fmt: skip
+    (_write_mp4 if _suffix_of(out) == ".mp4" else _write_gif)(frames, out, fps)
+
+
+def _suffix_of(out: Path) -> str:
+    """The suffix of a video file.   Raises ValueError for another file."""
     suffix = out.suffix.lower()
     if suffix not in VIDEO_SUFFIXES:
         raise ValueError(
             f"--out: expected a file that ends in {' or '.join(VIDEO_SUFFIXES)}, got {str(out)!r}, rename it"
         )
-    (_write_mp4 if suffix == ".mp4" else _write_gif)(frames, out, fps)
+    return suffix
+
+
+def video_file(out: Path) -> tuple[Path, str | None]:
+    """The file that frames go to: `out`, or a GIF of its name and a notice where MP4 cannot be written.
+
+    Raises:
+        ValueError: `out` has another suffix.
+    """
+    if _suffix_of(out) == ".gif" or has_mp4_writer():
+        return out, None
+    other = out.with_suffix(".gif")
+    return other, (f"MP4 needs an ffmpeg with H.264 (libx264), which imageio-ffmpeg brings and which is not installed: "
+                   f'writing {other} instead of {out}; pip install "mmspec[video]"')  # fmt: skip
+
+
+def save_video(frames: np.ndarray, out: Path, fps: float) -> None:
+    """Write uint8 frames [N, H, W, 3] whole or not at all.
+
+    Raises:
+        WriteError: `out` cannot be written. The text names the file in the system's temporary folder that holds the frames.
+    """
+    try:
+        write_video(frames, out, fps)
+    except WriteError as error:
+        spare = Path(tempfile.gettempdir()) / f"{out.stem}-{os.getpid()}{out.suffix}"
+        try:
+            write_video(frames, spare, fps)
+        except (OSError, ValueError):
+            raise error from None
+        error.args = (f"{error}; the {len(frames)} finished frames are kept in {spare}",)
+        raise error from None
 
 
 def _write_gif(frames: np.ndarray, out: Path, fps: float) -> None:

@@ -12,10 +12,8 @@ import gradio as gr
 from mmspec.web.calls import HandlerInput
 from mmspec.web.lanes import markup
 from mmspec.web.pareto import known_runs, plots, rows_of_run
-from mmspec.web.tabs.continuous import ContinuousTab
 from mmspec.web.tabs.controls import QUIET, UNCHECKED, PageContext, handler, small_handler, status_line
-from mmspec.web.tabs.image import ImageTab
-from mmspec.web.tabs.video import VideoTab
+from mmspec.web.tabs.pictures import ContinuousTab, ImageTab, VideoTab
 from mmspec.web.tabs.vlm import VlmTab
 
 PARETO_ID = "pareto"

@@ -33,17 +33,15 @@ class ModelCache:
 
         return zoo_resources() if self.vlm == "zoo" else published_resources(self.vlm, local=True)
 
-    def image_resources(self, name: str = "t2i") -> Any:
-        """`ImageResources` of a model of the zoo."""
-        from mmspec.evaluate.image.resources import zoo_resources
+    def image_resources(self, name: str) -> Any:
+        """`ImageResources` or `ContinuousResources` of a model of the zoo."""
+        from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS
 
-        return self.once(f"image {name}", lambda: zoo_resources(name))
-
-    def continuous_resources(self, name: str) -> Any:
-        """`ContinuousResources` of a model of the zoo."""
-        from mmspec.evaluate.continuous.resources import open_continuous
-
-        return self.once(f"continuous {name}", lambda: open_continuous(name))
+        if name in CONTINUOUS_MODELS:
+            from mmspec.evaluate.continuous.resources import open_continuous as opened
+        else:
+            from mmspec.evaluate.image.resources import zoo_resources as opened
+        return self.once(f"image {name}", lambda: opened(name))
 
     def video_resources(self) -> Any:
         """`VideoResources` of the zoo's model of blocks.   Raises ValueError where it is not built."""

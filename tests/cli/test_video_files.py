@@ -16,7 +16,7 @@ import pytest
 import torch
 from PIL import Image
 
-from mmspec.cli import media
+from mmspec.io import video_files
 from mmspec.io.files import WriteError
 from tests.cli.video_command import FRAMES, drawn, frames_of, invoked
 from tests.evaluate.tiny_video import tiny_video_zoo
@@ -29,8 +29,8 @@ pytestmark = pytest.mark.usefixtures("tiny_video")
 
 def test_finished_blocks_are_told_of_and_in_the_file_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    whole = media.write_video
-    monkeypatch.setattr(media, "write_video", lambda *given: whole(*given) or seen.append(frames_of("out.gif")))
+    whole = video_files.write_video
+    monkeypatch.setattr(video_files, "write_video", lambda *given: whole(*given) or seen.append(frames_of("out.gif")))
     result = invoked("--stream", "--decoding", "sdvg", "--router", "strided:budget=2")
     assert result.exit_code == 0 and seen == [3, 7, 11, 15]
     told = [line.split(",")[0] for line in result.stdout.splitlines()[:-1]]
@@ -98,8 +98,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
         pytest.skip("imageio-ffmpeg is not installed")
     code = (
         "import resource, signal, sys\n"
-        "from mmspec.cli.media import save_video\n"
-        "from mmspec.cli.video_generation import _save_blocks\n"
+        "from mmspec.cli.video import save_blocks\n"
         "import numpy as np\n"
         "noise = np.random.default_rng(0).integers(0, 255, (9, 16, 16, 3), dtype=np.uint8)\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -107,7 +106,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
         "from pathlib import Path\n"
         "written, out = 0, Path(sys.argv[1])\n"
         "for block in range(1, 10):\n"
-        "    written = _save_blocks(noise[:block], out, 8, block, written)\n"
+        "    written = save_blocks(noise[:block], out, 8, block, written)\n"
     )
     out = tmp_path / f"film{suffix}"
     done = subprocess.run([sys.executable, "-c", code, str(out)], cwd=ROOT, capture_output=True, text=True, timeout=120)
@@ -123,7 +122,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
 
 
 def test_without_ffmpeg_a_gif_is_written_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(media, "has_mp4_writer", lambda: False)
+    monkeypatch.setattr(video_files, "has_mp4_writer", lambda: False)
     result = invoked(out="film.mp4")
     assert result.exit_code == 0 and frames_of("film.gif") == FRAMES and not Path("film.mp4").exists()
     assert result.stderr.startswith("MP4 needs an ffmpeg with H.264 (libx264)") and "mmspec[video]" in result.stderr
@@ -135,7 +134,7 @@ def test_an_mp4_holds_the_frames(tmp_path: Path) -> None:
     from imageio_ffmpeg import count_frames_and_secs, read_frames
 
     shades = np.repeat(np.arange(20, 240, 20, dtype=np.uint8), 33 * 64 * 3).reshape(11, 33, 64, 3)
-    media.write_video(shades, tmp_path / "shades.mp4", 10)
+    video_files.write_video(shades, tmp_path / "shades.mp4", 10)
     frames, seconds = count_frames_and_secs(tmp_path / "shades.mp4")
     assert frames == 11 and seconds == pytest.approx(1.1, abs=0.05)
     about, *read = read_frames(tmp_path / "shades.mp4")
@@ -164,5 +163,5 @@ def test_an_ffmpeg_that_fails_is_a_sentence(tmp_path: Path, monkeypatch: pytest.
         script.write_text(f"#!/bin/sh\ncat > /dev/null\necho '{said}' >&2\nexit 1\n")
         script.chmod(0o755)
         with pytest.raises(kind, match=told):
-            media.write_video(np.zeros((2, 8, 8, 3), np.uint8), tmp_path / "film.mp4", 10)
+            video_files.write_video(np.zeros((2, 8, 8, 3), np.uint8), tmp_path / "film.mp4", 10)
         assert not list(tmp_path.glob("*.mp4"))

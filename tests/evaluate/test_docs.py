@@ -242,17 +242,20 @@ def test_the_page_on_quality_against_speed_runs(
 
 
 def test_the_page_on_quality_names_models_sets_and_extractors_that_exist() -> None:
-    from mmspec.cli.evaluate import EXPORT, PROMPTS
+    from typer.main import get_command
+
+    from mmspec.cli import app
     from mmspec.evaluate.exports import LAYOUTS
     from mmspec.evaluate.registry import DOMAINS, sweep_of
 
     page = EVALUATE.read_text()
+    helps = {one.name: one.help for one in get_command(app).commands["evaluate"].params}
     models = re.search(r"^\| `--model` \| (.*?) of the zoo", page, re.M)[1]
     assert set(re.findall(r"`([\w/]+)`", models)) == {model for name in DOMAINS for model in sweep_of(name).models}
     sets = {
         row.partition("=")[0] for row in re.findall(r"^\| `(\w+(?:=\w+)?)` \|", page.split("## Prompt sets")[1], re.M)
     }
     assert sets == {"zoo", "coco", "imagenet", "folder", "texts", "jsonl", "mmspec"} and all(
-        one in PROMPTS for one in sets
+        one in helps["prompts"] for one in sets
     )
-    assert all(f"`--export {kind}=DIR`" in page and kind in EXPORT for kind in LAYOUTS)
+    assert all(f"`--export {kind}=DIR`" in page and kind in helps["export"] for kind in LAYOUTS)

@@ -33,7 +33,7 @@ def sham(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> typer.Typer:
     monkeypatch.chdir(tmp_path)
     app = typer.Typer()
     app.callback()(lambda: None)
-    app.command("sham")(bench_command.command("sham"))
+    app.command("sham")(bench_command.bench_command("sham"))
     return app
 
 

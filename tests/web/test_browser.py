@@ -184,7 +184,7 @@ def test_continuous_images_are_drawn_too(visit) -> None:
 
 
 def test_the_video_tab_says_in_one_sentence_that_there_is_no_model(visit) -> None:
-    from mmspec.web.lanes.video import missing_models
+    from mmspec.web.lanes.pictures import missing_models
 
     one = visit()
     one.tab("Video")

@@ -9,8 +9,8 @@ import pytest
 
 from mmspec.evaluate.video.resources import VideoResources, open_video
 from mmspec.web.lanes.markup import block_tiles
+from mmspec.web.lanes.pictures import PictureLane, identical, missing_models, picture_lanes, video_request
 from mmspec.web.lanes.pixels import animation as playing
-from mmspec.web.lanes.video import VideoLane, VideoLaneRequest, identical, missing_models, video_lanes
 from tests.evaluate.tiny_video import BLOCKS, use_tiny_video
 
 
@@ -20,12 +20,12 @@ def resources(monkeypatch: pytest.MonkeyPatch) -> VideoResources:
     return open_video("video")
 
 
-def last(resources: VideoResources, threshold: float, seconds: float = 60) -> tuple[VideoLane, VideoLane]:
-    *_, pair = video_lanes(resources, VideoLaneRequest("a red circle", threshold, 1, BLOCKS), seconds)
+def last(resources: VideoResources, threshold: float, seconds: float = 60) -> tuple[PictureLane, PictureLane]:
+    *_, pair = picture_lanes(video_request(resources, "a red circle", threshold, BLOCKS, 1), seconds)
     return pair
 
 
-def routes(lane: VideoLane) -> list[str]:
+def routes(lane: PictureLane) -> list[str]:
     return [name for one in lane.rounds for _, name, _ in one.marks["blocks"]]
 
 
@@ -49,14 +49,14 @@ def test_frames_are_the_public_calls(resources) -> None:
 
     decoding = SDVG(resources.drafter(), resources.reward(), threshold=-100.0)
     out = resources.pipeline(["a red circle"], seed=[1], blocks=BLOCKS, decoding=decoding)
-    assert np.array_equal(out.videos[0], fast.frames)
+    assert np.array_equal(out.videos[0], fast.output)
 
 
 def test_tiles_say_who_drew_a_block_and_films_are_held_in_the_page(resources) -> None:
     _, fast = last(resources, -100.0)
     drawn = block_tiles(fast)
     assert drawn.count("<li") == BLOCKS and drawn.count("the draft stands") == BLOCKS - 1
-    assert playing(fast.frames, 8, "a <b>").startswith(
+    assert playing(fast.output, 8, "a <b>").startswith(
         '<img class="mm-picture" alt="a &lt;b&gt;" src="data:image/gif;base64,'
     )
 

@@ -168,7 +168,9 @@ def test_a_relaxed_image_says_that_it_is(client: Client) -> None:
 
 
 def test_continuous_images_of_tolerance_zero_are_identical(client: Client) -> None:
-    *_, difference, _, record = client.predict("red circle", "mar", "cspd-0", "exact", 1.0, 2, api_name="/continuous")
+    *_, difference, _, record = client.predict(
+        "red circle", "mar", "cspd:tolerance=0", "exact", 1.0, 2, api_name="/continuous"
+    )
     assert record["identical"] and "identical" in difference
 
 

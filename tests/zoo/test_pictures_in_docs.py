@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 import mmspec
 from mmspec.cli import app
-from mmspec.cli.media import SHEET_GAP
+from mmspec.cli.image import SHEET_GAP
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, class_names
 
 ROOT = Path(__file__).parents[2]

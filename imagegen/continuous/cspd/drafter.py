@@ -196,7 +196,7 @@ class CSpDState:
 
 @method(
     "cspd", domain="continuous", kind="decoding", title="CSpD", exact=False, models=("masked",), needs=("draft",), order=2,
-    about="a smaller masked model drafts windows; a tolerance of 0 is exact",
+    about="a smaller masked model drafts windows; a tolerance of 0 is exact", exact_at="tolerance=0",
     paper="Continuous Speculative Decoding for Autoregressive Image Generation",
 )  # fmt: skip
 def cspd(

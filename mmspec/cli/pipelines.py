@@ -1,0 +1,113 @@
+"""The pipelines that `mmspec image` and `mmspec video` draw with, opened as their options say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mmspec.cli.console import BadOption, refusing, spinner
+from mmspec.cli.options import PIPELINE, check_left_out, check_range, refuse_unreadable
+from mmspec.io.validation import LARGEST_SCALE
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.continuous.resources import ContinuousResources
+    from mmspec.evaluate.image.resources import ImageResources
+
+DRAFTS = ("window", "coupling", "init", "drafter", "upsampler")
+# options that only models of discrete tokens have, as they are when left out
+DISCRETE = {"coupling": None, "init": None, "drafter": None, "upsampler": None, "top_k": None, "top_p": 1.0,
+            "filter_order": "top_k_first"}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class OpenedPipeline:
+    """A pipeline and how it is called.
+
+    Attributes:
+        resources: The pipeline, its name, and its prompts as it takes them.
+        arguments: The arguments of every call.
+        total: The values of a picture.
+        stride: The values of a row.
+        passes: The passes of plain decoding.
+        settings: How values are drawn, for the record.
+    """
+
+    resources: ImageResources | ContinuousResources
+    arguments: dict[str, Any]
+    total: int
+    stride: int
+    passes: int
+    settings: dict[str, Any]
+
+
+def open_discrete(
+    model: str, decoding: str, options: dict[str, Any], load: Callable[[str], ImageResources]
+) -> OpenedPipeline:
+    """A model of discrete tokens with its decoding.
+
+    Args:
+        model: Its name.
+        decoding: The text of the decoding.
+        options: Settings of drafts and of how values are drawn, by the name of the option.
+        load: Loads the model.
+
+    Raises:
+        BadOption: There is no such model, decoding or rule, or it refuses a setting.
+    """
+    from mmspec.evaluate.image.decodings import decoding_of
+
+    window = options["window"]
+    if window is not None and not (window.isascii() and window.isdigit()):
+        raise BadOption(f"--window: expected a number of values, got {window!r}, write for example 16")
+    with spinner("loading the model"):
+        with refusing():
+            chosen = decoding_of(decoding, {name: options.get(name) for name in DRAFTS})
+        resources = load(model)
+        with refusing():
+            drafts, usual = chosen.make(resources)
+            rule = resources.rule(options["rule"] or usual)
+    pipe, geometry = resources.pipeline, resources.pipeline.model.geometry
+    drawn = {name: options[name] for name in ("temperature", "top_k", "top_p", "filter_order")}
+    arguments = {"decoding": drafts, "rule": rule, "guidance_scale": options["guidance"], **drawn}
+    own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
+    shown = {name: own.get(name) if value is None else value
+             for name, value in {"guidance": options["guidance"], **drawn}.items()}  # fmt: skip
+    return OpenedPipeline(resources, arguments, geometry.total, geometry.stride, geometry.total, shown)
+
+
+def open_continuous(model: str, decoding: str, options: dict[str, Any]) -> OpenedPipeline:
+    """A model of continuous tokens with its decoding; as `open_discrete`, `options` being those of `mmspec image`."""
+    others = {name: None if options[name] == usual else options[name] for name, usual in DISCRETE.items()}
+    check_left_out(others, f"a model of discrete tokens, got {model!r}, whose tokens are continuous")
+    check_range(0, LARGEST_SCALE, temperature=options["temperature"])
+    with spinner("loading the model"):
+        from mmspec.evaluate.continuous.decodings import decoding_of
+        from mmspec.evaluate.continuous.resources import open_continuous as open_resources
+        from mmspec.evaluate.model_kinds import MASKED
+        from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
+
+        with refuse_unreadable(model, PIPELINE):
+            resources = open_resources(model, options["draft"])
+        with refusing():
+            if options["draft"] is not None and decoding not in ("cspd", "small"):
+                raise BadOption(f"--draft: expected options that --decoding {decoding} takes, got {options['draft']!r}, leave "
+                                "it out")  # fmt: skip
+            taken = {name: options[name] for name in ("window", "gamma", "tolerance", "rule")}
+            arguments = decoding_of(decoding, resources, taken)
+            if not resources.pixels:
+                raise BadOption(
+                    f"--model: expected an autoencoder beside the model in {model}, got none, save it there"
+                )
+    pipe, total, guidance = resources.pipeline, resources.total, options["guidance"]
+    drawn: dict[str, Any] = {"temperature": options["temperature"]}
+    passes, steps = total, options["num_iter"]
+    if resources.kind == MASKED:
+        drawn["num_iter"] = steps = pipe.num_iter if steps is None else steps
+        passes = len(cosine_steps(total, steps))
+    elif steps is not None:
+        raise BadOption(f"--num-iter: expected a masked model, got {model!r}, leave it out")
+    shown = {"guidance": pipe.guidance_scale if guidance is None else guidance, **drawn}
+    arguments |= {"guidance_scale": guidance, **drawn}
+    return OpenedPipeline(resources, arguments, total, math.isqrt(total), passes, shown)

@@ -1,0 +1,105 @@
+"""Who filled which cells of an image in each round: the model alone, or its drafter."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from mmspec.core.draft import Draft, Evidence, Verdict
+from mmspec.core.keys import Keys
+from mmspec.core.loop import Drafter, DraftState, Target
+from mmspec.web.lanes.lane import last_accepted
+
+if TYPE_CHECKING:
+    from mmspec.core.loop import DecodingRun
+    from mmspec.imagegen.base_pipeline import BasePipeline
+
+Marks = tuple[dict[str, list], int]
+
+
+class RecordingDrafter:
+    """A drafter that drafts as another does and keeps its last draft. Of one request."""
+
+    def __init__(self, drafter: Drafter):
+        self.drafter, self.name = drafter, drafter.name
+        self.last: Draft | None = None
+
+    def open(self, target: Target) -> RecordingDraftState:
+        return RecordingDraftState(self, self.drafter.open(target))
+
+
+class RecordingDraftState:
+    """The state of the drafter whose drafts are recorded."""
+
+    def __init__(self, recorder: RecordingDrafter, state: DraftState):
+        self.recorder, self.state = recorder, state
+
+    @property
+    def passes(self) -> int:
+        return self.state.passes
+
+    def propose(self, target: Target, keys: Keys) -> Draft:
+        self.recorder.last = draft = self.state.propose(target, keys)
+        return draft
+
+    def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        self.state.observe(target, draft, evidence, verdict)
+
+
+class CellMarks:
+    """The marks of every round of a request whose drafter is a `RecordingDrafter`."""
+
+    def __init__(self) -> None:
+        self.filled = 0
+        self.known: set[int] = set()
+
+    def __call__(self, run: DecodingRun) -> Marks:
+        return self._masked(run) if hasattr(run.target, "known") else self._raster(run)
+
+    def _raster(self, run: DecodingRun) -> Marks:
+        """Values in raster order: the drafts of a round are accepted up to the first that is not."""
+        target, kept = run.target, last_accepted(run)
+        new = list(range(self.filled, target.filled[0]))
+        drafted = _drafted(run.drafter.last, self.filled, target.total)
+        rest = new[kept:]
+        self.filled = target.filled[0]
+        return _marks(new[:kept], [one for one in rest if one in drafted], [one for one in rest if one not in drafted],
+                      drafted), kept  # fmt: skip
+
+    def _masked(self, run: DecodingRun) -> Marks:
+        """Values in any order: each draft is accepted or not, and an accepted draft is the value itself."""
+        target, draft = run.target, run.drafter.last
+        known = set(target.known[0].nonzero()[:, 0].tolist())
+        new, accepted, drafted = known - self.known, set(), set()
+        if draft is not None and draft.valid is not None:
+            for node, (cell, is_valid) in enumerate(zip(draft.index[0].tolist(), draft.valid[0].tolist(), strict=True)):
+                if is_valid and cell < target.total:
+                    drafted.add(cell)
+                    if cell in new and bool((draft.value[0, node] == target.values[0, cell]).all()):
+                        accepted.add(cell)
+        self.known = known
+        return _marks(accepted, (new & drafted) - accepted, new - drafted, drafted), last_accepted(run)
+
+
+def _marks(*cells: Any) -> dict[str, list]:
+    return {name: sorted(part) for name, part in zip(("accepted", "corrected", "own", "drafted"), cells, strict=True)}
+
+
+def _drafted(draft: Draft | None, filled: int, total: int) -> set[int]:
+    """The cells that had a draft in this round; node 0 is a known value."""
+    if draft is None:
+        return set()
+    index = draft.tree.depth[0] + filled - 1 if draft.index is None else draft.index[0]
+    valid = [True] * len(index) if draft.valid is None else draft.valid[0].tolist()
+    return {cell for cell, there in zip(index[1:].tolist(), valid[1:], strict=True) if there and 0 <= cell < total}
+
+
+def layout(pipe: BasePipeline) -> tuple[int, int, Callable[[int], tuple[int, int]]]:
+    """Rows, columns, and where in them a value lies; values outside the grid (ends of rows) lie at its edge."""
+    geometry = getattr(pipe.model, "geometry", None)
+    if geometry is None:
+        side = math.isqrt(pipe.model.total if hasattr(pipe.model, "total") else pipe.model.transformer.config.tokens)
+        return side, side, lambda cell: divmod(cell, side)
+    cells = geometry.cells
+    return geometry.rows, geometry.stride, lambda cell: (max(cells[cell][2], 0), max(cells[cell][3], 0))
