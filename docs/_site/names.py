@@ -6,6 +6,7 @@ Read from the sources: building the pages imports neither torch nor any model.
 from __future__ import annotations
 
 import ast
+import json
 import re
 from contextlib import suppress
 from dataclasses import dataclass
@@ -72,7 +73,7 @@ def public(package: str) -> dict[str, Home]:
     if "_PUBLIC" not in tables:
         return {name: found(package, name) for name in ast.literal_eval(tables["__all__"])}
     homes: dict[str, Home] = {}
-    for key, value in ast.literal_eval(tables["_PUBLIC"]).items():
+    for key, value in (ast.literal_eval(tables["_PUBLIC"]) | _classes_of_methods(package)).items():
         if isinstance(value, tuple):  # a module and its names
             homes |= {name: found(f"{package}.{key}", name) for name in value}
             continue
@@ -80,6 +81,16 @@ def public(package: str) -> dict[str, Home]:
         itself = not name and module.rpartition(".")[2] == key
         homes[key] = Home(module, "") if itself else found(module, name or key)
     return dict(sorted(homes.items()))
+
+
+def _classes_of_methods(package: str) -> dict[str, str]:
+    """The classes that a package hands out because they are methods: it reads the registry."""
+    reads = (isinstance(node, ast.ImportFrom) and node.module == "mmspec.methods" for node in tree_of(package).body)
+    if not any(reads):
+        return {}
+    index = json.loads((ROOT / "mmspec" / "methods" / "index.json").read_text(encoding="utf-8"))
+    homes = (one["home"].partition(":") for one in index)
+    return {name: home for home, _, name in homes if home.startswith(f"{package}.") and name[0].isupper()}
 
 
 def found(module: str, name: str) -> Home:

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.io.validation import check_fields
+from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.trained_drafter import PretrainedDrafter, require_fields
 
@@ -97,6 +98,26 @@ class AcceptanceStop:
 
     def begin(self) -> AcceptanceGrowth:
         return AcceptanceGrowth(self)
+
+
+@method(
+    "specdecpp", domain="vlm", kind="controller", title="SpecDec++", exact=True, needs=("head",), order=2,
+    about="a draft ends where a trained head expects a rejection",
+    paper="SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths",
+)  # fmt: skip
+def acceptance_stop(
+    parts: MethodParts, threshold: float = 0.3, shortest: int = 2, longest: int = 20, newest: bool = False
+) -> AcceptanceStop:
+    """`AcceptanceStop` with a trained head.
+
+    Args:
+        parts: The model and the head, "head".
+        threshold: The probability of a rejection that ends a draft.
+        shortest: The fewest tokens of a draft.
+        longest: The most tokens of a draft.
+        newest: Whether the token drawn last counts too.
+    """
+    return AcceptanceStop(parts.part("head"), threshold, shortest, longest, newest)
 
 
 class AcceptanceGrowth:

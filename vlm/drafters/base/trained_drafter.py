@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree, shape_of
 from mmspec.io.pretrained import Pretrained
-from mmspec.methods import MethodParts
+from mmspec.methods import MethodParts, value_of
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import unwrapped
@@ -54,7 +54,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         self.shapes = (DynamicTree(), StaticTree())
 
     @classmethod
-    def make(cls, settings: dict[str, int], parts: MethodParts) -> Self:
+    def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
         """A drafter of this kind with weights at hand, in the shape that settings ask for, see `shape_of`.
 
         Raises:
@@ -63,7 +63,8 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         drafter = parts.part("weights")
         if not isinstance(drafter, cls):
             raise ValueError(f"weights: expected those of a drafter of kind {cls.kind}, got {type(drafter).__name__}")
-        shape = shape_of(**settings)
+        length = value_of(settings.get("length"), "vlm", "controller", parts)
+        shape = shape_of(**{**settings, "length": length})
         return drafter if shape is None else drafter.with_shape(shape)
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
