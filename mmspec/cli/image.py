@@ -11,7 +11,17 @@ import typer
 
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, reports_errors, save_json, screen
 from mmspec.cli.image_models import open_continuous_pipeline, open_discrete_pipeline
-from mmspec.cli.options import Json, check_at_least, check_filters, check_scale, drawn_seed, listed, refuse_unreadable
+from mmspec.cli.options import (
+    Json,
+    check_at_least,
+    check_filters,
+    check_scale,
+    drawn_seed,
+    judged,
+    listed,
+    refuse_unreadable,
+)
+from mmspec.methods import decoding_with
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -31,21 +41,25 @@ def image(
     decoding: Annotated[
         str | None,
         typer.Option(
-            help=f"{listed('image', 'decoding', 'rule')}; settings behind a colon: scd:window=64. Of mar and car: "
-            f"{listed('continuous', 'decoding')}. When left out auto, and scd where values are sampled, so that a seed gives "
-            "its picture again; ar of mar and car."
+            help=f"{listed('image', 'decoding', 'rule')}; settings behind a colon: sjd:window=64. Of mar: "
+            f"{listed('continuous', 'decoding', models='masked')}; of car: "
+            f"{listed('continuous', 'decoding', models='causal')}. When left out auto, and "
+            f"{decoding_with('usual').name} where values are sampled, so that a seed gives its picture again; ar of others."
         ),
     ] = None,
     rule: Annotated[
         str | None,
-        typer.Option(help=f"{listed('image', 'rule')}; settings behind a colon: lantern:delta=0.2,k=100."),
+        typer.Option(
+            help=f"{listed('image', 'rule')}; settings behind a colon: lantern:delta=0.2,k=100. Of car: "
+            f"{listed('continuous', 'rule')}."
+        ),
     ] = None,
     window: Annotated[
         str | None, typer.Option(metavar="N", help="Values a pass; of cspd patch or truncate, of head states a call.")
     ] = None,
     coupling: Annotated[str | None, typer.Option(help="gumbel or maximal.")] = None,
     init: Annotated[str | None, typer.Option(help="First drafts: left, up, mix, random, repeat_left...")] = None,
-    drafter: Annotated[str | None, typer.Option(help="Whose drafts a relaxed rule judges: sjd, scd or eagle.")] = None,
+    drafter: Annotated[str | None, typer.Option(help=f"Whose drafts a relaxed rule judges: {judged('image')}.")] = None,
     upsampler: Annotated[str | None, typer.Option(help="Of mulo: pixels or learned.")] = None,
     draft: Annotated[
         str | None, typer.Option(metavar="FOLDER", help="The smaller pipeline that cspd and small draft with.")
@@ -144,7 +158,8 @@ def _open(model: str, decoding: str | None, wishes: dict, settings: dict) -> tup
         decoding = "ar" if decoding in (None, "auto") else decoding
         return open_continuous_pipeline(model, decoding, wishes, settings), decoding
     # what is sampled with a seed depends on where drafts end: windows of one length give it again
-    decoding = decoding or ("scd" if settings["temperature"] > 0 or _asks_windows(wishes) else "auto")
+    sampled = settings["temperature"] > 0 or _asks_windows(wishes)
+    decoding = decoding or (decoding_with("usual").name if sampled else "auto")
     return open_discrete_pipeline(model, decoding, wishes, settings), decoding
 
 

@@ -14,6 +14,7 @@ from mmspec.cli.options import check_scale, flag_of, refuse_unreadable
 if TYPE_CHECKING:
     from mmspec.evaluate.continuous.resources import ContinuousResources
     from mmspec.evaluate.image.resources import ImageResources
+    from mmspec.methods import Domain
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,10 @@ def open_discrete_pipeline(
     overrides = {name: wishes[name] for name in ("coupling", "init", "drafter", "upsampler")}
     overrides = {"window": _window(wishes["window"]), **overrides}
     with spinner("loading the model"):
-        resources, decoding, rule = _resolved(model, decoding, wishes["rule"], overrides, load or _image_resources)
+        domain = "image" if load is None else "video"
+        resources, decoding, rule = _resolved(
+            model, decoding, wishes["rule"], overrides, load or _image_resources, domain
+        )
     pipe, geometry = resources.pipeline, resources.pipeline.model.geometry
     own = {"guidance": pipe.guidance_scale, "top_k": pipe.top_k}
     shown = {
@@ -78,13 +82,13 @@ def _window(text: str | None) -> int | None:
 
 
 def _resolved(
-    model: str, decoding: str, rule: str | None, wishes: dict, load: Load
+    model: str, decoding: str, rule: str | None, wishes: dict, load: Load, domain: Domain
 ) -> tuple[ImageResources, object, object]:
     """The resources, the drafter and the rule."""
     from mmspec.evaluate.image.decodings import decoding_of
 
     with refusing():
-        asked = decoding_of(decoding, wishes)
+        asked = decoding_of(decoding, wishes, domain)
     resources = load(model)
     with refusing():
         drafts, usual = asked.make(resources)
@@ -125,15 +129,15 @@ def open_continuous_pipeline(
     with spinner("loading the model"):
         from mmspec.evaluate.continuous.decodings import decoding_of
         from mmspec.evaluate.continuous.resources import open_continuous
+        from mmspec.evaluate.decoding_options import check_needs
         from mmspec.evaluate.model_kinds import MASKED
 
         with refuse_unreadable(model, "a folder with a saved pipeline"):
             resources = open_continuous(model, wishes["draft"])
         with refusing():
             overrides = {name: wishes[name] for name in ("window", "gamma", "tolerance", "rule")}
-            if wishes["draft"] is not None and decoding not in ("cspd", "small"):
-                raise BadOption(f"--draft: expected options that --decoding {decoding} takes, got {wishes['draft']!r}, leave "
-                                "it out")  # fmt: skip
+            if wishes["draft"] is not None:
+                check_needs("draft", decoding, "continuous", resources.kind)
             how = decoding_of(decoding, resources, overrides)
             if not resources.pixels:
                 raise BadOption(

@@ -20,6 +20,7 @@ from mmspec.cli.options import (
     listed,
     refuse_unreadable,
 )
+from mmspec.methods import decoding_with
 
 if TYPE_CHECKING:
     from mmspec.cli.video_generation import VideoResult
@@ -36,8 +37,9 @@ def video(
     decoding: Annotated[
         str | None,
         typer.Option(
-            help=f"Of blocks: ar, draft; relaxed: sdvg. Of tokens: {listed('video', 'decoding')}; "
-            "ar when left out, or scd."
+            help=f"Of blocks: {listed('video', 'decoding', models='blocks')}; ar when left out. Of tokens: "
+            f"{listed('video', 'decoding', 'rule', models='codes')}; {decoding_with('usual', 'video').name} when left out. "
+            "Settings behind a colon: sdvg:threshold=0.5."
         ),
     ] = None,
     threshold: Annotated[
@@ -105,7 +107,7 @@ def video(
     if instead is not None:
         screen(stderr=True).print(instead, markup=False, soft_wrap=True)
     seed = drawn_seed(seed)
-    decoding = decoding or ("ar" if kind == "blocks" else "scd")
+    decoding = decoding or ("ar" if kind == "blocks" else decoding_with("usual", "video").name)
     if kind == "blocks":
         from mmspec.cli.video_generation import generate_blocks
 

@@ -16,10 +16,11 @@ from mmspec.cli.media import save_video
 from mmspec.cli.options import refuse_unreadable
 from mmspec.io.files import WriteError
 from mmspec.io.interrupts import Stopped, stop_requests
+from mmspec.methods.text import split
 
 if TYPE_CHECKING:
     from mmspec.evaluate.image.resources import ImageResources
-    from mmspec.evaluate.video.methods import PipelineCall
+    from mmspec.evaluate.video.decodings import PipelineCall
     from mmspec.evaluate.video.resources import VideoResources
 
 
@@ -66,7 +67,7 @@ def generate_blocks(
         _save_blocks(frames, out, fps, done, written)
     if request.signal and done < blocks and not made.errors:
         raise Stopped(f"{done} of {blocks} blocks are in {out}", request.signal, resumes=False)
-    figures = _block_figures(run.stats, blocks, frames, decoding == "draft")
+    figures = _block_figures(run.stats, blocks, frames, split(decoding)[0] == "draft")
     error = None if not made.errors else next(iter(made.errors.values())).removeprefix("row 0: ")
     return VideoResult(resources.name, None if frames is None else out, _blocks_line(figures), figures, error)
 
@@ -85,19 +86,18 @@ def _save_blocks(frames: np.ndarray, out: Path, fps: float, blocks: int, before:
 def _opened(model: str, decoding: str, settings: dict[str, Any]) -> tuple[VideoResources, PipelineCall]:
     with spinner("loading the model"):
         from mmspec.cli.console import quiet_transformers
-        from mmspec.evaluate.video.decodings import VideoDecodingOverrides, pipeline_call
+        from mmspec.evaluate.decoding_options import check_needs
+        from mmspec.evaluate.video.decodings import decoding_of
         from mmspec.evaluate.video.resources import open_video
 
         quiet_transformers()
         with refuse_unreadable(model, "a folder with a saved pipeline"):
             resources = open_video(model, settings["draft"], settings["reward"])
         with refusing():
-            if settings["draft"] is not None and decoding == "ar":
-                raise BadOption(f"--draft: expected --decoding sdvg or draft, got {decoding!r}, leave --draft out")
-            wishes = VideoDecodingOverrides(
-                **{name: settings[name] for name in ("threshold", "router", "reduction", "sync")}
-            )
-            return resources, pipeline_call(decoding, resources, wishes)
+            if settings["draft"] is not None:
+                check_needs("draft", decoding, "video", "blocks")
+            options = {name: settings[name] for name in ("threshold", "router", "reduction", "sync")}
+            return resources, decoding_of(decoding, resources, options)
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.evaluate.continuous.config import ContinuousSetting
-from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArguments
+from mmspec.evaluate.continuous.decodings import PipelineArguments
+from mmspec.evaluate.continuous.methods import ContinuousMethod
 from mmspec.evaluate.continuous.resources import ContinuousResources
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
 from mmspec.evaluate.engine.runs import (

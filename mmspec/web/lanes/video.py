@@ -63,9 +63,9 @@ def video_lanes(
 
     seconds: that each may take.   Raises ValueError for what the pipeline or the router refuses.
     """
-    from mmspec.evaluate.video.decodings import VideoDecodingOverrides, pipeline_call
+    from mmspec.evaluate.video.decodings import decoding_of
 
-    routed = pipeline_call("sdvg", resources, VideoDecodingOverrides(threshold=request.threshold))
+    routed = decoding_of("sdvg", resources, {"threshold": request.threshold})
     plain, fast = VideoLane("plain decoding"), VideoLane(f"SDVG, threshold {request.threshold:g}")
     pipe = resources.pipeline
     starts = (partial(_start, pipe, request, {}), partial(_start, pipe, request, routed.arguments))

@@ -8,7 +8,7 @@ from typing import Any
 
 import gradio as gr
 
-from mmspec.methods import names
+from mmspec.methods import decoding_with, names
 from mmspec.web.lanes import markup
 from mmspec.web.lanes.image import ImageLane, ImageLaneRequest, image_lanes, layout, same_tokens
 from mmspec.web.lanes.pixels import difference_view, enlarged
@@ -42,7 +42,9 @@ class ImageTab(PictureTab):
     def setting_controls(self) -> list[Any]:
         self.law, self.warning = law_switch("A token may be taken for its neighbours in the codebook, or in groups.")
         self.decoding = gr.Dropdown(
-            offered("exact") + offered("relaxed"), value="scd", label="Decoding of the fast lane"
+            offered("exact") + offered("relaxed"),
+            value=decoding_with("usual").name,
+            label="Decoding of the fast lane",
         )
         temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
         return [self.decoding, self.law, temperature, seed_row()]
