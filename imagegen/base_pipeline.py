@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import wraps
 from inspect import Parameter, signature
-from threading import Lock
 from typing import Any, ClassVar, Protocol
-from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -16,12 +14,13 @@ from einops import rearrange
 from PIL.Image import Image, fromarray
 from torch import Tensor
 
-from mmspec.core.fingerprint import layout_of, modules_of
+from mmspec.core.fingerprint import made_once, modules_of
 from mmspec.core.goodput import Goodput
 from mmspec.core.loop import DecodingRun, Target, run_to_end
+from mmspec.core.pipeline_parts import Load
 from mmspec.core.stats import Stats
-from mmspec.imagegen.jacobi.coupled import SCD
-from mmspec.imagegen.request import PipelineRequest
+from mmspec.imagegen.jacobi.drafter import SJD
+from mmspec.imagegen.request import AUTO, PipelineRequest
 from mmspec.io.validation import boolean
 from mmspec.methods import method
 
@@ -69,10 +68,12 @@ class PixelModel(Protocol):
 
 
 class BasePipeline:
-    """A pipeline over one model. A subclass names the settings of its requests, `Request`, and the tokens of its target."""
+    """A pipeline over one model. A subclass names the settings of its requests, `Request`, the tokens of its target, and the
+    readers of the parts that texts of decodings name."""
 
     model: PixelModel
     Request: ClassVar[type[PipelineRequest]]
+    loaders: ClassVar[Mapping[str, Load]] = {}
 
     def __init_subclass__(cls) -> None:
         """Show the arguments of a request in the signatures of `__call__` and `start`."""
@@ -139,29 +140,26 @@ def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callabl
 
 @method(
     "ar", domain=("image", "continuous", "video"), kind="decoding", title="plain", exact=True, about="plain decoding", order=0,
-    models=("masked", "causal"),
+    models=("codes", "masked", "causal"),
 )  # fmt: skip
 def plain_decoding() -> None:
     """No drafts."""
 
 
 LONGEST_WINDOW = 64  # values a pass at most; the controller finds what pays
-# of each pipeline: the layout of its model and the controller
-_controllers: WeakKeyDictionary[object, tuple[tuple, Goodput]] = WeakKeyDictionary()
-_lock = Lock()
 
 
 @method(
-    "auto", domain="image", kind="decoding", title="auto", exact=True,
+    "auto", domain=("image", "video"), models=("codes",), kind="decoding", title="auto", exact=True,
     about="coupled Jacobi decoding as long as measured times say that it is faster", order=6,
 )  # fmt: skip
 def auto_decoding() -> Goodput:
-    """What `decoding="auto"` is of a model of codes: `SCD`, which needs no training, in windows as long as pays by measured
-    time, and plain decoding where none does. Exact, see `Goodput`.
+    """What `decoding="auto"` is of a model of codes: coupled `SJD`, which needs no training, in windows as long as pays by
+    measured time, and plain decoding where none does. Exact, see `Goodput`.
 
     Made once and given to every request, as a pipeline does: it goes on learning.
     """
-    return Goodput(SCD(LONGEST_WINDOW))
+    return Goodput(SJD(LONGEST_WINDOW, coupling="gumbel"))
 
 
 def auto_controller(pipe: object) -> Goodput:
@@ -169,9 +167,4 @@ def auto_controller(pipe: object) -> Goodput:
 
     A model that has been moved to another device or precision gets a new controller: its times are others.
     """
-    layout = layout_of(*modules_of(pipe.model))
-    with _lock:
-        known = _controllers.get(pipe)
-        if known is None or known[0] != layout:
-            known = _controllers[pipe] = layout, auto_decoding()
-        return known[1]
+    return made_once(pipe, AUTO, auto_decoding, *modules_of(pipe.model))

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from torch import Tensor
 
 from mmspec.core.goodput import Goodput
 from mmspec.core.loop import Drafter
+from mmspec.core.pipeline_parts import Load, decoding_from_text
 from mmspec.imagegen.base_pipeline import BasePipeline, auto_controller
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.request import AUTO, PipelineRequest, decoding_from_text, derived, raster_decoding
+from mmspec.imagegen.request import AUTO, PipelineRequest, derived, raster_decoding
 from mmspec.imagegen.target import FilterOrder, Guidance, ImageTarget, Warp
 from mmspec.io.validation import LARGEST_SCALE, number, whole
 
@@ -20,9 +22,6 @@ def _eagle(weights: str, pipe: ImagePipeline) -> Any:
     from mmspec.imagegen.eagle.loading import load_drafter
 
     return load_drafter(weights, target=pipe)
-
-
-_LOADERS = {"eagle": _eagle}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,9 +56,8 @@ class ImageRequest(PipelineRequest):
         top_k = pipe.top_k if top_k is None else whole("top_k", top_k)
         temperature, top_p = number("temperature", self.temperature, 0), number("top_p", self.top_p, 0, 1)
         warp = Warp(temperature, top_k, top_p, self.filter_order)
-        asked = pipe.automatic if self.decoding == AUTO else self.decoding
-        decoding = raster_decoding(decoding_from_text(asked, pipe, _LOADERS))
         model, condition = pipe.model, pipe.model.prepare(prompts)
+        decoding = raster_decoding(pipe.automatic if self.decoding == AUTO else pipe.decoding(self.decoding))
         rows = model.rows(condition)
         return self.with_rows(condition, rows, model.device, guidance_scale=guidance, warp=warp, decoding=decoding)
 
@@ -78,6 +76,7 @@ class ImagePipeline(BasePipeline):
     """
 
     Request = ImageRequest
+    loaders: ClassVar[Mapping[str, Load]] = {"eagle": _eagle}
     guidance_scale, top_k = 1.0, 0
 
     def __init__(self, model: ImageModel):
@@ -87,6 +86,11 @@ class ImagePipeline(BasePipeline):
     def automatic(self) -> Goodput:
         """The decoding of `decoding="auto"`, which learns as the pipeline's requests run."""
         return auto_controller(self)
+
+    def decoding(self, text: Any) -> Any:
+        """The decoding that a text such as "sjd:window=64" asks for; an object as it is.   Raises ValueError as `parse`."""
+        domain = "video" if self.model.geometry.frames > 1 else "image"
+        return decoding_from_text(text, self, domain, "codes")
 
     def tokens(self, target: ImageTarget) -> Tensor:
         """The codes int64 [B, frames * rows * cols] in raster order."""

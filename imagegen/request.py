@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import Field, dataclass, field, fields, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter, check_drafter
@@ -12,7 +12,7 @@ from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.filled_target import Listener
 from mmspec.imagegen.target import RasterTarget
-from mmspec.methods import MethodCall, parse
+from mmspec.methods import Domain
 
 AUTO = "auto"
 
@@ -27,11 +27,14 @@ class PipelineRequest:
     """Base of the settings of a request: the fields are the keyword arguments of a pipeline's call.
 
     decoding: None decodes plainly through the same loop; else a decoding or a drafter.
-    rule: a rule's name or a Rule; None for "exact", or the decoding's own.
+    rule: a Rule or its text; None for "exact", or the decoding's own.
     seed: an int, one int per row, or None to draw one from torch's global generator.
     listener(row, filled): progress, after every round.
     condition, keys: the model's form of the prompts and the random keys of the rows; see `resolved`.
+    domain: where the names of rules are looked for.
     """
+
+    domain: ClassVar[Domain] = "image"
 
     decoding: Any = None
     rule: str | Rule | None = None
@@ -81,42 +84,8 @@ class RasterDecoding:
     def prepare(self, model: Any, request: PipelineRequest) -> tuple[RasterTarget, Drafter | None, Rule]:
         """The target, the drafter and the rule of a resolved request.   Raises ValueError for an unknown rule."""
         target = request.target(model)
-        return target, self.drafter, resolve(request.rule or "exact", greedy=target.greedy, model=model)
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineParts:
-    """What a decoding that is asked for by text is made of.
-
-    Attributes:
-        pipe: The pipeline.
-        call: The text, as it was read.
-        loaders: The reader of each part's weights.
-    """
-
-    pipe: Any
-    call: MethodCall
-    loaders: Mapping[str, Callable[[str, Any], Any]]
-
-    @property
-    def model(self) -> Any:
-        """The pipeline's model."""
-        return self.pipe.model
-
-    def part(self, name: str) -> Any:
-        """The part from the weights that the text names.   Raises ValueError where it names none."""
-        if self.call.weights is None or name not in self.loaders:
-            raise ValueError(f"decoding {self.call.method.name!r}: expected weights of {name!r} behind @, as in "
-                             f"{self.call.method.name}@FOLDER, got {str(self.call)!r}; name them")  # fmt: skip
-        return self.loaders[name](self.call.weights, self.pipe)
-
-
-def decoding_from_text(decoding: Any, pipe: Any, loaders: Mapping[str, Callable[[str, Any], Any]]) -> Any:
-    """A decoding as it is, or the one that a text such as "scd:window=64" asks for.   Raises ValueError as `parse`."""
-    if not isinstance(decoding, str):
-        return decoding
-    call = parse(decoding, "image", "decoding")
-    return call.make(PipelineParts(pipe, call, loaders))
+        rule = resolve(request.rule or "exact", greedy=target.greedy, domain=request.domain, model=model)
+        return target, self.drafter, rule
 
 
 def raster_decoding(decoding: Any) -> Any:

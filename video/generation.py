@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mmspec.core.keys import Keys
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 
 _DRAWS = 1024  # reserved for a block: the first, and one for every time it is noised again
 
@@ -106,15 +107,26 @@ def level(timestep: float, shift: float) -> Tensor:
     return table[nearest].reshape(1, 1, 1, 1, 1)
 
 
+@method(
+    "few_step", domain="video", kind="schedule", title="few steps", exact=False, models=("blocks",), order=3,
+    about="a block is predicted whole at each of a few timesteps and noised anew",
+    paper="Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class FewStep:
     """At each timestep the clean block is predicted whole, x0 = x - sigma flow, and noised anew to the next one's level:
     "Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion".
 
-    steps: from 1000 down, at least one.   shift: of the flow.   warp: whether the steps are of the unshifted flow, so that
-    1000, 750, 500, 250 become 1000, 937.5, 833.3, 625; else they are the timesteps themselves.
     A last step of 0 is one more pass over the almost clean block, as Krea's models take it; see `krea`.
-    Raises ValueError for steps that do not fall.
+
+    Args:
+        steps: From 1000 down, at least one.
+        shift: The shift of the flow.
+        warp: Whether the steps are of the unshifted flow, so that 1000, 750, 500, 250 become 1000, 937.5, 833.3, 625; else
+            they are the timesteps themselves.
+
+    Raises:
+        ValueError: The steps do not fall.
     """
 
     steps: tuple[int, ...] = (1000, 750, 500, 250)
@@ -165,13 +177,23 @@ class FewStep:
         return (x.double() - sigma.double() * flow.double()).to(flow.dtype)
 
 
+@method(
+    "flow_map", domain="video", kind="schedule", title="flow map", exact=False, models=("blocks",), order=2,
+    about="a block is drawn in a few steps of a flow map",
+    paper="AnyFlow: Any-Step Video Diffusion Model with On-Policy Flow Map Distillation",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class FlowMap:
     """x_r = x_t - (sigma_t - sigma_r) flow(x_t, t, r): "AnyFlow: Any-Step Video Diffusion Model with On-Policy Flow Map
     Distillation". A block follows from its first noise.
 
-    passes: steps a block.   shift: of the flow.   For a model that does not know where a step ends, `until` False, these are
-    plain Euler steps.   Raises ValueError for no steps and for a shift of 0 or less.
+    Args:
+        passes: The steps of a block.
+        shift: The shift of the flow.
+        until: Whether the model knows where a step ends; plain Euler steps where it does not.
+
+    Raises:
+        ValueError: There are no steps, or the shift is 0 or less.
     """
 
     passes: int = 4

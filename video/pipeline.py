@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from inspect import signature
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
@@ -13,8 +13,9 @@ from einops import rearrange
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DecodingRun, run_to_end
+from mmspec.core.pipeline_parts import Load, decoding_from_text, fitted_pipeline
 from mmspec.io.interrupts import stop_requests
-from mmspec.io.pretrained import folder_of
+from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.io.readers import naming
 from mmspec.io.validation import boolean, whole
 from mmspec.video.decoding.output import VideoOutput, VideoStopped
@@ -27,12 +28,18 @@ from mmspec.video.decoding.request import (
     prompts_by_block,
     reward_prompts,
 )
-from mmspec.video.decoding.sdvg import SDVG
-from mmspec.video.decoding.target import BlockTarget, PlainVideoDecoding
+from mmspec.video.decoding.target import BlockTarget
+from mmspec.video.decoding.undrafted import PlainVideoDecoding, VideoDecoding
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.pipeline_files import FILES, read_parts, save_parts
 from mmspec.video.prompt_encoder import Encode, PromptReader
+from mmspec.video.rewards.by_name import load_reward
 from mmspec.video.vae import StreamingVAE
+
+
+def _draft(weights: str, pipe: BlockVideoPipeline) -> BlockVideoPipeline:
+    """The smaller pipeline that a text names."""
+    return fitted_pipeline(from_zoo(weights) or BlockVideoPipeline.from_pretrained(weights), BlockVideoPipeline, pipe)
 
 
 class BlockVideoPipeline:
@@ -43,6 +50,8 @@ class BlockVideoPipeline:
     size: height and width in pixels, and blocks: of a video; the defaults of calls.
     Raises ValueError for a vae of other latents and a size that its stride does not divide.
     """
+
+    loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft, "reward": load_reward}
 
     def __init__(
         self, model: BlockVideoModel, vae: StreamingVAE, encoder: Encode | None = None, *, size: Sequence[int] = (480, 832),
@@ -59,7 +68,8 @@ class BlockVideoPipeline:
         """One video per prompt.
 
         prompts: texts; or float [B, L, d], encoded.   decoding: None draws every block with the model itself, through the same
-        loop. So does "auto": drafted blocks that stand are not the model's own, and are never taken unasked.
+        loop. So does "auto": drafted blocks that stand are not the model's own, and are never taken unasked. Else a decoding
+        such as `SDVG`, or its text, "sdvg:threshold=0.5@FOLDER" with the folder of the smaller pipeline.
         blocks: of every video.   size: height and width in pixels.
         seed: an int, one int per row, or None to draw one from torch's global generator.
         switch: other prompts from a block on, one for all rows or one a row; that block is the target's, as the first is.
@@ -81,7 +91,7 @@ class BlockVideoPipeline:
         self,
         prompts: Prompts,
         *,
-        decoding: SDVG | Literal["auto"] | None = None,
+        decoding: VideoDecoding | str | None = None,
         blocks: int | None = None,
         size: Sequence[int] | None = None,
         seed: int | Sequence[int] | None = None,
@@ -92,9 +102,10 @@ class BlockVideoPipeline:
     ) -> DecodingRun:
         """A request that has not run yet: call its `step()`, which finishes a block of every row, until it returns False, and
         `output` whenever there is something to see. Arguments as in the call."""
-        decoding = PlainVideoDecoding() if decoding is None or decoding == "auto" else decoding
-        if not isinstance(decoding, SDVG | PlainVideoDecoding):
-            raise ValueError(f"decoding: expected None, 'auto' or an SDVG, got {decoding!r}; leave it out or make one")
+        decoding = PlainVideoDecoding() if decoding is None or decoding == "auto" else self.decoding(decoding)
+        if isinstance(decoding, type) or not hasattr(decoding, "prepare"):
+            raise ValueError(f"decoding: expected None, 'auto', a decoding of blocks such as SDVG or its text, got "
+                             f"{decoding!r}; leave it out or make one")  # fmt: skip
         blocks = self.blocks if blocks is None else _blocks(blocks)
         grid = self._grid(self.size if size is None else size)
         timeline = prompts_by_block(prompt_rows(prompts), switch, blocks, "switch")
@@ -115,6 +126,11 @@ class BlockVideoPipeline:
         return DecodingRun(target, drafter, rule, keys, target.stats)
 
     __call__.__signature__ = signature(start).replace(return_annotation="VideoOutput")
+
+    def decoding(self, text: Any) -> Any:
+        """The decoding that a text such as "sdvg:threshold=0.5@FOLDER" asks for; an object as it is.   Raises ValueError as
+        `parse`, and where the smaller pipeline or the reward is not at hand."""
+        return decoding_from_text(text, self, "video", "blocks")
 
     def output(self, run: DecodingRun) -> VideoOutput:
         """The finished blocks of a request."""

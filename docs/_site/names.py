@@ -67,29 +67,30 @@ def tree_of(module: str) -> ast.Module:
 
 
 def public(package: str) -> dict[str, Home]:
-    """What a package hands out: its `_PUBLIC` table and the classes of its `_METHODS`, or the names of its `__all__`."""
+    """What a package hands out: its `_PUBLIC` table, and its methods where it reads the registry; or its `__all__`."""
     tables = {node.targets[0].id: node.value for node in tree_of(package).body
               if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)}  # fmt: skip
     if "_PUBLIC" not in tables:
         return {name: found(package, name) for name in ast.literal_eval(tables["__all__"])}
     homes: dict[str, Home] = {}
-    for key, value in ast.literal_eval(tables["_PUBLIC"]).items():
+    for key, value in (ast.literal_eval(tables["_PUBLIC"]) | _classes_of_methods(package)).items():
         if isinstance(value, tuple):  # a module and its names
             homes |= {name: found(f"{package}.{key}", name) for name in value}
             continue
         module, _, name = value.partition(":")
         itself = not name and module.rpartition(".")[2] == key
         homes[key] = Home(module, "") if itself else found(module, name or key)
-    if "_METHODS" in tables:
-        homes |= method_classes(package, *ast.literal_eval(tables["_METHODS"]))
     return dict(sorted(homes.items()))
 
 
-def method_classes(package: str, domain: str, kind: str) -> dict[str, Home]:
-    """The classes of a package that the index describes as methods of a domain and a kind."""
+def _classes_of_methods(package: str) -> dict[str, str]:
+    """The classes that a package hands out because they are methods: it reads the registry."""
+    reads = (isinstance(node, ast.ImportFrom) and node.module == "mmspec.methods" for node in tree_of(package).body)
+    if not any(reads):
+        return {}
     index = json.loads((ROOT / "mmspec" / "methods" / "index.json").read_text(encoding="utf-8"))
-    places = [one["home"].split(":") for one in index if domain in one["domains"] and one["kind"] == kind]
-    return {name: Home(module, name) for module, name in places if module.startswith(package) and name[0].isupper()}
+    homes = (one["home"].partition(":") for one in index)
+    return {name: home for home, _, name in homes if home.startswith(f"{package}.") and name[0].isupper()}
 
 
 def found(module: str, name: str) -> Home:

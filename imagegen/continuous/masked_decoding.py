@@ -1,10 +1,9 @@
-"""Decodings of masked tokens: the settings of a request, the base class, and plain decoding."""
+"""Decodings of masked tokens: the base class, and plain decoding."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, Literal, Self
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +12,9 @@ from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Memoryless
 from mmspec.core.rules.base import Rule, UnsupportedCombination, Weights
-from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise, Noise
-from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget, Schedule, TokenEvidence, TokenGuidance
+from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise
+from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget, TokenEvidence
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep, cosine_steps, random_orders
-from mmspec.imagegen.request import AUTO, PipelineRequest, derived
-from mmspec.io.validation import LARGEST_SCALE, number
 
 Prepared = tuple[MaskedTarget, "MaskedDecoding", Rule]
 
@@ -27,8 +24,8 @@ class MaskedDecoding(ABC):
 
     __slots__ = ()
 
-    def prepare(self, model: MaskedModel, request: MARRequest) -> Prepared:
-        """The target, the drafter and the rule of a resolved request.
+    def prepare(self, model: MaskedModel, request: Any) -> Prepared:
+        """The target, the drafter and the rule of a resolved `MARRequest`.
 
         Raises ValueError for another rule than the decoding's own, and for an order or noise of another shape.
         """
@@ -107,48 +104,3 @@ class OwnDraw(Rule):
     ) -> Verdict:
         verdict.correction = evidence.own
         return verdict
-
-
-@dataclass(frozen=True, kw_only=True)
-class MARRequest(PipelineRequest):
-    """The settings of a request to a `MARPipeline`.
-
-    decoding: None decodes plainly through the same loop: the target alone, several tokens a pass. So does "auto": decodings
-        that spare passes of masked models are relaxed, and never taken unasked.
-    rule: None for the decoding's own; "exact" is the rule of plain decoding.
-    guidance_scale: s, see `TokenGuidance`; at 1 only the conditional branch runs. None for the pipeline's default.
-    guidance_schedule: "linear" or "constant"; None for the pipeline's default.
-    temperature: scales the noise of every denoising step; 0 leaves the initial noise alone.
-    num_iter: passes over the image; None for the pipeline's default.
-    num_sampling_steps: of the diffusion head, see `kept_timesteps`; None for the model's own.
-    order: int64 [B, L], a permutation of the positions a row, consumed from its end; None to draw it from the seed.
-    noise: None to draw it from the seed, see `GivenNoise`.
-    """
-
-    decoding: MaskedDecoding | Literal["auto"] | None = None
-    guidance_scale: float | TokenGuidance | None = None
-    guidance_schedule: Schedule | None = None
-    temperature: float = 1.0
-    num_iter: int | None = None
-    num_sampling_steps: str | int | None = None
-    order: Tensor | None = None
-    noise: Noise | None = None
-    steps: tuple[GenerationStep, ...] = derived()
-
-    def resolved(self, pipe: Any, prompts: object) -> Self:
-        model, decoding, guidance = pipe.model, self.decoding, self.guidance_scale
-        decoding = PlainSteps() if decoding in (None, AUTO) else decoding
-        if not isinstance(decoding, MaskedDecoding):
-            raise ValueError(f"decoding: expected None, 'auto' or a decoding of masked tokens, got {decoding!r}; leave it "
-                             "out or make one")  # fmt: skip
-        temperature = number("temperature", self.temperature, 0, LARGEST_SCALE)
-        if not isinstance(guidance, TokenGuidance):
-            scale = number("guidance_scale", pipe.guidance_scale if guidance is None else guidance, 0, LARGEST_SCALE)
-            guidance = TokenGuidance(scale, self.guidance_schedule or pipe.guidance_schedule)
-        elif self.guidance_schedule is not None:
-            raise ValueError(f"guidance_schedule: expected it left out beside a TokenGuidance, got "
-                             f"{self.guidance_schedule!r}; name it there")  # fmt: skip
-        steps = decoding.steps(model.total, pipe.num_iter if self.num_iter is None else self.num_iter)
-        labels = model.prepare(prompts)
-        return self.with_rows(labels, len(labels), model.device, decoding=decoding, temperature=temperature,
-                              guidance_scale=guidance, steps=steps)  # fmt: skip

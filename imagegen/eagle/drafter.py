@@ -19,7 +19,7 @@ from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
-from mmspec.methods import MethodParts, method
+from mmspec.methods import MethodParts, method, value_of
 
 # how often the child drawn first, second, ... is kept: only the ratios shape the tree
 KEEP_RATES = (0.5, 0.2, 0.1, 0.07, 0.05)
@@ -253,10 +253,11 @@ class ImageEagleState(PairState):
 @method(
     "eagle", domain=("image", "video"), kind="decoding", title="EAGLE", exact=True, about="a trained drafter",
     paper="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", needs=("eagle",), order=5,
+    models=("codes",), judged=True,
 )  # fmt: skip
 def eagle_decoding(
     parts: MethodParts, nodes: int = 57, depth: int = 5, chain: int = 0,
-    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement",
+    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement", length: str | None = None,
 ) -> ImageEagle:  # fmt: skip
     """The trained drafter of a model.
 
@@ -266,6 +267,8 @@ def eagle_decoding(
         depth: The levels of the tree.
         chain: The values of a chain in the tree's place, 0 for the tree.
         drawn: How siblings are drawn.
+        length: The controller of a chain in the tree's place, such as (confidence:threshold=0.4,longest=8).
     """
-    shape = Chain(FixedLength(chain)) if chain else StaticTree(deep_tree(nodes, depth), drawn)
+    control = value_of(length, "image", "controller", parts) or (FixedLength(chain) if chain else None)
+    shape = StaticTree(deep_tree(nodes, depth), drawn) if control is None else Chain(control)
     return parts.part("eagle").with_shape(shape)

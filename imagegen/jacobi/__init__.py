@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from mmspec.imagegen.jacobi.coupled import SCD
 from mmspec.imagegen.jacobi.drafter import SJD
 from mmspec.imagegen.jacobi.tree import Proactive
 
-__all__ = ["SCD", "SJD", "Proactive"]
+__all__ = ["SJD", "Proactive"]

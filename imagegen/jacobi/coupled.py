@@ -11,6 +11,7 @@ from mmspec.methods import method
 @method(
     "scd", domain=("image", "video"), kind="decoding", title="SCD", exact=True, about="coupled Jacobi decoding",
     paper="SCD: speculative coupled decoding", order=2,
+    models=("codes",), usual=True, judged=True, couples=True,
 )  # fmt: skip
 def SCD(
     window: int = 32, coupling: Coupling = "gumbel", init: Init = "left", tree: Proactive | None = None
@@ -33,6 +34,7 @@ _TREE = Proactive()
     "pac", domain=("image", "video"), kind="decoding", title="SJD-PAC", exact=True,
     about="coupled Jacobi decoding with siblings beside the first values",
     paper="SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation", order=3,
+    models=("codes",),
 )  # fmt: skip
 def PAC(
     window: int = 64, coupling: Coupling = "maximal", init: Init = "left", tree: Proactive | None = _TREE

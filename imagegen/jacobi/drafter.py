@@ -27,7 +27,7 @@ from mmspec.imagegen.jacobi.initialisation import (
 from mmspec.imagegen.jacobi.tree import Caterpillar, Proactive, caterpillar, with_siblings
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.validation import check_fields
-from mmspec.methods import method
+from mmspec.methods import decoding_with, method
 
 Coupling = Literal["maximal", "gumbel"]
 
@@ -58,6 +58,7 @@ def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
 @method(
     "sjd", domain=("image", "video"), kind="decoding", title="SJD", exact=True, about="speculative Jacobi decoding",
     paper="Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding", order=1,
+    models=("codes",), judged=True,
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class SJD:
@@ -82,11 +83,10 @@ class SJD:
             cell above, or of the frame before; both as "left" where there is none.   "mix": from the average of the laws of
             "left" and "up".   "frame" and "sample_frame" keep the laws of a whole frame.
         coupling: How values are drawn anew; None draws freely. "maximal" and "gumbel" keep a value through the rounds as often
-            as its law allows ("SCD: speculative coupled decoding": `maximal_law`, `gumbel_pick`), so that the contexts of
-            later positions settle. The law of a value is always the newest; the public maximal samplers keep the old law of
-            values that survive, which changes the law of the images. Gumbel noise belongs to a position; the value after a
-            rejection never reads it. Coupled drafts take rules that verify from the root down (token-wise, recursive
-            rejection, K-SEQ).
+            as its law allows (`maximal_law`, `gumbel_pick`), so that the contexts of later positions settle. The law of a
+            value is always the newest; the public maximal samplers keep the old law of values that survive, which changes
+            the law of the images. Gumbel noise belongs to a position; the value after a rejection never reads it. Coupled
+            drafts take rules that verify from the root down (token-wise, recursive rejection, K-SEQ).
         tree: Siblings beside the first values, see `Proactive`.
 
     Raises:
@@ -111,8 +111,8 @@ class SJD:
 
     @property
     def name(self) -> str:
-        """What tables print: "SJD(16)", "SCD gumbel(32)", with the init where it is not "left", and the tree."""
-        method = "SJD" if self.coupling is None else f"SCD {self.coupling}"
+        """What tables print: "SJD(16)", with the coupling, the init where it is not "left", and the tree."""
+        method = "SJD" if self.coupling is None else f"{decoding_with('couples').title} {self.coupling}"
         init = "" if self.init == "left" else f" {self.init}"
         tree = "" if self.tree is None else f" + tree {self.tree.depth}x{self.tree.width}"
         return f"{method}({self.window}){init}{tree}"

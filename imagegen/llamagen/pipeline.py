@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import torch
 
+from mmspec.core.pipeline_parts import Load, fitted_pipeline
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.llamagen.adapter import Encode, LlamaGenModel
 from mmspec.imagegen.llamagen.captions import CaptionEncoder, read_captions, write_captions
@@ -16,7 +18,7 @@ from mmspec.imagegen.llamagen.transformer import Transformer
 from mmspec.imagegen.llamagen.vq import VQModel
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.io.files import write_json_atomic
-from mmspec.io.pretrained import folder_of
+from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import check_types
 
@@ -38,6 +40,11 @@ class _LlamaGenIndex:
     top_k: int | None = None
 
 
+def _low(weights: str, pipe: LlamaGenPipeline) -> LlamaGenPipeline:
+    """The pipeline of small images that a text names."""
+    return fitted_pipeline(from_zoo(weights) or LlamaGenPipeline.from_pretrained(weights), LlamaGenPipeline, pipe)
+
+
 class LlamaGenPipeline(ImagePipeline):
     """Class labels or captions into images or videos; call it as an `ImagePipeline`.
 
@@ -45,6 +52,8 @@ class LlamaGenPipeline(ImagePipeline):
     transformers wrote it, and model_index.json, without which the defaults are the public demos'.
     vq, captions: see `LlamaGenModel`.   guidance_scale, top_k: what calls use by default; None for the public demos'.
     """
+
+    loaders: ClassVar[Mapping[str, Load]] = {**ImagePipeline.loaders, "low": _low}
 
     def __init__(
         self, transformer: Transformer, vq: VQModel | None = None, captions: Encode | None = None, *,

@@ -49,7 +49,7 @@ class RowDrafts:
         if self.sight not in ("window", "row"):
             raise ValueError(f"sight: expected 'window' or 'row', got {self.sight!r}; name one of them")
         if not isinstance(self.window, SJD):
-            raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16) or SCD(32)")
+            raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16)")
         if self.window.init in ONE_HOT:
             raise ValueError(f"window: expected an init that draws from the law it records, got {self.window.init!r}; use "
                              "'left', 'up', 'frame', 'mix' or 'uniform'")  # fmt: skip
@@ -150,7 +150,7 @@ def _with_probes(shape: Caterpillar, lead: int, sight: str) -> Tree:
 
 
 @method(
-    "rows", domain="image", kind="decoding", title="row drafts", exact=True,
+    "rows", domain=("image", "video"), models=("codes",), kind="decoding", title="row drafts", exact=True,
     about="coupled Jacobi decoding that looks into the next row", order=4,
 )  # fmt: skip
 def coupled_rows(

@@ -65,7 +65,8 @@ class RowParallelRule(AnyOrderRule):
 
 
 @method(
-    "pjd", domain="image", kind="decoding", title="PJD", exact=False, about="Jacobi decoding in several rows at once",
+    "pjd", domain=("image", "video"), kind="decoding", title="PJD", exact=False, models=("codes",),
+    about="Jacobi decoding in several rows at once",
     paper="Parallel Jacobi Decoding", order=21,
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
@@ -110,7 +111,8 @@ class PJD(AnyOrderDecoding):
 
 
 @method(
-    "zipar", domain="image", kind="decoding", title="ZipAR", exact=False, about="several rows at once",
+    "zipar", domain=("image", "video"), kind="decoding", title="ZipAR", exact=False, models=("codes",),
+    about="several rows at once",
     paper="ZipAR: Parallel Autoregressive Image Generation through Spatial Locality", order=20,
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ class RelaxedRule(Rule):
     Speculative Decoding for Faster Autoregressive Image Generation"): sum [q f - p]+ away in total variation.
     - Where f >= min(1, p / q) for every x, as under LANTERN and Cool-SD with floor 1, the two are one law: f = 1 where
       p > q, and elsewhere both are 0.
-    - Where some f lie below, as under GSD, they differ, but [p - q]+ is as near as long as the step accepts at least as
+    - Where some f lie below, as with groups, they differ, but [p - q]+ is as near as long as the step accepts at least as
       often as the exact rule, sum q f >= sum min(p, q): the mass 1 - sum q f then fits between q f and p wherever p > q.
     - Where f depends on later drafts, as under run-joint, this holds for the first value of a draft alone: the values
       behind one that stands are not drawn from q any more.

@@ -28,10 +28,10 @@ def enable(
         stays the same object of the same class; what is added stands in its `__dict__` alone and `disable` takes it out.
     drafter: of a model a drafter, its text ("lookup:longest=3", "eagle@FOLDER"), the folder or hub id of
         one, or "auto": what is at hand for it, as much as pays (see
-        `mmspec.vlm.auto`). Of a pipeline a decoding, such as `SJD(window=16)`, or "auto": what the pipeline takes that for.
-        None decodes plainly through the same loop.
+        `mmspec.vlm.auto`). Of a pipeline a decoding, such as `SJD(window=16)`, its text ("sjd:window=64",
+        "sdvg:threshold=0.5@FOLDER"), or "auto": what the pipeline takes that for. None decodes plainly through the same loop.
     mode: "exact" keeps the law: a decoding or rule that does not is refused, here or, where a call names another, then.
-        "relaxed" has to be asked for by name.   rule: a rule's name or a Rule, None for the exact one or the decoding's own.
+        "relaxed" has to be asked for by name.   rule: a Rule or its text, None for the exact one or the decoding's own.
     otherwise: of a model, what becomes of a request that drafting cannot serve (beams, contrastive search...). "refuse" raises
         ValueError and counts it in the summary. "plain" decodes it through the `generate` of the model's own class, with a
         warning and a count in the summary; a call that names settings of this package, such as `seed`, is still refused.
@@ -64,11 +64,6 @@ def enable(
     if otherwise == "plain":
         raise ValueError(f"otherwise: expected it left out for {type(obj).__name__}, got 'plain'; it is for models of "
                          "transformers")  # fmt: skip
-    if isinstance(drafter, str | Path) and drafter != AUTO:
-        raise ValueError(
-            f"drafter: expected 'auto' or a decoding of this pipeline, got {str(drafter)!r}; make one, such as "
-            "SJD(window=16)"
-        )
     if rule is not None and "rule" not in signature(obj.start).parameters:
         raise ValueError(
             f"rule: expected it left out for {type(obj).__name__}, got {rule!r}; its decoding brings its own"
@@ -137,17 +132,17 @@ def _drafter(model: Any, drafter: Any) -> Any:
 
 def _rule_of(pipe: Any, drafter: Any, rule: str | Rule | None) -> Rule | None:
     """The rule that a pipeline's calls will fall under, where that is known before the first."""
-    drafter = None if drafter == AUTO else drafter  # which brings no rule of its own
-    if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
-        raise ValueError(
-            f"drafter: expected None, 'auto' or a decoding, got {drafter!r}; make one, such as SJD(window=16)"
-        )
+    drafter = None if drafter == AUTO else pipe.decoding(drafter)  # "auto" brings no rule of its own
+    drafts = hasattr(drafter, "open") or hasattr(drafter, "prepare") or hasattr(drafter, "draw")
+    if drafter is not None and (isinstance(drafter, type) or not drafts):
+        raise ValueError(f"drafter: expected None, 'auto', a decoding or its text, got {drafter!r}; make one, such as "
+                         "SJD(window=16)")  # fmt: skip
     if isinstance(rule, Rule):
         return rule
     own = getattr(drafter, "rule", None)
     if callable(own):
         return own(pipe.model)
-    return None if rule is None else resolve(rule, greedy=False)
+    return None if rule is None else resolve(rule, greedy=False, domain=pipe.Request.domain, model=pipe.model)
 
 
 def _check(rule: Rule | None, exact: bool) -> None:

@@ -16,12 +16,14 @@ from mmspec.cli.options import (
     check_left_out,
     check_range,
     drawn_seed,
+    judged,
     listed,
     refuse_unreadable,
     rule_of,
 )
 from mmspec.cli.pipelines import OpenedPipeline, open_continuous, open_discrete
 from mmspec.io.validation import LARGEST_SCALE
+from mmspec.methods import decoding_with
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -35,8 +37,9 @@ WINDOWED = ("window", "coupling", "init")  # `auto` decides these itself
 CONTINUOUS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of continuous tokens have
 
 
-@command(decodings=listed("image", "decoding", "rule"), continuous=listed("continuous", "decoding"),
-         rules=listed("image", "rule"))  # fmt: skip
+@command(decodings=listed("image", "decoding", "rule"), rules=listed("image", "rule"),
+         masked=listed("continuous", "decoding", models="masked"), causal=listed("continuous", "decoding", models="causal"),
+         vectors=listed("continuous", "rule"), usual=decoding_with("usual").name, judged=judged("image"))  # fmt: skip
 def image(
     prompts: list[str], *, model: str = "t2i", decoding: str | None = None, rule: str | None = None,
     window: str | None = None, coupling: str | None = None, init: str | None = None, drafter: str | None = None,
@@ -50,13 +53,13 @@ def image(
     Args:
         prompts (PROMPT): A text, or a label or class name.
         model: The zoo's t2i, c2i, mar or car, or a folder with a saved pipeline.
-        decoding: {decodings}; settings behind a colon: scd:window=64. Of mar and car: {continuous}. When left out auto, and
-            scd where values are sampled, so that a seed gives its picture again; ar of mar and car.
-        rule: {rules}; settings behind a colon: lantern:delta=0.2,k=100.
+        decoding: {decodings}; settings behind a colon: sjd:window=64. Of mar: {masked}; of car: {causal}. When left out auto,
+            and {usual} where values are sampled, so that a seed gives its picture again; ar of others.
+        rule: {rules}; settings behind a colon: lantern:delta=0.2,k=100. Of car: {vectors}.
         window (N): Values a pass; of cspd patch or truncate, of head states a call.
         coupling: gumbel or maximal.
         init: First drafts: left, up, mix, random, repeat_left...
-        drafter: Whose drafts a relaxed rule judges: sjd, scd or eagle.
+        drafter: Whose drafts a relaxed rule judges: {judged}.
         upsampler: Of mulo: pixels or learned.
         draft (FOLDER): The smaller pipeline that cspd and small draft with.
         gamma (N): Steps or tokens that cspd, stack and small draft.
@@ -123,9 +126,9 @@ def _open(model: str, decoding: str | None, options: dict[str, Any]) -> tuple[Op
         return open_continuous(model, decoding, options), decoding
     # what is sampled with a seed depends on where drafts end: windows of one length give it again
     is_windowed = options["temperature"] > 0 or any(options[name] is not None for name in WINDOWED)
-    decoding = decoding or ("scd" if is_windowed else "auto")
+    decoding = decoding or (decoding_with("usual").name if is_windowed else "auto")
     check_left_out({name: options[name] for name in CONTINUOUS}, f"a model of continuous tokens, got {model!r}")
-    return open_discrete(model, decoding, options, _image_resources), decoding
+    return open_discrete(model, decoding, options, _image_resources, "image"), decoding
 
 
 def _image_resources(model: str) -> ImageResources:

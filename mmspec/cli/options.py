@@ -21,11 +21,17 @@ PIPELINE = "a folder with a saved pipeline"
 Json = Annotated[Path | None, option(*SHARED["json"])]
 
 
-def listed(domain: Domain, *kinds: Kind) -> str:
+def listed(domain: Domain, *kinds: Kind, models: str | None = None) -> str:
     """The names of methods for a help text: exact ones, then relaxed ones. Only the first kind brings its exact ones."""
-    exact = names(domain, kinds[0], exact=True)
-    relaxed = dict.fromkeys(name for kind in kinds for name in names(domain, kind, exact=False))
+    exact = names(domain, kinds[0], exact=True, models=models)
+    relaxed = dict.fromkeys(name for kind in kinds for name in names(domain, kind, exact=False, models=models))
     return ", ".join(exact) + ("; relaxed: " if exact and relaxed else "") + ", ".join(relaxed)
+
+
+def judged(domain: Domain) -> str:
+    """The names of the decodings whose drafts relaxed rules judge, for a help text."""
+    *most, last = (one.name for one in methods(domain, "decoding") if one.facts.get("judged"))
+    return f"{', '.join(most)} or {last}"
 
 
 def forms(domain: Domain, kind: Kind) -> str:

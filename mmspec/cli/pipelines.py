@@ -14,6 +14,7 @@ from mmspec.io.validation import LARGEST_SCALE
 if TYPE_CHECKING:
     from mmspec.evaluate.continuous.resources import ContinuousResources
     from mmspec.evaluate.image.resources import ImageResources
+    from mmspec.methods import Domain
 
 DRAFTS = ("window", "coupling", "init", "drafter", "upsampler")
 # options that only models of discrete tokens have, as they are when left out
@@ -43,7 +44,7 @@ class OpenedPipeline:
 
 
 def open_discrete(
-    model: str, decoding: str, options: dict[str, Any], load: Callable[[str], ImageResources]
+    model: str, decoding: str, options: dict[str, Any], load: Callable[[str], ImageResources], domain: Domain
 ) -> OpenedPipeline:
     """A model of discrete tokens with its decoding.
 
@@ -52,6 +53,7 @@ def open_discrete(
         decoding: The text of the decoding.
         options: Settings of drafts and of how values are drawn, by the name of the option.
         load: Loads the model.
+        domain: "image" or "video", where names are looked for.
 
     Raises:
         BadOption: There is no such model, decoding or rule, or it refuses a setting.
@@ -63,7 +65,7 @@ def open_discrete(
         raise BadOption(f"--window: expected a number of values, got {window!r}, write for example 16")
     with spinner("loading the model"):
         with refusing():
-            chosen = decoding_of(decoding, {name: options.get(name) for name in DRAFTS})
+            chosen = decoding_of(decoding, {name: options.get(name) for name in DRAFTS}, domain)
         resources = load(model)
         with refusing():
             drafts, usual = chosen.make(resources)
@@ -85,15 +87,15 @@ def open_continuous(model: str, decoding: str, options: dict[str, Any]) -> Opene
     with spinner("loading the model"):
         from mmspec.evaluate.continuous.decodings import decoding_of
         from mmspec.evaluate.continuous.resources import open_continuous as open_resources
+        from mmspec.evaluate.decoding_options import check_needs
         from mmspec.evaluate.model_kinds import MASKED
         from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
 
         with refuse_unreadable(model, PIPELINE):
             resources = open_resources(model, options["draft"])
         with refusing():
-            if options["draft"] is not None and decoding not in ("cspd", "small"):
-                raise BadOption(f"--draft: expected options that --decoding {decoding} takes, got {options['draft']!r}, leave "
-                                "it out")  # fmt: skip
+            if options["draft"] is not None:
+                check_needs("draft", decoding, "continuous", resources.kind)
             taken = {name: options[name] for name in ("window", "gamma", "tolerance", "rule")}
             arguments = decoding_of(decoding, resources, taken)
             if not resources.pixels:

@@ -35,19 +35,22 @@ from mmspec.io.files import WriteError
 from mmspec.io.interrupts import Stopped, stop_requests
 from mmspec.io.validation import LARGEST_SCALE
 from mmspec.io.video_files import save_video, video_file
+from mmspec.methods import decoding_with
+from mmspec.methods.text import split
 
 if TYPE_CHECKING:
     import numpy as np
 
     from mmspec.evaluate.image.resources import ImageResources
-    from mmspec.evaluate.video.methods import PipelineCall
+    from mmspec.evaluate.video.decodings import PipelineCall
     from mmspec.evaluate.video.resources import VideoResources
 
 MOST_FPS = 1000
 TOKENS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # when left out
 
 
-@command(decodings=listed("video", "decoding"), routers=forms("video", "router"))
+@command(drawn=listed("video", "decoding", models="blocks"), decodings=listed("video", "decoding", "rule", models="codes"),
+         usual=decoding_with("usual", "video").name, routers=forms("video", "router"))  # fmt: skip
 def video(
     prompt: str, *, model: str = "video", decoding: str | None = None, threshold: float | None = None,
     router: str | None = None, reduction: str | None = None, sync: str | None = None, draft: str | None = None,
@@ -62,7 +65,8 @@ def video(
     Args:
         prompt (PROMPT): What is to be seen, and how it moves.
         model: The zoo's video or video/tokens, or a folder with a saved pipeline.
-        decoding: Of blocks: ar, draft; relaxed: sdvg. Of tokens: {decodings}; ar when left out, or scd.
+        decoding: Of blocks: {drawn}; ar when left out. Of tokens: {decodings}; {usual} when left out. Settings behind a
+            colon: sdvg:threshold=0.5.
         threshold (R): Of sdvg: the reward that a draft needs to stand; inf is exact.
         router: Of sdvg instead: {routers}.
         reduction: Of sdvg: a block's score is the min or the mean of its frames'.
@@ -106,7 +110,7 @@ def video(
     check_left_out(others, f"a model of {kind}, got {model!r}")
     if notice is not None:
         say(notice, stderr=True)
-    seed, decoding = drawn_seed(seed), decoding or ("ar" if draws_blocks else "scd")
+    seed, decoding = drawn_seed(seed), decoding or ("ar" if draws_blocks else decoding_with("usual", "video").name)
     options, generate = (of_blocks | {"reward": reward}, _blocks) if draws_blocks else (of_tokens, _tokens)
     name, line, figures, error = generate(prompt, model, decoding, options, seed, fps, out)
     written = str(out) if figures["frames"] else None
@@ -167,7 +171,7 @@ def _blocks(
         save_blocks(frames, out, fps, done, written)
     if request.signal and done < of and not output.errors:
         raise Stopped(f"{done} of {of} blocks are in {out}", request.signal, resumes=False)
-    figures = _block_figures(stats, of, frames, decoding == "draft")
+    figures = _block_figures(stats, of, frames, split(decoding)[0] == "draft")
     line = (f"{figures['blocks']} blocks, {figures['frames']} frames in {figures['seconds']} s, "
             f"{figures['target_blocks']} by the target, {figures['drafter']}, router {rule_of(figures)}")  # fmt: skip
     return resources.name, line, figures, _error_of(output)
@@ -180,17 +184,18 @@ def _error_of(output: Any) -> str | None:
 
 def _opened(model: str, decoding: str, options: dict[str, Any]) -> tuple[VideoResources, PipelineCall]:
     with spinner("loading the model"):
-        from mmspec.evaluate.video.decodings import VideoDecodingOverrides, pipeline_call
+        from mmspec.evaluate.decoding_options import check_needs
+        from mmspec.evaluate.video.decodings import decoding_of
         from mmspec.evaluate.video.resources import open_video
 
         quiet_transformers()
         with refuse_unreadable(model, PIPELINE):
             resources = open_video(model, options["draft"], options["reward"])
         with refusing():
-            if options["draft"] is not None and decoding == "ar":
-                raise BadOption(f"--draft: expected --decoding sdvg or draft, got {decoding!r}, leave --draft out")
-            overrides = {name: options[name] for name in ("threshold", "router", "reduction", "sync")}
-            return resources, pipeline_call(decoding, resources, VideoDecodingOverrides(**overrides))
+            if options["draft"] is not None:
+                check_needs("draft", decoding, "video", "blocks")
+            settings = {name: options[name] for name in ("threshold", "router", "reduction", "sync")}
+            return resources, decoding_of(decoding, resources, settings)
 
 
 def _size(text: str | None) -> tuple[int, int] | None:
@@ -263,7 +268,7 @@ def _tokens(
     from mmspec.evaluate.image.runner import figures_of
 
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}
-    opened = open_discrete(model, decoding, options | usual, _token_resources)
+    opened = open_discrete(model, decoding, options | usual, _token_resources, "video")
     with refusing():
         prompts = opened.resources.given([prompt])
     began = perf_counter()

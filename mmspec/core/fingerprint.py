@@ -1,4 +1,4 @@
-"""Fingerprints that show that a model computes another function than before, and copies that follow their original.
+"""Fingerprints that show that a model computes another function than before, and what is kept for a model until it does.
 
 A fingerprint compares weights by their memory and version counter and by a sample of their values, and modules by their
 settings, such as the active adapters. It costs a few milliseconds. It cannot see a change that none of these shows: single
@@ -8,8 +8,10 @@ values that are written through `.data`, a forward hook, and weights on the meta
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from threading import Lock
+from typing import Any
 from weakref import WeakKeyDictionary
 
 import torch
@@ -225,3 +227,32 @@ def _cast_copy(module: nn.Module, like: Tensor) -> nn.Module:
             cast = nn.Parameter(cast, requires_grad=tensor.requires_grad)
         memo[id(tensor)] = cast
     return copy.deepcopy(module, memo)
+
+
+# of each owner: the layout of its modules, and the objects by key
+_made: WeakKeyDictionary[object, tuple[tuple, dict[Hashable, Any]]] = WeakKeyDictionary()
+_lock = Lock()
+
+
+def made_once(owner: object, key: Hashable, make: Callable[[], Any], *modules: nn.Module) -> Any:
+    """What `make` returned when the key was first asked for; nothing is written on the owner.
+
+    It is made again where a module has another device, precision, adapter or attention implementation than before.
+
+    Args:
+        owner: The model or the pipeline that the object belongs to and lives as long as.
+        key: Tells the objects of an owner apart.
+        make: Makes the object, which must not keep the owner alive.
+        modules: The modules whose layout counts.
+    """
+    layout = layout_of(*modules)
+    with _lock:
+        known = _made.get(owner)
+        if known is not None and known[0] == layout and key in known[1]:
+            return known[1][key]
+    made = make()
+    with _lock:
+        known = _made.get(owner)
+        if known is None or known[0] != layout:
+            known = _made[owner] = layout, {}
+        return known[1].setdefault(key, made)

@@ -9,6 +9,7 @@ from typing import Protocol
 from torch import Tensor
 
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 
 
 @lru_cache(maxsize=64)
@@ -39,9 +40,17 @@ class LengthControl(Protocol):
         """The decisions of one draft; None where every row grows to `longest`, which spares asking."""
 
 
+@method(
+    "fixed", domain=("vlm", "image"), kind="controller", title="fixed length", exact=True, order=0,
+    about="every draft has as many values",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class FixedLength:
-    """Always `longest` values."""
+    """Always as many values.
+
+    Args:
+        longest: The values of a draft.
+    """
 
     longest: int = 5
 
@@ -54,9 +63,19 @@ class FixedLength:
         return None
 
 
+@method(
+    "confidence", domain=("vlm", "image"), kind="controller", title="confidence stop", exact=True, order=1,
+    about="a draft ends where the drafter is unsure of the next value",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class ConfidenceStop:
-    """Stops a row where the drafter's top probability falls below `threshold`, between `shortest` and `longest`."""
+    """Stops a row where the drafter's largest probability falls below a threshold.
+
+    Args:
+        threshold: The probability that the likeliest next value needs.
+        longest: The most values of a draft.
+        shortest: The fewest values of a draft.
+    """
 
     threshold: float = 0.4
     longest: int = 8

@@ -14,6 +14,8 @@ from mmspec.imagegen.continuous.masked_decoding import OwnDraw
 from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
 from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
 from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
+from mmspec.imagegen.request import AUTO
+from mmspec.methods import methods
 from mmspec.video.routing.learned import Advantage, AdvantageConfig, Learned
 from mmspec.video.routing.routers import TargetAlone, Threshold
 
@@ -87,9 +89,11 @@ def _video_rows() -> list[tuple[str, str, str, object, str]]:
             for name, (text, tested) in texts.items()
         ),
         (BLOCKS, "learned gain", "Learned(model)", Learned(Advantage(AdvantageConfig())), _PAIRS),
-        (CODES, "plain", "--decoding ar", exact, _TESTED_CODES),
-        (CODES, "SJD", "--decoding sjd", exact, _TESTED_CODES),
-        (CODES, "SCD", "--decoding scd", exact, _TESTED_CODES),
+        *(
+            (CODES, one.title, f"--decoding {one.name}", exact, _TESTED_CODES)
+            for one in methods("video", "decoding", exact=True, models=CODES)
+            if not one.needs and one.name != AUTO
+        ),
     ]
 
 

@@ -86,6 +86,14 @@ class Pretrained(nn.Module):
         return load_module(lambda: found(config), folder / WEIGHTS).requires_grad_(False)
 
 
+def from_zoo(path_or_repo: str | Path) -> Any:
+    """What the zoo has under "zoo:NAME", loaded; None for any other text.   Raises ValueError where it has no such name."""
+    if not str(path_or_repo).startswith(ZOO):
+        return None
+    # by name: the zoo stands on this module
+    return import_module("mmspec.zoo.files.registry").load(str(path_or_repo).removeprefix(ZOO))
+
+
 def _as(value: Tensor, dtype: object) -> Tensor:
     """Weights in another dtype; token ids and masks stay what they are."""
     return value.to(dtype) if value.is_floating_point() else value

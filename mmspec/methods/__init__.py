@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from mmspec.methods.registry import Domain, Kind, MethodInfo, MethodParts, find, method, methods, names
+from mmspec.methods.registry import Domain, Kind, MethodInfo, MethodParts, decoding_with, find, method, methods, names
 from mmspec.methods.settings import MethodSetting
-from mmspec.methods.text import MethodCall, parse
+from mmspec.methods.text import MethodCall, parse, value_of
 
 __all__ = [
     "Domain",
@@ -13,9 +13,11 @@ __all__ = [
     "MethodCall",
     "MethodSetting",
     "MethodParts",
+    "decoding_with",
     "find",
     "method",
     "methods",
     "names",
     "parse",
+    "value_of",
 ]

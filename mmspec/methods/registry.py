@@ -27,8 +27,17 @@ class MethodParts(Protocol):
     def model(self) -> Any:
         """The target."""
 
-    def part(self, name: str) -> Any:
-        """Weights or another object that the method names in `needs`.   Raises ValueError where it is not at hand."""
+    def part(self, name: str, source: str | None = None) -> Any:
+        """Weights or another object that the method names in `needs`.
+
+        Args:
+            name: The name of the part.
+            source: Where it is saved, from a setting of the method; None for the weights that the text names behind @, or
+                for what belongs to the model.
+
+        Raises:
+            ValueError: The part is not at hand.
+        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +59,7 @@ class ModelParts:
             )
         return self.target
 
-    def part(self, name: str) -> Any:
+    def part(self, name: str, source: str | None = None) -> Any:
         """Raises ValueError: there are no parts."""
         raise ValueError(f"method: expected {name!r} at hand, got none; name its weights behind @")
 
@@ -174,9 +183,13 @@ def _indexed() -> dict[tuple[Kind, str, tuple[Domain, ...]], MethodInfo]:
 
 
 def methods(
-    domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None
+    domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None, models: str | None = None
 ) -> tuple[MethodInfo, ...]:
-    """The methods of a domain, a kind and a law; None for all. Those of modules that users imported come last."""
+    """The methods of a domain, a kind, a law and a kind of models; None for all.
+
+    Those of modules that users imported come last. A method says in its fact `models` for which kinds of models it is
+    ("masked", "causal", "blocks", "codes"); without the fact it is for all of its domains.
+    """
     every: Iterable[MethodInfo] = {**_indexed(), **_registered}.values()
     return tuple(
         one
@@ -184,15 +197,25 @@ def methods(
         if (domain is None or domain in one.domains)
         and (kind is None or kind == one.kind)
         and (exact is None or exact == one.exact)
+        and (models is None or models in one.facts.get("models", (models,)))
     )
 
 
-def names(domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None) -> tuple[str, ...]:
+def names(
+    domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None, models: str | None = None
+) -> tuple[str, ...]:
     """The names of `methods`, each once."""
-    return tuple(dict.fromkeys(one.name for one in methods(domain, kind, exact)))
+    return tuple(dict.fromkeys(one.name for one in methods(domain, kind, exact, models)))
 
 
-def find(name: str, domain: Domain | None = None, kind: Kind | None = None, what: str = "") -> MethodInfo:
+def decoding_with(fact: str, domain: Domain = "image", models: str = "codes") -> MethodInfo:
+    """The decoding that has a fact, such as "usual": it decodes where none is named, so that a seed gives its values again."""
+    return next(one for one in methods(domain, "decoding", models=models) if one.facts.get(fact))
+
+
+def find(
+    name: str, domain: Domain | None = None, kind: Kind | None = None, what: str = "", models: str | None = None
+) -> MethodInfo:
     """The method of a name.
 
     Args:
@@ -200,14 +223,15 @@ def find(name: str, domain: Domain | None = None, kind: Kind | None = None, what
         domain: Where it is looked for, None for everywhere.
         kind: What it is, None for any.
         what: The argument or option that the name was given for, for errors; the kind by default.
+        models: The kind of models that it is for, None for any; see `methods`.
 
     Raises:
         ValueError: There is no such method, or several.
     """
     what = what or kind or "method"
-    found = [one for one in methods(domain, kind) if name in (one.name, *one.aliases)]
+    found = [one for one in methods(domain, kind, models=models) if name in (one.name, *one.aliases)]
     if not found:
-        known = names(domain, kind)
+        known = names(domain, kind, models=models)
         raise ValueError(f"{what}: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     if len(found) > 1:
         places = ", ".join(f"{one.kind} of {' and '.join(one.domains)}" for one in found)

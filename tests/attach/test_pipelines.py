@@ -32,6 +32,13 @@ KINDS: dict[str, tuple[Callable[[], Any], Callable[[], Any], str, list]] = {
     "causal": (causal, lambda: SmallCausal(causal(1).model.transformer, 2), "exact", [2, 7]),
     "video": (blocks, lambda: SDVG(blocks(1), bright, threshold=0.5), "relaxed", ["a red circle"]),
 }
+TEXTS = {
+    "image": "sjd:window=4",
+    "continuous": "cspd:gamma=2,tolerance=0.01,prefill=0@zoo:mar/draft",
+    "continuous, own draws": "cspd:gamma=2,tolerance=0,prefill=0@zoo:mar/draft",
+    "causal": "small:gamma=2@zoo:car/draft",
+    "video": "sdvg:threshold=0.5@zoo:video/draft",
+}
 kinds = pytest.mark.parametrize("kind", KINDS)
 
 
@@ -107,6 +114,31 @@ def test_a_relaxed_decoding_is_refused_unless_it_is_asked_for() -> None:
     assert not handle.summary().exact and handle.summary().rules == [GSD().name]
 
 
+@kinds
+def test_a_text_does_what_its_decoding_does(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    drafts = {"mar/draft": masked(1), "car/draft": causal(1), "video/draft": blocks(1), "video/reward": bright}
+    monkeypatch.setattr("mmspec.zoo.files.registry.load", drafts.__getitem__)
+    new, decoding, mode, prompts = KINDS[kind]
+    pipe, text = new(), TEXTS[kind]
+    with mmspec.enable(pipe, text, mode=mode) as handle:
+        by_text = made(pipe, prompts)
+    with mmspec.enable(pipe, decoding(), mode=mode):
+        assert same(made(pipe, prompts), by_text)
+    assert handle.summary().calls == 1 and handle.summary().exact == (mode == "exact")
+    if mode == "relaxed":
+        with pytest.raises(ValueError, match="say mode='relaxed'"):
+            mmspec.enable(pipe, text)
+
+
+def test_a_rule_may_be_a_text() -> None:
+    pipe = classed()
+    with pytest.raises(ValueError, match="say mode='relaxed'"):
+        mmspec.enable(pipe, "sjd:window=4", rule="lantern:delta=0.2,k=4")
+    with mmspec.enable(pipe, "sjd:window=4", mode="relaxed", rule="lantern:delta=0.2,k=4") as handle:
+        pipe([1], seed=0)
+    assert handle.summary().rules[0].startswith("lantern")
+
+
 def test_a_call_may_name_another_decoding() -> None:
     pipe = classed()
     with mmspec.enable(pipe, SJD(window=4)) as handle:
@@ -129,9 +161,11 @@ def test_requests_that_are_stepped_by_hand_are_counted_as_they_go() -> None:
 
 def test_what_cannot_be_a_decoding_is_refused() -> None:
     pipe = classed()
-    for drafter in ("folder", SJD, 3):
+    for drafter in (SJD, 3):
         with pytest.raises(ValueError, match="drafter: expected"):
             mmspec.enable(pipe, drafter)
+    with pytest.raises(ValueError, match="decoding: expected one of ar, sjd, scd, .*, got 'sjdd'; did you mean 'sjd'"):
+        mmspec.enable(pipe, "sjdd")
     with pytest.raises(ValueError, match="rule: expected it left out for BlockVideoPipeline"):
         mmspec.enable(blocks(), rule="exact")
     assert isinstance(masked(), MARPipeline) and "start" not in vars(pipe)

@@ -139,8 +139,8 @@ def test_captions_are_drawn_where_the_model_reads_them(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (("--decoding", "scd"), "--decoding: expected one of ar, head, cspd, stack for zoo mar"),
-        (("--decoding", "small"), "--decoding: expected one of ar, head, cspd, stack for zoo mar"),
+        (("--decoding", "scd"), "--decoding: expected one of ar, head, cspd, stack, scheduled for zoo mar"),
+        (("--decoding", "small"), "--decoding: expected one of ar, head, cspd, stack, scheduled for zoo mar"),
         (
             ("--top-k", "5"),
             "--top-k: expected a model of discrete tokens, got 'mar', whose tokens are continuous, leave --top-k out",
@@ -156,7 +156,7 @@ def test_captions_are_drawn_where_the_model_reads_them(monkeypatch: pytest.Monke
         (("--decoding", "cspd", "--tolerance", "-1"), "--tolerance: expected a number of at least 0, got -1"),
         (("--decoding", "cspd", "--tolerance", "0", "--window", "patch"), "tolerance: expected window 'truncate'"),
         (("--decoding", "head", "--window", "patch"), "window: expected a whole number, got 'patch'"),
-        (("--decoding", "head", "--draft", "here"), "--draft: expected options that --decoding head takes"),
+        (("--decoding", "head", "--draft", "here"), "--draft: expected --decoding cspd or stack, got 'head'"),
         (("--num-iter", "0"), "--num-iter: expected a number of at least 1, got 0"),
         (("--model", "car", "--num-iter", "4"), "--num-iter: expected a masked model, got 'car'"),
         (

@@ -20,7 +20,7 @@ def test_models_in_folders_with_their_drafters(tmp_path: Path) -> None:
     common = ("--model", str(big), "--decoding", "sdvg", "--router", "strided:budget=2")
     assert drawn(*common, "--draft", str(small))["target_blocks"] == 2
     assert "--draft: expected the folder of a smaller model" in refused(*common)
-    assert "--draft: expected --decoding sdvg or draft" in refused("--model", str(big), "--draft", str(small))
+    assert "--draft: expected --decoding draft or sdvg" in refused("--model", str(big), "--draft", str(small))
     for other in ("video", str(tmp_path / "none")):
         said = refused(*common, "--draft", other)
         assert f"--draft: expected a folder with a saved pipeline of blocks, got '{other}'" in said

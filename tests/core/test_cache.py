@@ -14,7 +14,7 @@ import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.loop import DecodingRun
 from mmspec.core.pool import SlotPool
-from mmspec.imagegen.jacobi import SCD
+from mmspec.imagegen import SCD
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.vlm import target as target_module
 from mmspec.vlm.drafters import PromptLookup

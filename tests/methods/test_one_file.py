@@ -1,4 +1,4 @@
-"""A method is one file: toy drafters, a toy relaxed rule and a toy router in a copy of the product appear in every view."""
+"""A method is one file: toys of several kinds, one file each in a copy of the product, appear in every view and decode."""
 
 from __future__ import annotations
 
@@ -163,6 +163,35 @@ print(json.dumps({
     "recipes": [published_recipe("toykind", made).lr, equal_recipe(made).objective.depths],
 }))
 """
+BLOCKS = '''
+"""A toy decoding of videos."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mmspec.methods import method
+from mmspec.video.decoding.request import VideoRequest
+from mmspec.video.decoding.undrafted import PlainVideoDecoding
+from mmspec.video.model import BlockVideoModel
+
+
+@method("toyblocks", domain="video", kind="decoding", title="toy blocks", exact=True, models=("blocks",), about="no drafts")
+@dataclass(frozen=True)
+class ToyBlocks:
+    """The target alone.
+
+    Args:
+        least: The fewest blocks that it draws.
+    """
+
+    least: int = 1
+
+    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple:
+        if request.blocks < self.least:
+            raise ValueError(f"blocks: expected at least {self.least}, got {request.blocks}; ask for more")
+        return PlainVideoDecoding().prepare(model, request)
+'''
 VIEWS = """
 import json
 from typer.testing import CliRunner
@@ -172,18 +201,19 @@ from mmspec.certify import certify
 from mmspec.cli import app
 from mmspec.evaluate.image.decodings import decoding_names
 from mmspec.evaluate.image.suites import SUITES
-from mmspec.evaluate.video.decodings import router_of
+from mmspec.evaluate.video.decodings import decoding_names as video_decodings, router_of
 from mmspec.methods import names
 
 said = CliRunner().invoke(app, ["methods"]).stdout
 shown = CliRunner().invoke(app, ["methods", "toyrule"]).stdout
 wrong = CliRunner().invoke(app, ["image", "a red circle", "--decoding", "nonsense"]).stderr
 print(json.dumps({
-    "methods": [name in said for name in ("toydrafts", "toyrule", "toyrouter")],
+    "methods": [name in said for name in ("toydrafts", "toyrule", "toyrouter", "toyblocks")],
     "shown": "What is added" in shown,
     "choices": [name in wrong for name in ("toydrafts", "toyrule")],
     "bench": sorted({one.key for one in SUITES["all"].methods if "toy" in one.key}),
-    "decodings": [name in decoding_names() for name in ("toydrafts", "toyrule")],
+    "decodings": [name in decoding_names() for name in ("toydrafts", "toyrule")] + ["toyblocks" in video_decodings()],
+    "help": "toyblocks" in CliRunner().invoke(app, ["video", "--help"], terminal_width=400).stdout,
     "certify": "toyrule" in RELAXED and not certify(step_of("toyrule"), laws=("far",)).exact,
     "router": router_of("toyrouter").least,
 }))
@@ -198,13 +228,22 @@ pipe = ImagePipeline(TinyModel(Geometry.square(4)))
 asked = {"pixels": False, "seed": 3}
 plain, toy = (pipe([0, 1], decoding=name, temperature=0.0, **asked) for name in (None, "toydrafts"))
 loose = pipe([0, 1], decoding="toydrafts:window=4", rule="toyrule:boost=0.5", **asked)
-print(json.dumps([torch.equal(plain.tokens, toy.tokens), toy.stats.exact, loose.stats.exact]))
+same = [torch.equal(plain.tokens, toy.tokens), toy.stats.exact, loose.stats.exact]
+
+from tests.evaluate.tiny_video import blocks
+
+film = blocks()
+alone, routed = (film("a red circle", decoding=text, seed=3).latents[0] for text in (None, "toyblocks:least=2"))
+try:
+    film("a red circle", decoding="toyblocks:least=9")
+except ValueError as error:
+    print(json.dumps([*same, torch.equal(alone, routed), str(error)]))
 """
 
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The product with five more files, its index written anew."""
+    """The product with six more files, its index written anew."""
     root = tmp_path_factory.mktemp("product")
     skip = shutil.ignore_patterns("weights", "__pycache__", "static")
     for room in ROOMS:
@@ -215,6 +254,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (root / "video" / "routing" / "toy_router.py").write_text(ROUTER.lstrip())
     (root / "vlm" / "drafters" / "toy_drafter.py").write_text(TRAINED.lstrip())
     (root / "vlm" / "drafters" / "toy_copies.py").write_text(COPIED.lstrip())
+    (root / "video" / "decoding" / "toy_blocks.py").write_text(BLOCKS.lstrip())
     (root / "sitecustomize.py").write_text(
         "import importlib.util, sys\n"
         "from importlib.machinery import PathFinder\n"
@@ -253,12 +293,13 @@ def test_one_file_each_is_in_every_view(copy: Path) -> None:
     views = json.loads(run(copy, VIEWS).splitlines()[-1])
     assert all(views["methods"]) and views["shown"] and all(views["choices"]) and all(views["decodings"])
     assert views["bench"] == ["eagle-toyrule", "scd-64-toyrule", "scd-toyrule", "sjd-toyrule"]
-    assert views["certify"] and views["router"] == 0.0
+    assert views["certify"] and views["router"] == 0.0 and views["help"]
 
 
 @pytest.mark.slow
 def test_the_toys_decode_by_their_text(copy: Path) -> None:
-    assert json.loads(run(copy, DRAWN).splitlines()[-1]) == [True, True, False]
+    *drawn, refused = json.loads(run(copy, DRAWN).splitlines()[-1])
+    assert drawn == [True, True, False, True] and refused == "blocks: expected at least 9, got 4; ask for more"
 
 
 @pytest.mark.slow

@@ -68,7 +68,8 @@ def test_figures_of_the_page_are_those_of_the_benches() -> None:
 
 def test_every_method_of_the_index_is_found_and_its_class_is_there() -> None:
     for one in methods():
-        assert find(one.name, one.domains[0], one.kind) == one and callable(one.load())
+        models = next(iter(one.facts.get("models", ())), None)
+        assert find(one.name, one.domains[-1], one.kind, models=models) == one and callable(one.load())
         assert one.about and one.title and not one.about.endswith(".")
         assert all(setting.about for setting in one.settings), one.name
 
@@ -93,6 +94,25 @@ def test_a_text_and_its_method(toy) -> None:
     assert parse(str(call)) == call and str(call) == "toy:size=3,share=none,quiet=true"
     assert parse("plaything:size=3@runs/my-toy").weights == "runs/my-toy"
     assert str(parse("toy: size = 3 @runs/x")) == "toy:size=3@runs/x"
+
+
+def test_a_method_with_settings_is_a_value_in_parentheses() -> None:
+    call = parse("sdvg:router=(hybrid:run=3,least=0.2),sync=eager@zoo:video/draft", "video", "decoding")
+    assert call.settings == {"router": "hybrid:run=3,least=0.2", "sync": "eager"} and call.weights == "zoo:video/draft"
+    assert parse(str(call), "video", "decoding") == call
+    assert parse("sdvg:router=strided:budget=3", "video", "decoding").settings == {"router": "strided:budget=3"}
+
+
+def test_methods_are_told_apart_by_the_models_they_are_for() -> None:
+    assert names("video", "decoding", models="blocks") == ("ar", "draft", "sdvg")
+    assert "sdvg" not in names("video", "decoding", models="codes") and "sjd" in names("image", models="codes")
+    homes = {find("ar", "video", "decoding", models=kind).home.split(":")[0] for kind in ("blocks", "codes")}
+    assert homes == {"mmspec.video.decoding.undrafted", "mmspec.imagegen.base_pipeline"}
+
+
+def test_weights_that_no_part_takes_are_refused() -> None:
+    with pytest.raises(ValueError, match="^decoding 'scd': expected no weights, which it does without, got @runs/x"):
+        parse("scd@runs/x", "image", "decoding").make()
 
 
 @pytest.mark.parametrize("value", (0.123456789012, 1e-9, 2.0, float("inf"), None))

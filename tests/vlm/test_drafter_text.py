@@ -8,11 +8,14 @@ import pytest
 import torch
 
 import mmspec
+from mmspec.core.drafting.shapes import Chain
+from mmspec.core.length import ConfidenceStop
 from mmspec.vlm import generate
 from mmspec.vlm.auto import offer
 from mmspec.vlm.drafters import Merged, PromptLookup
 from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead, AcceptanceStop
 from tests.vlm.tiny import tiny
 
 IDS = torch.tensor([[3, 4, 5, 6, 3, 4, 5, 6, 3, 4]])
@@ -46,6 +49,28 @@ def test_settings_and_weights_reach_the_drafter(model, folder: Path) -> None:
     assert isinstance(both, Merged) and both.alone_from is None and both.drafter.shapes[0].longest == 2
     out = generate(model, input_ids=IDS, drafter=f"eagle:chain=3@{folder}", max_new_tokens=6, return_dict=True)
     assert out.stats.drafter == "eagle"
+
+
+def test_a_controller_of_lengths_is_a_setting(model, folder: Path) -> None:
+    wanted = Chain(ConfidenceStop(0.3, longest=6))
+    made = drafter_from_text(f"eagle:length=(confidence:threshold=0.3,longest=6)@{folder}", model)
+    assert made.shapes == (wanted, wanted) == (Chain("confidence:threshold=0.3,longest=6"),) * 2
+    AcceptanceHead(AcceptanceConfig(model.config.hidden_size, 1)).save_pretrained(folder.parent / "head")
+    stopped = drafter_from_text(f"eagle:length=(specdecpp:threshold=0.5@{folder.parent / 'head'})@{folder}", model)
+    assert isinstance(stopped.shapes[0].length, AcceptanceStop) and stopped.shapes[0].length.threshold == 0.5
+    out = generate(model, input_ids=IDS, drafter=stopped, max_new_tokens=6, do_sample=False)
+    assert torch.equal(out, generate(model, input_ids=IDS, max_new_tokens=6, do_sample=False))
+
+
+def test_wrong_controllers_are_named(model, folder: Path) -> None:
+    with pytest.raises(
+        ValueError, match="controller: expected one of fixed, confidence, specdecpp, got 'confidense'; did"
+    ):
+        drafter_from_text(f"eagle:length=confidense@{folder}", model)
+    with pytest.raises(ValueError, match="length: expected it, chain or nodes, got .* beside 3; leave one out"):
+        drafter_from_text(f"eagle:length=confidence,chain=3@{folder}", model)
+    with pytest.raises(ValueError, match="controller: expected one of .*, got 'fixt'; did you mean 'fixed'"):
+        Chain("fixt")
 
 
 def test_a_folder_alone_is_a_drafter_and_an_offered_one_needs_no_folder(model, folder: Path) -> None:

@@ -15,10 +15,11 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import UnsupportedCombination
 from mmspec.core.tree import chain
 from mmspec.io.validation import check_fields
+from mmspec.methods import MethodParts, method, value_of
+from mmspec.video.decoding.drafter import check_drafter, model_of, reader_of
 from mmspec.video.decoding.request import VideoRequest
 from mmspec.video.decoding.target import BlockTarget, RewardScoring
 from mmspec.video.model import BlockVideoModel
-from mmspec.video.prompt_encoder import PromptReader
 from mmspec.video.rewards.scores import Reduction, Reward
 from mmspec.video.routing.routers import BlockPosition, Router, ScoringNeeds, Threshold
 from mmspec.video.wan.rebuilt import Rebuilt
@@ -32,7 +33,8 @@ class SDVG:
 
     drafter: a model of the target's latents and plan of blocks, or a pipeline of one.
     reward: frames and prompt to scores; may be left out with a router that looks at none.
-    threshold: of the block's score, see `Threshold`; or else router: `Relative`, `Strided`, `Random`, `Hybrid`, `Learned`, ...
+    threshold: of the block's score, see `Threshold`; or else router: `Relative`, `Strided`, `Random`, `Hybrid`, `Learned`...,
+        or the text of one, "strided:budget=3".
     reduction: a block's score of its frames': the least, as published, or their mean.
     sync: how the target keeps up with blocks that it did not draw. "lazy": reads them before it draws again. "eager": reads
         each at once, a pass a block. A `Rebuilt`: reads a few latents anew before it draws, which costs one pass, but is
@@ -45,7 +47,7 @@ class SDVG:
     drafter: BlockVideoModel
     reward: Reward | None = None
     threshold: float | None = None
-    router: Router | None = None
+    router: Router | str | None = None
     reduction: Reduction = "min"
     sync: Literal["lazy", "eager"] | Rebuilt = "lazy"
     optimistic: bool = False
@@ -55,6 +57,7 @@ class SDVG:
         if (self.threshold is None) == (self.router is None):
             raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; say which "
                              "drafts stand")  # fmt: skip
+        object.__setattr__(self, "router", value_of(self.router, "video", "router"))
         if self.router is not None and not isinstance(self.router, Router):
             raise ValueError(f"router: expected a Router, got {self.router!r}; make one, such as Strided(3)")
         if self.reduction not in ("min", "mean"):
@@ -81,7 +84,7 @@ class SDVG:
     @property
     def model(self) -> BlockVideoModel:
         """The drafter's, without the pipeline around it."""
-        return getattr(self.drafter, "model", self.drafter)
+        return model_of(self.drafter)
 
     def target(self, model: BlockVideoModel) -> BlockVideoModel:
         """The target model, with its context under `sync`.
@@ -119,22 +122,10 @@ class SDVG:
         return target, self, rule
 
     def _check(self, target: BlockVideoModel, request: VideoRequest) -> None:
-        drafter = self.model
-        if not hasattr(drafter, "open") or not hasattr(drafter, "plan"):
-            raise UnsupportedCombination(
-                f"drafter: expected a block video model or a pipeline of one, got {self.drafter!r}; load one"
-            )
-        if drafter.channels != target.channels:
-            raise UnsupportedCombination(
-                f"drafter: expected latents of {target.channels} channels as the target's, got {drafter.channels}; take a "
-                "model of the same autoencoder"
-            )
-        if drafter.plan != target.plan:
-            raise UnsupportedCombination(
-                f"drafter: expected blocks as the target's, {target.plan}, got {drafter.plan}; take a model of the same plan"
-            )
-        if (vae := getattr(self.drafter, "vae", None)) is not None:
-            request.vae.layout.check(vae.layout, "drafter")
+        check_drafter(self.drafter, target, request)
+        if self.model.plan != target.plan:
+            raise UnsupportedCombination(f"drafter: expected blocks as the target's, {target.plan}, got {self.model.plan}; "
+                                         "take a model of the same plan")  # fmt: skip
         if self.needs.reward and request.reward_prompts is None:
             raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; write the "
                              "text that a reward looks for")  # fmt: skip
@@ -154,10 +145,7 @@ class SDVGState:
 
     def __init__(self, settings: SDVG, drafts: Callable[[BlockPosition], bool], target: BlockTarget):
         self.settings, self.drafts, self.device = settings, drafts, settings.model.device
-        encoder = getattr(settings.drafter, "encoder", None)  # a pipeline reads with its own text encoder
-        read = target.request.read
-        if encoder is not None and encoder is not read.encoder:
-            read = PromptReader(encoder)
+        read = reader_of(settings.drafter, target.request)
         self.states = target.request.open(settings.model, read)
         self.ahead: list[_OptimisticDraft | None] = [None] * target.batch
 
@@ -210,3 +198,33 @@ class SDVGState:
             if redo and self.ahead[row] is not None:
                 self.states[row].restore(self.ahead[row].before)
                 self.ahead[row] = None
+
+
+@method(
+    "sdvg", domain="video", kind="decoding", title="SDVG", exact=False, models=("blocks",), needs=("draft", "reward"),
+    about="the drafter draws blocks, and the target redraws those that a router does not let stand", order=2,
+    paper="Speculative Decoding for Autoregressive Video Generation",
+)  # fmt: skip
+def sdvg(
+    parts: MethodParts, threshold: float | None = None, router: Router | str | None = None, reduction: Reduction = "min",
+    sync: Literal["lazy", "eager", "rebuilt"] = "lazy", optimistic: bool = False, reward: str | None = None,
+) -> SDVG:  # fmt: skip
+    """`SDVG` with the smaller pipeline of a model and a reward.
+
+    Args:
+        parts: The model, the smaller pipeline "draft", and what scores frames, "reward".
+        threshold: The score that a draft needs to stand; infinity is the target alone.
+        router: The router in the threshold's place, such as strided:budget=3 or (hybrid:run=3,least=0.2).
+        reduction: Whether a block's score is the least of its frames' or their mean.
+        sync: How the target keeps up with drafts; rebuilt reads a few latents anew.
+        optimistic: Whether the next block is drafted before the score of this block is known.
+        reward: What scores frames, zoo:NAME or a published model such as imagereward:FILE; the zoo's for its drafters.
+    """
+    if (threshold is None) == (router is None):
+        raise ValueError(
+            f"threshold, router: expected one of them, got {threshold} and {router}; say which drafts stand"
+        )
+    chosen = Threshold(threshold) if router is None else value_of(router, "video", "router", parts)
+    drafter, context = parts.part("draft"), Rebuilt() if sync == "rebuilt" else sync
+    scores = parts.part("reward", reward) if chosen.needs.reward else None
+    return SDVG(drafter, scores, None, chosen, reduction, context, optimistic)

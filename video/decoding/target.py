@@ -11,13 +11,12 @@ from torch import Tensor
 
 from mmspec.core.batch_target import BatchTarget
 from mmspec.core.draft import Draft, Verdict, root_only
-from mmspec.core.loop import Drafter, NoDraft
 from mmspec.video.decoding.output import VideoStats
 from mmspec.video.decoding.request import DecodedBlock, VideoRequest, VideoRowState
 from mmspec.video.model import BlockVideoModel
 from mmspec.video.rewards.scores import NotFinite, Reduction, Reward, reduced, scored, to_bytes
 from mmspec.video.routing.learned import FEATURES, draft_features
-from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, ScoringNeeds, TargetAlone
+from mmspec.video.routing.routers import BlockEvidence, BlockPosition, ScoringNeeds
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +194,3 @@ class BlockTarget(BatchTarget):
 def _check_finite(latents: Tensor) -> None:
     if not latents.isfinite().all():
         raise NotFinite("expected finite latents, got NaN or Inf")
-
-
-class PlainVideoDecoding:
-    """Every block is drawn by the target alone, through the same round. Exact."""
-
-    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
-        """The target, the drafter and the rule of one request."""
-        rule = TargetAlone()
-        return BlockTarget(model, request, rule.needs), NoDraft(), rule

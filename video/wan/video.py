@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.io.validation import check_fields
+from mmspec.methods import value_of
 from mmspec.video.chunk_cache import ChunkCache, CommittedFrames, Positions
 from mmspec.video.generation import BlockNoise, FewStep, Sampler
 from mmspec.video.model import BlockPlan, BlockVideoState, CommittedBlocks, TransformerVideo, VideoState
@@ -153,16 +154,19 @@ class ContextPolicy(Protocol):
 @dataclass(frozen=True, slots=True)
 class WanVideo(TransformerVideo):
     """transformer: of `wan_from_state_dict`.   context: `Cached` (Self-Forcing, CausVid) or `Rebuilt` (Krea).
-    sampler: `FewStep` or `FlowMap`.   plan: frames of the blocks.   context_noise: timestep of the passes that read context.
-    name: what tables print.
+    sampler: `FewStep` or `FlowMap`, or the text of one, "flow_map:passes=2".   plan: frames of the blocks.
+    context_noise: timestep of the passes that read context.   name: what tables print.
     """
 
     transformer: CausalWan
     context: ContextPolicy = Cached()
-    sampler: Sampler = FewStep()
+    sampler: Sampler | str = FewStep()
     plan: BlockPlan = BlockPlan()
     context_noise: float = 0.0
     name: str = "wan"
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sampler", value_of(self.sampler, "video", "schedule"))
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
         """The state of B videos. text: float [B, L, text_dim].   size: rows and columns of a latent frame.

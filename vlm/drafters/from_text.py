@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from threading import Lock
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from mmspec.core.fingerprint import layout_of
+from mmspec.core.fingerprint import made_once
 from mmspec.io.pretrained import folder_of
 from mmspec.methods import MethodCall, names, parse
 from mmspec.methods.text import split
 from mmspec.vlm.auto import offered_drafters
 from mmspec.vlm.hf_model import unwrapped
-
-# of each model: its layout, and the drafters with weights by their text
-_made: WeakKeyDictionary[nn.Module, tuple[tuple, dict[str, Any]]] = WeakKeyDictionary()
-_lock = Lock()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,26 +29,27 @@ class DrafterParts:
     model: nn.Module
     call: MethodCall
 
-    def part(self, name: str) -> Any:
+    def part(self, name: str, source: str | None = None) -> Any:
         """The weights that the text names behind @, or those of the drafters that are offered for the model.
 
         Raises:
             ValueError: There are none, or they do not fit the model.
         """
-        if self.call.weights is None:
+        weights = source or self.call.weights
+        if weights is None:
             return self._offered(name)
         if name == "model":
             from transformers import AutoModelForCausalLM
 
             from mmspec.io.checkpoints import load_model
 
-            folder = folder_of(self.call.weights)
+            folder = folder_of(weights)
             return load_model(AutoModelForCausalLM, str(folder), local=True, dtype=self.model.dtype).to(
                 self.model.device
             )
         from mmspec.vlm.drafters.checkpoints import load_drafter
 
-        return load_drafter(self.call.weights, target=self.model)
+        return load_drafter(weights, target=self.model)
 
     def _offered(self, name: str) -> Any:
         wanted = self.call.method.load() if name == "weights" else None
@@ -93,17 +89,6 @@ def drafter_from_text(text: str, model: nn.Module) -> Any:
     return _once(model, str(call), lambda: call.make(DrafterParts(model, call)))
 
 
-def _once(model: nn.Module, text: str, make: Any) -> Any:
-    """What `make` returned when the text was first asked for; made again where the model has moved."""
+def _once(model: nn.Module, text: str, make: Callable[[], Any]) -> Any:
     inner = unwrapped(model)
-    layout = layout_of(inner)
-    with _lock:
-        known = _made.get(inner)
-        if known is not None and known[0] == layout and text in known[1]:
-            return known[1][text]
-    made = make()
-    with _lock:
-        known = _made.get(inner)
-        if known is None or known[0] != layout:
-            known = _made[inner] = layout, {}
-        return known[1].setdefault(text, made)
+    return made_once(inner, ("drafter", text), make, inner)

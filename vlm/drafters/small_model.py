@@ -15,7 +15,7 @@ from mmspec.core.layer_plan import attention_masks
 from mmspec.core.length import FixedLength, LengthControl
 from mmspec.core.sampling import draw, law_of
 from mmspec.core.tree import chain
-from mmspec.methods import MethodParts, method
+from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.hf_model import unwrapped
@@ -29,19 +29,20 @@ class SmallModel:
 
     model: of the target's class, which sees the whole prompt, or text-only, which sees the text. It has the
         target's vocabulary or a prefix of it.
-    length: FixedLength, ConfidenceStop...; decides before each draw, so that sampled drafts keep their law.
+    length: FixedLength, ConfidenceStop... or the text of one, "confidence:threshold=0.4"; decides before each draw, so that
+        sampled drafts keep their law.
     Raises ValueError for unsupported models, and for a target of another vocabulary, class or device.
     """
 
     name = "small_model"
     from_ids = True
 
-    def __init__(self, model: nn.Module, length: LengthControl | None = None):
+    def __init__(self, model: nn.Module, length: LengthControl | str | None = None):
         self.parts = take_apart(unwrapped(model))
         if self.parts.plan.stateful:
             raise ValueError(f"model: expected a draft model whose cache forgets what it read ahead, got the recurrent "
                              f"{type(self.parts.model).__name__}; draft with a model of attention alone")  # fmt: skip
-        self.length = FixedLength() if length is None else length
+        self.length = FixedLength() if length is None else value_of(length, "vlm", "controller")
 
     def open(self, target: TextTarget) -> SmallModelState:
         state = self.open_without_prefill(target)
@@ -255,11 +256,13 @@ def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
     drafts=("sampled chain",),
     about="a chain from a smaller model", paper="Fast Inference from Transformers via Speculative Decoding",
 )  # fmt: skip
-def small(parts: MethodParts, chain: int = 5) -> SmallModel:
+def small(parts: MethodParts, chain: int = 5, length: str | None = None) -> SmallModel:
     """`SmallModel` over a model at hand.
 
     Args:
         parts: The target and the smaller model, "model".
         chain: The tokens of a draft.
+        length: The controller in the chain's place, such as (confidence:threshold=0.4,longest=8).
     """
-    return SmallModel(parts.part("model"), FixedLength(chain))
+    control = value_of(length, "vlm", "controller", parts)
+    return SmallModel(parts.part("model"), FixedLength(chain) if control is None else control)

@@ -82,7 +82,7 @@ class AcceptanceHead(PretrainedDrafter):
 
 
 @method(
-    "specdecpp", domain="vlm", kind="controller", title="SpecDec++", exact=True, needs=("weights",),
+    "specdecpp", domain="vlm", kind="controller", title="SpecDec++", exact=True, needs=("weights",), order=2,
     about="a head on the drafter's state ends a draft where a rejection is likely",
     paper="SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths", **AcceptanceHead.method_facts(),
 )  # fmt: skip

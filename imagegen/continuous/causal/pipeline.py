@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
 from mmspec.core.loop import Drafter
+from mmspec.core.pipeline_parts import Load, decoding_from_text, fitted_pipeline
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.conditioning import class_labels
@@ -22,9 +23,10 @@ from mmspec.imagegen.continuous.mar.adapter import NO_CLASS, NO_PIXELS, decode_t
 from mmspec.imagegen.request import AUTO, PipelineRequest, raster_decoding
 from mmspec.io.files import write_json_atomic
 from mmspec.io.loading import fill_from_state_dict, sketch
-from mmspec.io.pretrained import folder_of
+from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import LARGEST_SCALE, check_types, number
+from mmspec.methods import Domain
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL
@@ -70,16 +72,19 @@ class CausalModel:
 class CausalRequest(PipelineRequest):
     """The settings of a request to a `ContinuousARPipeline`.
 
-    decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`. "auto" decodes plainly: no
-        drafter is at hand that is known to pay.
-    rule: None for "exact", block verification of Gaussians.
+    decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`, or its text,
+        "small:gamma=4@FOLDER" with the folder of the smaller pipeline. "auto" decodes plainly: no drafter is at hand that is
+        known to pay.
+    rule: None for "exact", block verification of Gaussians; else a Rule or its text, such as "reflection".
     guidance_scale: the same for all tokens; None for the pipeline's default.
     temperature, num_sampling_steps: of the head.
     noise: of the head's steps but for the last drawn one; None to draw it from the seed.
     head_sampling: None for plain sampling; `HeadSampling(window=8)` speculates over the head's steps, which is exact.
     """
 
-    decoding: Drafter | Literal["auto"] | None = None
+    domain: ClassVar[Domain] = "continuous"
+
+    decoding: Drafter | HeadSampling | str | None = None
     guidance_scale: float | None = None
     temperature: float = 1.0
     num_sampling_steps: str | int | None = None
@@ -89,7 +94,7 @@ class CausalRequest(PipelineRequest):
     def resolved(self, pipe: ContinuousARPipeline, prompts: object) -> Self:
         scale = pipe.guidance_scale if self.guidance_scale is None else self.guidance_scale
         scale, temperature = _scale("guidance_scale", scale), _scale("temperature", self.temperature)
-        decoding, sampling = None if self.decoding == AUTO else self.decoding, self.head_sampling
+        decoding, sampling = None if self.decoding == AUTO else pipe.decoding(self.decoding), self.head_sampling
         if isinstance(decoding, HeadSampling):
             if sampling is not None:
                 raise ValueError("head_sampling: expected it or a decoding that is one, got both; leave one out")
@@ -112,6 +117,13 @@ class CausalRequest(PipelineRequest):
                             keys=self.keys)  # fmt: skip
 
 
+def _draft(weights: str, pipe: ContinuousARPipeline) -> ContinuousARPipeline:
+    """The smaller pipeline that a text names."""
+    return fitted_pipeline(
+        from_zoo(weights) or ContinuousARPipeline.from_pretrained(weights), ContinuousARPipeline, pipe
+    )
+
+
 class ContinuousARPipeline(BasePipeline):
     """Class labels (-1 for no class) into images, one token after the other in raster order. Calls take the fields of
     `CausalRequest`, and return tokens float32 [B, L, d]. Exact with exact rules.
@@ -120,11 +132,17 @@ class ContinuousARPipeline(BasePipeline):
     """
 
     Request = CausalRequest
+    loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft}
 
     def __init__(
         self, transformer: CausalTransformer, vae: AutoencoderKL | None = None, *, guidance_scale: float = 1.0
     ):
         self.model, self.guidance_scale = CausalModel(transformer, vae), _scale("guidance_scale", guidance_scale)
+
+    def decoding(self, text: Any) -> Any:
+        """The decoding that a text such as "small:gamma=4@FOLDER" asks for; an object as it is.   Raises ValueError as
+        `parse`, and where the smaller pipeline is not at hand."""
+        return decoding_from_text(text, self, "continuous", "causal")
 
     def tokens(self, target: CausalTarget) -> Tensor:
         """float32 [B, L, d]."""
@@ -153,6 +171,13 @@ class ContinuousARPipeline(BasePipeline):
             write_kl(self.model.vae, folder / "vae")
             index["vae"] = ["diffusers", "AutoencoderKL"]
         write_json_atomic(folder / INDEX, index)
+
+    def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
+        """Move everything; the dtype is the transformer's, the autoencoder stays in its own."""
+        self.model.transformer.to(device=device, dtype=dtype)
+        if self.model.vae is not None:
+            self.model.vae.to(device=device)
+        return self
 
 
 def _scale(name: str, value: float) -> float:

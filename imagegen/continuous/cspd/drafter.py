@@ -14,22 +14,18 @@ from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes
 from mmspec.core.keys import Keys
 from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.tree import chains
-from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
+from mmspec.imagegen.continuous.cspd.acceptance import Determinants, Relaxation
 from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
 from mmspec.imagegen.continuous.cspd.target import Context, StepwiseTarget, WindowTarget
 from mmspec.imagegen.continuous.cspd.window import WindowDraft, WindowPlan, plan_window, reshape_rows
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
-from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget
-from mmspec.imagegen.continuous.schedules.feature_cache import Lazy
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
-from mmspec.imagegen.continuous.schedules.scheduled_steps import Schedules
-from mmspec.imagegen.continuous.schedules.step_annealing import Annealing
+from mmspec.imagegen.continuous.schedules.scheduled_steps import Schedules, schedules_of
 from mmspec.io.validation import number
 from mmspec.methods import MethodParts, method
 
 Window = Literal["patch", "truncate"]
-SHORTER = 10  # a last annealed walk is as many times shorter than the first; in the paper 50 steps become 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,18 +196,28 @@ class CSpDState:
     paper="Continuous Speculative Decoding for Autoregressive Image Generation",
 )  # fmt: skip
 def cspd(
-    parts: MethodParts, window: Window | None = None, gamma: int = 8, tolerance: float | None = None
+    parts: MethodParts, window: Window | None = None, gamma: int = 8, tolerance: float | None = None,
+    relaxation: Determinants = "derived", prefill: float = 0.05, head: int = 1, annealing: str | None = None,
+    checkerboard: int | None = None, lazy: str | None = None,
 ) -> CSpD:  # fmt: skip
     """`CSpD` with the smaller model of a model.
 
     Args:
-        parts: The model and the smaller one, "draft".
+        parts: The model, the smaller one "draft", and the model's head, "head".
         window: What a rejection means; "truncate" beside a tolerance, else "patch".
         gamma: The autoregressive steps of a window.
         tolerance: How far drafts may be from the target's own draws, which are emitted then; 0 is plain decoding's output.
+        relaxation: The ratio of the scales of earlier denoising steps; published is that of the public code.
+        prefill: The share of the tokens that the target draws alone at first.
+        head: The states that one call of the head evaluates of a token.
+        annealing: The schedule of denoising steps, such as anneal or (anneal:first=50,last=5).
+        checkerboard: The steps for the cells between a checkerboard, which is filled first; none for MAR's order.
+        lazy: The schedule of cached features, such as lazy or lazy:tokens=0.1.
     """
     chosen = window or ("patch" if tolerance is None else "truncate")
-    return CSpD(parts.part("draft"), chosen, gamma, tolerance=tolerance)
+    schedules = schedules_of(parts, head, annealing, checkerboard, lazy)
+    ratio = Relaxation(determinants=relaxation)
+    return CSpD(parts.part("draft"), chosen, gamma, ratio, prefill, tolerance, **schedules)
 
 
 @method(
@@ -225,6 +231,4 @@ def stack(parts: MethodParts, gamma: int = 8) -> CSpD:
         parts: The model and the smaller one, "draft".
         gamma: The autoregressive steps of a window.
     """
-    steps = parts.part("head").steps
-    annealed = HeadSampling(1, Annealing(steps, max(2, steps // SHORTER)))
-    return CSpD(parts.part("draft"), "patch", gamma, head_sampling=annealed, reconstruct=1, lazy=Lazy())
+    return cspd(parts, gamma=gamma, annealing="anneal", checkerboard=1, lazy="lazy")

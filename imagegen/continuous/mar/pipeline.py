@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
+from mmspec.core.pipeline_parts import Load, decoding_from_text, fitted_pipeline
 from mmspec.imagegen.base_pipeline import BasePipeline
 from mmspec.imagegen.components import load_component, write_component
 from mmspec.imagegen.continuous.kl import kl_from_state_dict, write_kl
 from mmspec.imagegen.continuous.mar.adapter import Encode, MARModel
 from mmspec.imagegen.continuous.mar.config import SIZES
 from mmspec.imagegen.continuous.mar.load import mar_from_state_dict
+from mmspec.imagegen.continuous.mar.request import MARRequest
 from mmspec.imagegen.continuous.mar.transformer import MAR
-from mmspec.imagegen.continuous.masked_decoding import MARRequest
 from mmspec.imagegen.continuous.masked_target import MaskedTarget, Schedule, TokenGuidance
 from mmspec.imagegen.continuous.schedules.generation_order import cosine_steps
 from mmspec.imagegen.llamagen.captions import CaptionEncoder, read_captions, write_captions
 from mmspec.io.files import write_json_atomic
-from mmspec.io.pretrained import folder_of
+from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import check_types
 
@@ -48,6 +50,11 @@ class _MARIndex:
 _FILES = ("*.json", "*.safetensors")
 
 
+def _draft(weights: str, pipe: MARPipeline) -> MARPipeline:
+    """The smaller pipeline that a text names."""
+    return fitted_pipeline(from_zoo(weights) or MARPipeline.from_pretrained(weights), MARPipeline, pipe)
+
+
 class MARPipeline(BasePipeline):
     """Class labels (-1 for no class), and where the model knows them captions, into images. Calls take the fields of
     `MARRequest`, and return tokens float32 [B, L, d].
@@ -61,6 +68,7 @@ class MARPipeline(BasePipeline):
     """
 
     Request = MARRequest
+    loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft}
 
     def __init__(
         self, transformer: MAR, vae: AutoencoderKL | None = None, captions: Encode | None = None, *,
@@ -73,6 +81,19 @@ class MARPipeline(BasePipeline):
         self.guidance_schedule, self.num_iter = guidance_schedule, num_iter
         TokenGuidance(self.guidance_scale, guidance_schedule)  # defaults are refused here, not in a later call
         cosine_steps(self.model.total, num_iter)
+
+    def decoding(self, text: Any, num_sampling_steps: str | int | None = None) -> Any:
+        """The decoding that a text such as "cspd:gamma=8@FOLDER" asks for; an object as it is.
+
+        Args:
+            text: The text.
+            num_sampling_steps: Of the head that the decoding is made for; None for the model's own.
+
+        Raises:
+            ValueError: As `mmspec.methods.parse`, and where the smaller pipeline is not at hand.
+        """
+        own = {"head": lambda: self.model.head(num_sampling_steps)}
+        return decoding_from_text(text, self, "continuous", "masked", own)
 
     def tokens(self, target: MaskedTarget) -> Tensor:
         """float32 [B, L, d]."""

@@ -10,19 +10,30 @@ from torch import Tensor
 from mmspec.imagegen.continuous.masked_target import MaskedModel
 from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderPass, TokenCache
 from mmspec.io.validation import check_fields
+from mmspec.methods import method
 
 
+@method(
+    "lazy", domain="continuous", kind="schedule", title="feature caches (LazyMAR)", exact=False, models=("masked",), order=1,
+    about="most passes run the conditional branch alone, and some of the decoder's tokens",
+    paper="LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class Lazy:
     """What most passes of a request leave out. Relaxed, but for settings that leave nothing out.
 
     "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching".
-    full, every: the first `full` passes and every `every`-th after them leave nothing out; the paper's by default.
-    null: the other passes run the conditional branch of guidance alone, and take the unconditional one as that plus their
-        last difference.
-    tokens: None has them compute all tokens of the decoder. Else they compute those they are asked for, those whose value
-        changed since the pass before, and this share of all tokens, those least like what they were (`TokenCache`).
-    Raises ValueError for settings out of range.
+
+    Args:
+        full: The first passes, which leave nothing out; the paper's by default.
+        every: Of the passes behind them, each such one leaves nothing out.
+        null: Whether the other passes run the conditional branch of guidance alone. The unconditional branch is then that
+            plus their last difference.
+        tokens: The share of the decoder's tokens that the other passes compute, those least like what they were
+            (`TokenCache`), beside those they are asked for and those whose value changed. None computes all.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     full: int = 5

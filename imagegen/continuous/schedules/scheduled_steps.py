@@ -20,6 +20,7 @@ from mmspec.imagegen.continuous.schedules.generation_order import (
     checkerboard_steps,
 )
 from mmspec.io.validation import check_fields
+from mmspec.methods import MethodParts, method, value_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,3 +101,39 @@ class ScheduledSteps(PlainSteps, Schedules):
 
     def rule(self, model: MaskedModel) -> Rule:
         return OwnDraw() if self.exact else ScheduledDraw()
+
+
+def schedules_of(
+    parts: MethodParts,
+    head: int = 1,
+    annealing: str | None = None,
+    checkerboard: int | None = None,
+    lazy: str | None = None,
+) -> dict[str, Any]:
+    """The arguments of `Schedules` that the settings of a text stand for; see `scheduled`."""
+    annealed = value_of(annealing, "continuous", "schedule", parts)
+    cached = value_of(lazy, "continuous", "schedule", parts)
+    return {"head_sampling": HeadSampling(head, annealed), "reconstruct": checkerboard, "lazy": cached}
+
+
+@method(
+    "scheduled", domain="continuous", kind="decoding", title="schedules", exact=False, models=("masked",), order=5,
+    about="the target alone with fewer denoising steps, a checkerboard or cached features",
+)  # fmt: skip
+def scheduled(
+    parts: MethodParts,
+    head: int = 1,
+    annealing: str | None = None,
+    checkerboard: int | None = None,
+    lazy: str | None = None,
+) -> ScheduledSteps:
+    """`ScheduledSteps` with the schedules that are named.
+
+    Args:
+        parts: The model and its head, "head".
+        head: The states that one call of the head evaluates of a token; more than 1 is exact.
+        annealing: The schedule of denoising steps, such as anneal or (anneal:first=50,last=5).
+        checkerboard: The steps for the cells between a checkerboard, which is filled first; none for MAR's order.
+        lazy: The schedule of cached features, such as lazy or lazy:tokens=0.1.
+    """
+    return ScheduledSteps(**schedules_of(parts, head, annealing, checkerboard, lazy))

@@ -12,8 +12,10 @@ from torch import Tensor
 
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
 from mmspec.io.validation import check_fields
+from mmspec.methods import MethodParts, method
 
 Shape = Literal["linear", "cosine", "constant", "two-stage"]
+SHORTER = 10  # a last annealed walk is as many times shorter than the first; in the paper 50 steps become 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +66,24 @@ class Annealing:
         for step, start in zip(steps, windows or range(len(steps)), strict=True):
             counts[step.first : step.last] = self.at(start, len(steps))
         return counts
+
+
+@method(
+    "anneal", domain="continuous", kind="schedule", title="annealed heads (DiSA)", exact=False, models=("masked",), order=0,
+    about="fewer denoising steps for the later tokens of an image",
+    paper="DiSA: Diffusion Step Annealing in Autoregressive Image Generation",
+)  # fmt: skip
+def anneal(
+    parts: MethodParts, first: int | None = None, last: int | None = None, shape: Shape = "linear", switch: float = 0.5
+) -> Annealing:
+    """`Annealing` from the steps of a model's head on.
+
+    Args:
+        parts: The model and its head, "head".
+        first: The denoising steps of the first tokens; those of the head where left out.
+        last: The denoising steps of the last tokens; a tenth of the first where left out.
+        shape: How the steps become fewer.
+        switch: The share of the image at which two-stage switches.
+    """
+    most = parts.part("head").steps if first is None else first
+    return Annealing(most, max(2, most // SHORTER) if last is None else last, shape, switch)

@@ -11,6 +11,7 @@ from typing import Literal, Self
 
 from mmspec.core.length import FixedLength, LengthControl
 from mmspec.io.validation import check_fields
+from mmspec.methods import value_of
 
 
 def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[int, ...]:
@@ -141,16 +142,17 @@ def _depths(parents: tuple[int, ...]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One path, as long as `length` allows.
+    """One path, as long as `length` allows: a controller, or its text, "confidence:threshold=0.4".
 
     drawn: how a sampled request gets its values: "without_replacement", drawn from the drafter's law; "deterministic",
     the top value each time, which is on record as such. A greedy request gets top values in any case.
     """
 
-    length: LengthControl = field(default_factory=FixedLength)
+    length: LengthControl | str = field(default_factory=FixedLength)
     drawn: Literal["without_replacement", "deterministic"] = "without_replacement"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "length", value_of(self.length, None, "controller"))
         check_fields(self)
         if self.drawn not in ("without_replacement", "deterministic"):
             raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
@@ -217,7 +219,9 @@ class ShapeMixin:
         return self.shapes[0 if greedy else 1]
 
 
-def shape_of(chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4) -> Shape | None:
+def shape_of(
+    chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, length: LengthControl | str | None = None
+) -> Shape | None:
     """The shape that settings ask for, None where they ask for none.
 
     Args:
@@ -225,12 +229,15 @@ def shape_of(chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4) -> 
         nodes: The nodes of a dynamic tree.
         depth: The levels of that tree.
         width: The nodes expanded in a level of that tree.
+        length: The controller of a chain's length, such as confidence or (confidence:threshold=0.4,longest=8).
 
     Raises:
-        ValueError: Both a chain and a tree are asked for, or a number is out of range.
+        ValueError: Two of a chain, a tree and a controller are asked for, or a number is out of range.
     """
     if chain and nodes:
         raise ValueError(f"chain: expected it or nodes, got both ({chain} and {nodes}); leave one out")
-    if chain:
-        return Chain(FixedLength(chain))
+    if length is not None and (chain or nodes):
+        raise ValueError(f"length: expected it, chain or nodes, got {length} beside {chain or nodes}; leave one out")
+    if chain or length is not None:
+        return Chain(FixedLength(chain) if length is None else length)
     return DynamicTree(nodes, depth, width) if nodes else None

@@ -5,50 +5,45 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from mmspec.evaluate.continuous.methods import PipelineArguments
 from mmspec.evaluate.continuous.resources import ContinuousResources
+from mmspec.evaluate.decoding_options import decoding_call, refuse_options
 from mmspec.evaluate.engine.config import check_choice
-from mmspec.evaluate.model_kinds import MASKED
-from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
-from mmspec.imagegen.continuous.schedules.scheduled_steps import ScheduledSteps
-from mmspec.methods import MethodCall, methods, parse
-from mmspec.methods.text import split
+from mmspec.methods import methods, names
+from mmspec.methods.text import joined, split
 
-RULES = ("reflection", "gaussian_block")
+PipelineArguments = dict[str, Any]
 
 
-def decoding_names(kind: str = "") -> tuple[str, ...]:
-    """The decodings of a kind of models, "masked" or "causal"; "" for all."""
-    return tuple(one.name for one in methods("continuous", "decoding") if not kind or kind in one.facts["models"])
+def decoding_names(kind: str | None = None) -> tuple[str, ...]:
+    """The decodings of a kind of models, "masked" or "causal"; None for all."""
+    return names("continuous", "decoding", models=kind)
 
 
-def decoding_call(text: str, kind: str, options: Mapping[str, Any], model: str = "") -> tuple[MethodCall, str | None]:
-    """The decoding that a text and options ask for, and the rule of its drafts, None for its own.
+def rule_names() -> tuple[str, ...]:
+    """The rules of drafted vectors that can be named in the place of a decoding's own."""
+    return tuple(name for name in names("continuous", "rule") if name != "exact")
+
+
+def split_rule(text: str, rule: str | None) -> tuple[str, str | None]:
+    """A decoding without its setting "rule", and the rule of its drafts, None for its own.
 
     Args:
         text: A decoding with its settings.
-        kind: Of the model, "masked" or "causal".
-        options: Settings from options of the command line by name, and "rule"; None is one that was left out.
-        model: The model in words, for errors.
+        rule: The rule from an option; None where it was left out.
 
     Raises:
-        ValueError: A name, a setting or a value is unknown, or the decoding has no such setting.
+        ValueError: The rule is unknown, or the decoding takes none.
     """
-    given = {name: value for name, value in options.items() if value is not None}
-    name, written, _ = split(text, "--decoding")
-    check_choice("--decoding", name, decoding_names(kind), f" for {model or 'it'}, a {kind} model of vectors")
-    found = next(one for one in methods("continuous", "decoding") if one.name == name)
-    rule = given.pop("rule", written.pop("rule", None)) if "rule" in found.facts else None
-    takes = [*(one.name for one in found.settings), *(("rule",) if "rule" in found.facts else ())]
-    for option, value in given.items():
-        if option not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
-            raise ValueError(f"--{option}: expected options that --decoding {name} takes ({allowed}), got {value!r}, leave it "
-                             "out")  # fmt: skip
+    name, written, weights = split(text, "--decoding")
+    found = next((one for one in methods("continuous", "decoding") if one.name == name), None)
+    if found is None or "rule" not in found.facts:
+        if found is not None and rule is not None:
+            refuse_options(name, {"rule": rule}, [one.name for one in found.settings])
+        return text, None
+    rule = rule or written.pop("rule", None)
     if rule is not None:
-        check_choice("--rule", rule, RULES)
-    settings = ",".join(f"{key}={value}" for key, value in {**written, **given}.items())
-    return parse(name + (f":{settings}" if settings else ""), "continuous", "decoding"), rule or found.facts.get("rule")
+        check_choice("--rule", rule, rule_names())
+    return joined(name, written, weights), rule or found.facts["rule"]
 
 
 def decoding_of(
@@ -59,13 +54,13 @@ def decoding_of(
     Args:
         text: The decoding with its settings.
         resources: The model and its drafter.
-        options: As of `decoding_call`.
+        options: Settings from options of the command line by name, and "rule"; None is one that was left out.
 
     Raises:
-        ValueError: As `decoding_call`, and where a setting is refused or there is no drafter.
+        ValueError: A name, a setting or a value is unknown or refused, or there is no drafter.
     """
-    call, rule = decoding_call(text, resources.kind, options or {}, resources.name)
-    made = call.make(resources)
-    if isinstance(made, HeadSampling) and resources.kind == MASKED:
-        made = ScheduledSteps(head_sampling=made)
+    given = dict(options or {})
+    text, rule = split_rule(text, given.pop("rule", None))
+    purpose = f" for {resources.name}, a {resources.kind} model of vectors"
+    made = decoding_call(text, "continuous", resources.kind, given, purpose).make(resources)
     return {name: value for name, value in (("decoding", made), ("rule", rule)) if value is not None}

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
+from mmspec.core.pipeline_parts import read_part
 from mmspec.evaluate.image.resources import PictureResources, checked_captions, labels_of
 from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
 from mmspec.zoo.world.image import class_names
@@ -34,8 +35,10 @@ class ContinuousResources(PictureResources):
         """The pipeline's model."""
         return self.pipeline.model
 
-    def part(self, name: str) -> Any:
+    def part(self, name: str, source: str | None = None) -> Any:
         """ "draft", the smaller pipeline, or "head", the head as requests have it.   Raises ValueError without a drafter."""
+        if source is not None:
+            return read_part(self.pipeline, name, source)
         return self.head if name == "head" else self.drafter()
 
     @property

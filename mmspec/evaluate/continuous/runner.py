@@ -13,7 +13,8 @@ from torch import Tensor
 from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
 from mmspec.evaluate.continuous.config import ContinuousSetting
-from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArguments
+from mmspec.evaluate.continuous.decodings import PipelineArguments
+from mmspec.evaluate.continuous.methods import ContinuousMethod
 from mmspec.evaluate.continuous.resources import ContinuousResources
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter

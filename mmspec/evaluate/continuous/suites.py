@@ -10,9 +10,6 @@ from mmspec.evaluate.continuous.methods import (
     PARTS,
     PLAIN,
     ContinuousMethod,
-    cspd,
-    scheduled,
-    small_causal,
 )
 from mmspec.evaluate.engine.drawn import DrawnSuite
 from mmspec.evaluate.engine.suite import SAMPLED
@@ -37,7 +34,8 @@ def _cspd(window: str, relaxation: str, gammas: tuple[int, ...] = _GAMMAS) -> tu
     family = f"cspd-{window}-{relaxation}"
     return tuple(
         ContinuousMethod(f"{family}-{gamma}", f"CSpD {window} {gamma}, {relaxation} ratio", "cspd", family, SAMPLED, "draft",
-                         cspd(gamma, window, relaxation), MASKED, gamma, window == "patch", knob=gamma)
+                         f"cspd:window={window},gamma={gamma},relaxation={relaxation}", MASKED, gamma, window == "patch",
+                         knob=gamma)
         for gamma in gammas
     )  # fmt: skip
 
@@ -45,29 +43,36 @@ def _cspd(window: str, relaxation: str, gammas: tuple[int, ...] = _GAMMAS) -> tu
 def _bare(gamma: int) -> ContinuousMethod:
     """A patched window as published, but drafted from the second step on."""
     return ContinuousMethod(f"cspd-patch-bare-{gamma}", f"CSpD patch {gamma}, published ratio, nothing pre-filled", "cspd",
-                            "cspd-patch-bare", SAMPLED, "draft", cspd(gamma, "patch", "published", prefill=0.0), MASKED,
-                            gamma, True, knob=gamma)  # fmt: skip
+                            "cspd-patch-bare", SAMPLED, "draft",
+                            f"cspd:window=patch,gamma={gamma},relaxation=published,prefill=0", MASKED, gamma, True,
+                            knob=gamma)  # fmt: skip
 
 
 def _tolerance(distance: float) -> ContinuousMethod:
     """Windows judged by how far the target's own draws are."""
     return ContinuousMethod(f"tolerance-{distance:g}", f"CSpD own draws within {distance:g}", "own draw", "tolerance",
-                            part="draft", make=cspd(8, "truncate", tolerance=distance), kind=MASKED, gamma=8,
-                            bitwise=distance == 0, knob=distance)  # fmt: skip
+                            part="draft", decoding=f"cspd:window=truncate,gamma=8,tolerance={distance:g}", kind=MASKED,
+                            gamma=8, bitwise=distance == 0, knob=distance)  # fmt: skip
 
 
 def _stack(parts: tuple[str, ...], share: float | None = None) -> ContinuousMethod:
-    """Schedules of the target alone, those named and no others.   share: of the decoder's tokens, see `scheduled`."""
+    """Schedules of the target alone, those named and no others.   share: of the decoder's tokens that lazy passes compute."""
     key, title = _named(parts, share)
-    make = scheduled(parts, share=share)
-    return ContinuousMethod(key, title, family="stack", at=SAMPLED, make=make, kind=MASKED)
+    decoding = f"scheduled:{_settings(parts, share)}"
+    return ContinuousMethod(key, title, family="stack", at=SAMPLED, decoding=decoding, kind=MASKED)
 
 
 def _drafted_stack(parts: tuple[str, ...], share: float | None = None, gamma: int = 8) -> ContinuousMethod:
     """Patched windows whose heads are scheduled too."""
     key, title = _named(parts, share)
     return ContinuousMethod(f"cspd{'' if gamma == 8 else f'-{gamma}'}+{key}", f"CSpD patch {gamma} + {title}", "cspd", "stack",
-                            SAMPLED, "draft", cspd(gamma, parts=parts, share=share), MASKED, gamma, True)  # fmt: skip
+                            SAMPLED, "draft", f"cspd:gamma={gamma},{_settings(parts, share)}", MASKED, gamma,
+                            True)  # fmt: skip
+
+
+def _settings(parts: tuple[str, ...], share: float | None) -> str:
+    """The settings that switch schedules on."""
+    return ",".join(PARTS[one] for one in parts) + ("" if share is None else f":tokens={share:g}")
 
 
 def _named(parts: tuple[str, ...], share: float | None) -> tuple[str, str]:
@@ -77,9 +82,9 @@ def _named(parts: tuple[str, ...], share: float | None) -> tuple[str, str]:
 
 
 _HEADS = (
-    ContinuousMethod("head-1", "head window 1", family="head", at=SAMPLED, make=scheduled(), kind=MASKED, bitwise=True,
+    ContinuousMethod("head-1", "head window 1", family="head", at=SAMPLED, decoding="scheduled", kind=MASKED, bitwise=True,
                      knob=1),
-    *(ContinuousMethod(f"head-{n}", f"head window {n}", family="head", at=SAMPLED, make=scheduled(("head",), n), kind=MASKED,
+    *(ContinuousMethod(f"head-{n}", f"head window {n}", family="head", at=SAMPLED, decoding=f"scheduled:head={n}", kind=MASKED,
                        knob=n) for n in _WINDOWS),
 )  # fmt: skip
 _STACK = (
@@ -93,19 +98,19 @@ _STACK = (
 )
 _TOKENS = tuple(
     ContinuousMethod(f"lazy-tokens-{share:g}", f"lazy, tokens {share:g}", family="lazy-tokens", at=SAMPLED,
-                     make=scheduled(("lazy",), share=share), kind=MASKED, knob=share)
+                     decoding=f"scheduled:lazy=lazy:tokens={share:g}", kind=MASKED, knob=share)
     for share in _SHARES
 )  # fmt: skip
 _RULES = ("reflection", "gaussian_block")
 _CAUSAL = (
-    ContinuousMethod("causal-head-1", "head window 1", family="causal-head", at=SAMPLED, make=small_causal(), kind=CAUSAL,
+    ContinuousMethod("causal-head-1", "head window 1", family="causal-head", at=SAMPLED, decoding="head:window=1", kind=CAUSAL,
                      bitwise=True, knob=1),
     *(ContinuousMethod(f"causal-head-{n}", f"head window {n}", family="causal-head", at=SAMPLED,
-                       make=small_causal(ahead=n), kind=CAUSAL, knob=n) for n in _WINDOWS),
+                       decoding=f"head:window={n}", kind=CAUSAL, knob=n) for n in _WINDOWS),
     *(ContinuousMethod(f"{rule}-{gamma}", f"small causal {gamma}, {rule}", rule, rule, SAMPLED, "draft",
-                       small_causal(rule, gamma), CAUSAL, gamma, knob=gamma) for rule in _RULES for gamma in (2, 4, 8)),
+                       f"small:gamma={gamma}", CAUSAL, gamma, knob=gamma) for rule in _RULES for gamma in (2, 4, 8)),
     *(ContinuousMethod(f"{rule}-4+head", f"small causal 4, {rule} + head window {HEAD_STATES}", rule, "causal-stack", SAMPLED,
-                       "draft", small_causal(rule, 4, HEAD_STATES), CAUSAL, 4) for rule in _RULES),
+                       "draft", "small:gamma=4", CAUSAL, 4, head=HEAD_STATES) for rule in _RULES),
 )  # fmt: skip
 _EVERY_CSPD = tuple(
     method for window in ("patch", "truncate") for how in ("derived", "published") for method in _cspd(window, how)

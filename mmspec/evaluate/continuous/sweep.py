@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from mmspec.evaluate.continuous.config import ContinuousSetting
-from mmspec.evaluate.continuous.decodings import RULES, decoding_call, decoding_names, decoding_of
-from mmspec.evaluate.continuous.methods import ContinuousMethod, PipelineArguments
+from mmspec.evaluate.continuous.decodings import decoding_names, rule_names, split_rule
+from mmspec.evaluate.continuous.methods import ContinuousMethod
 from mmspec.evaluate.continuous.resources import ContinuousResources, open_continuous
 from mmspec.evaluate.continuous.runner import sampler
 from mmspec.evaluate.continuous.suites import SUITES
+from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
@@ -35,7 +36,8 @@ _MASKED = (
 def defaults(model: str) -> list[tuple[str, str]]:
     """Plain decoding and the decodings of its kind; those with a drafter where the zoo has one."""
     pairs = _CAUSAL if continuous_kind(model) == CAUSAL else _MASKED
-    return [one for one in pairs if one[0].partition(":")[0] not in ("small", "cspd") or in_zoo(f"{model}/draft")]
+    drafted = in_zoo(f"{model}/draft")
+    return [one for one in pairs if drafted or not parse(one[0], "continuous", "decoding").method.needs]
 
 
 def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
@@ -45,18 +47,15 @@ def method(model: str, decoding: str, rule: str) -> ContinuousMethod:
     found = next(rows, None)
     if found is not None and not rule and decoding not in decoding_names():
         return found
-    call, own = decoding_call(decoding, kind, {}, model)
+    text, own = split_rule(decoding, None)
+    call = decoding_call(text, "continuous", kind, purpose=f" for {model}, a {kind} model of vectors")
     if rule and own is None:
         raise ValueError(f"--rule: expected none for --decoding {call.method.name}, which judges by its own, got {rule!r}, "
                          "leave it out")  # fmt: skip
     if rule:
-        check_choice("--rule", rule, RULES, " for vectors")
+        check_choice("--rule", rule, rule_names(), " for vectors")
     title = f"{call.title} + {parse(rule, kind='rule').title}" if rule else call.title
-
-    def make(resources: ContinuousResources) -> PipelineArguments:
-        return decoding_of(decoding, resources, {"rule": rule or None})
-
-    return ContinuousMethod(decoding, title, rule or "exact", make=make, gamma=call.settings.get("gamma"))
+    return ContinuousMethod(decoding, title, rule or "exact", decoding=decoding, gamma=call.settings.get("gamma"))
 
 
 def setting(model: str, temperature: float, wishes: SamplingOverrides) -> ContinuousSetting:

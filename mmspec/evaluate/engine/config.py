@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import Field, dataclass, field, fields
 from importlib import import_module
 from pathlib import Path
@@ -34,28 +34,6 @@ def check_choice(option: str, value: object, known: Iterable[str], purpose: str 
     known = tuple(known)
     if value not in known:
         raise ValueError(f"{option}: expected one of {', '.join(known)}{purpose}, got {value!r}, pick one of these")
-
-
-def check_overrides(overrides: Any, where: str, takes: Collection[str], **known: Collection[str]) -> None:
-    """Check what a user asked of a decoding.
-
-    Args:
-        overrides: a dataclass whose fields are options; None is an option that is left out.
-        where: the option that names the decoding, with its value.
-        takes: the fields that the decoding can grant.
-        known: the allowed values of fields that have a list.
-
-    Raises:
-        ValueError: for a field outside `takes` and a value outside its list.
-    """
-    named = {one.name: getattr(overrides, one.name) for one in fields(overrides)}
-    named = {name: value for name, value in named.items() if value is not None}
-    for name, value in named.items():
-        if name not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
-            raise ValueError(f"--{name}: expected options that {where} takes ({allowed}), got {value!r}, leave it out")
-    for name in named.keys() & known.keys():
-        check_choice(f"--{name}", named[name], known[name])
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from mmspec.core.loop import Drafter
+from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.model_kinds import CODES
 from mmspec.imagegen.request import AUTO
 from mmspec.methods import Domain, MethodCall, find, methods, names, parse
 from mmspec.methods.settings import nearest
-from mmspec.methods.text import split
+from mmspec.methods.text import joined, split
 
-DRAFTS = ("sjd", "scd", "eagle")  # whose drafts a relaxed rule can judge
 _SHORT = {"t2i/eagle": "eagle", "t2i/upsampler": "learned"}
 
 
@@ -24,8 +25,13 @@ def short_name(name: str) -> str:
 
 def decoding_names(domain: Domain = "image") -> tuple[str, ...]:
     """What can be asked for: the decodings, and the relaxed rules, which judge Jacobi drafts where nothing else is said."""
-    decodings = names(domain, "decoding")
+    decodings = names(domain, "decoding", models=CODES)
     return (*decodings, *(one for one in names(domain, "rule", exact=False) if one not in decodings))
+
+
+def judged_drafts() -> tuple[str, ...]:
+    """The decodings whose drafts a relaxed rule can judge; the first where none is named."""
+    return tuple(one.name for one in methods("image", "decoding") if one.facts.get("judged"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,19 +86,12 @@ def decoding_of(text: str, options: Mapping[str, Any] | None = None, domain: Dom
     """
     given = {name: short_name(str(value)) for name, value in (options or {}).items() if value is not None}
     name, written, weights = split(short_name(text), "--decoding")
-    if name not in names(domain, "decoding") and _is_relaxed_rule(name, domain):
+    if name not in names(domain, "decoding", models=CODES) and _is_relaxed_rule(name, domain):
         return _relaxed(name, written, given, domain)
     if name not in decoding_names(domain):
         known = decoding_names(domain)
         raise ValueError(f"--decoding: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
-    found = find(name, domain, "decoding")
-    takes = [one.name for one in found.settings]
-    for option, value in given.items():
-        if option not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
-            raise ValueError(f"--{option}: expected options that --decoding {name} takes ({allowed}), got {value!r}, leave it "
-                             "out")  # fmt: skip
-    return ImageDecoding(_call(name, written | given, weights, domain, "decoding"))
+    return ImageDecoding(decoding_call(joined(name, written, weights), domain, CODES, given))
 
 
 def _is_relaxed_rule(name: str, domain: Domain) -> bool:
@@ -103,19 +102,15 @@ def _relaxed(name: str, written: dict[str, str], given: dict[str, str], domain: 
     """A relaxed rule over drafts."""
     rule = find(name, domain, "rule")
     own = {one.name for one in rule.settings}
-    drafter = given.pop("drafter", written.pop("drafter", DRAFTS[0]))
-    if drafter not in DRAFTS:
-        raise ValueError(f"--drafter: expected one of {', '.join(DRAFTS)}, got {drafter!r}{nearest(drafter, DRAFTS)}")
+    known = judged_drafts()
+    drafter = given.pop("drafter", written.pop("drafter", known[0]))
+    if drafter not in known:
+        raise ValueError(f"--drafter: expected one of {', '.join(known)}, got {drafter!r}{nearest(drafter, known)}")
     others = {key: value for key, value in written.items() if key not in own} | given
     if drafter == "eagle" and others:
         option, value = next(iter(others.items()))
         raise ValueError(f"--{option}: expected options that --drafter eagle takes (none of its own), got {value!r}, leave it "
                          "out")  # fmt: skip
     mine = {key: value for key, value in written.items() if key in own}
-    drafts = _call(drafter, others, None, domain, "decoding")
-    return ImageDecoding(drafts, _call(rule.name, mine, None, domain, "rule"))
-
-
-def _call(name: str, settings: Mapping[str, str], weights: str | None, domain: Domain, kind: str) -> MethodCall:
-    text = ",".join(f"{key}={value}" for key, value in settings.items())
-    return parse(name + (f":{text}" if text else "") + (f"@{weights}" if weights else ""), domain, kind)
+    drafts = parse(joined(drafter, others), domain, "decoding", models=CODES)
+    return ImageDecoding(drafts, parse(joined(rule.name, mine), domain, "rule"))

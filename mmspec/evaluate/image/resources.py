@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec import zoo
+from mmspec.core.pipeline_parts import read_part
 from mmspec.core.rules.base import Rule
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import Resources
@@ -101,8 +102,13 @@ class ImageResources(PictureResources):
         """The pipeline's model."""
         return self.pipeline.model
 
-    def part(self, name: str) -> Any:
-        """What the zoo has for its model: "eagle", "low"...   Raises ValueError where the model is another one."""
+    def part(self, name: str, source: str | None = None) -> Any:
+        """What the zoo has for its model: "eagle", "low"...; or what a text names, see `MethodParts`.
+
+        Raises ValueError where there is none.
+        """
+        if source is not None:
+            return read_part(self.pipeline, name, source)
         if not self.zoo:
             raise ValueError(
                 f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, decode otherwise"

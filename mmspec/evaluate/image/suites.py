@@ -184,3 +184,14 @@ SUITES: dict[str, ImageSuite] = {
         plot=True,
     ),
 }
+
+# (decoding, rule) of a sweep that names none
+SWEPT = (
+    ("ar", ""),
+    ("sjd:window=32", ""),
+    ("scd:window=32", ""),
+    ("eagle", ""),
+    *(("sjd:window=32", f"lantern:delta={delta},k=64") for delta in (0.05, 0.2, 0.4)),
+    ("scd:window=32", "gsd:group=14"),
+    ("zipar:window=8", ""),
+)

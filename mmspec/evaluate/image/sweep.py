@@ -25,27 +25,18 @@ from mmspec.evaluate.image.resources import (
     zoo_resources,
 )
 from mmspec.evaluate.image.runner import sampler
-from mmspec.evaluate.image.suites import SUITES, ImageMethod
+from mmspec.evaluate.image.suites import SUITES, SWEPT, ImageMethod
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.methods import MethodCall, parse
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.image import CLASSES, class_image_scene, named_objects, render_image_scene, sample_image_scene
 
 GUIDANCE = 4.0  # of the zoo's models, as benches judge them; a model of a folder has its own
-_DEFAULTS = (
-    ("ar", ""),
-    ("sjd:window=32", ""),
-    ("scd:window=32", ""),
-    ("eagle", ""),
-    *(("sjd:window=32", f"lantern:delta={delta},k=64") for delta in (0.05, 0.2, 0.4)),
-    ("scd:window=32", "gsd:group=14"),
-    ("zipar:window=8", ""),
-)
 
 
 def defaults(model: str) -> list[tuple[str, str]]:
     """Plain decoding, exact decodings, and relaxed ones at several settings; the trained drafter where the model has one."""
-    return [one for one in _DEFAULTS if one[0] != "eagle" or f"{model}/eagle" in zoo.names()]
+    return [one for one in SWEPT if one[0] != "eagle" or f"{model}/eagle" in zoo.names()]
 
 
 def method(model: str, decoding: str, rule: str) -> ImageMethod:

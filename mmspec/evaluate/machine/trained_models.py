@@ -22,6 +22,7 @@ from mmspec.evaluate.machine.measure import comparison_rows
 from mmspec.evaluate.vlm.requests import encode, held_out
 from mmspec.evaluate.vlm.runner import run_ours, run_peer, sampling_arguments
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
+from mmspec.methods import methods
 from mmspec.vlm import Rounds
 from mmspec.vlm.drafters import Chain
 from mmspec.zoo.architectures.llava import TextSize, new_model, new_processor
@@ -187,7 +188,7 @@ def _pipeline(sizes: GpuImageSizes, folder: Path, device: torch.device) -> Llama
 def _methods(sizes: GpuImageSizes) -> list[ImageMethod]:
     made = [ImageMethod(PLAIN, PLAIN)]
     for window in sizes.windows:
-        for name in ("SJD", "SCD"):
-            title = f"{name} {window}"
-            made.append(ImageMethod(title, title, decoding=f"{name.lower()}:window={window}"))
+        for one in (one for one in methods("image", "decoding") if one.facts.get("judged") and not one.needs):
+            title = f"{one.title} {window}"
+            made.append(ImageMethod(title, title, decoding=f"{one.name}:window={window}"))
     return made

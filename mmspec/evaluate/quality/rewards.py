@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +13,14 @@ from einops import rearrange
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.model_kinds import zoo_part
+from mmspec.video.rewards.by_name import PUBLISHED_CONFIGS, REWARD_FILES, published_reward, reward_of_file
 
 if TYPE_CHECKING:
     from mmspec.video.rewards.scores import Reward
 
 
 ZOO_REWARDS = ("reward", "clip")  # trained for it, or the cosine of the zoo's picture CLIP
-# published model -> the config beside its weights
-PUBLISHED_CONFIGS = {"imagereward": "med_config.json", "hpsv2": None, "pickscore": "config.json"}
-BENCH_REWARD_FORMS = f"{', '.join(ZOO_REWARDS)}, or {', '.join(f'{kind}:FILE' for kind in PUBLISHED_CONFIGS)}"
+BENCH_REWARD_FORMS = f"{', '.join(ZOO_REWARDS)}, or {REWARD_FILES}"
 
 
 def check_reward(name: str) -> None:
@@ -44,32 +42,7 @@ def reward_of(name: str) -> Reward:
         from mmspec.video.rewards.clip import CosineReward
 
         return CosineReward(zoo_part("clip", "--reward"), name="clip")
-    kind, _, file = name.partition(":")
-    return _published_reward(kind, Path(file))
-
-
-def _published_reward(kind: str, file: Path, vocabulary: Path | None = None, *, whole: bool = True) -> Reward:
-    """The reward of a published model's file, with the config beside it where there is one.
-
-    vocabulary: of ImageReward, the `vocab.txt` beside the file where left out.   whole: wide frames are seen in several
-    squares, where the published centre crop would leave parts out; HPSv2's stand in one square.
-    """
-    from mmspec.io.readers import read_json
-    from mmspec.video.rewards.clip import hpsv2_from_state_dict, pickscore_from_state_dict
-    from mmspec.video.rewards.imagereward import ImageRewardScorer
-    from mmspec.video.rewards.imagereward_load import imagereward_from_state_dict
-    from mmspec.video.rewards.scores import Views
-
-    if kind == "hpsv2":
-        return hpsv2_from_state_dict(file)
-    beside = file.parent / PUBLISHED_CONFIGS[kind]
-    config = read_json(beside) if beside.is_file() else None
-    if kind == "imagereward":
-        model = imagereward_from_state_dict(file, config)
-        views = Views(model.config.vision.img_size, crops="cover") if whole else None
-        return ImageRewardScorer(model, vocabulary or file.parent / "vocab.txt", views)
-    reward = pickscore_from_state_dict(file, config)
-    return replace(reward, views=Views(reward.encoder.size, crops="cover")) if whole else reward
+    return published_reward(name)
 
 
 REWARD_FORMS = "zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE"
@@ -113,4 +86,4 @@ def reward_scorer_of(text: str) -> RewardScorer:
     if not file or name not in PUBLISHED_CONFIGS or (name == "imagereward") != bool(at):
         raise ValueError(f"--reward: expected {REWARD_FORMS}, got {text!r}, write one of these")
     files = [Path(one) for one in (file, vocabulary) if one]
-    return RewardScorer(_published_reward(name, *files, whole=False), files_digest(files))
+    return RewardScorer(reward_of_file(name, *files, whole=False), files_digest(files))

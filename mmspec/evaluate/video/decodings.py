@@ -1,14 +1,50 @@
-"""Decodings of block videos and their routers by name, as the command line takes them."""
+"""Decodings of block videos and their routers by text, as the command line takes them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from mmspec.evaluate.engine.config import check_choice, check_overrides
-from mmspec.evaluate.video.methods import PipelineCall, routed
+from mmspec.evaluate.decoding_options import decoding_call
+from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.resources import VideoResources
-from mmspec.methods import parse
-from mmspec.video.routing.routers import Router, Threshold
+from mmspec.methods import MethodCall, names, parse
+from mmspec.video.routing.routers import Router
+
+PLAIN, ALONE = "ar", "draft"
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCall:
+    """A pipeline and the arguments that say how it draws."""
+
+    pipeline: Any
+    arguments: dict[str, Any]
+
+
+def pipeline_call(call: MethodCall, resources: VideoResources, router: Router | None = None) -> PipelineCall:
+    """The pipeline and its arguments for a decoding.
+
+    Args:
+        call: The decoding.
+        resources: The model, its drafter and its reward.
+        router: A router in the place of the settings' own; None for that.
+
+    Raises:
+        ValueError: A setting is refused, or there is no drafter or reward.
+    """
+    if call.method.name == ALONE and call.weights is None:
+        return PipelineCall(resources.alone(), {})
+    if router is not None:
+        call = replace(call, settings={**call.settings, "router": router})
+    made = call.make(resources if resources.codes is None else resources.codes)
+    return PipelineCall(resources.pipeline, {} if call.method.name == PLAIN else {"decoding": made})
+
+
+def decoding_names() -> tuple[str, ...]:
+    """The decodings of models of blocks."""
+    return names("video", "decoding", models=BLOCKS)
 
 
 def router_of(text: str) -> Router:
@@ -20,53 +56,19 @@ def router_of(text: str) -> Router:
     return parse(text, "video", "router", "--router").make()
 
 
-DECODINGS = {
-    "ar": "the target alone; exact",
-    "draft": "the drafter alone",
-    "sdvg": "the drafter, and the target where a router does not let a draft stand; relaxed",
-}
-SYNCS = ("lazy", "eager", "rebuilt")
-REDUCTIONS = ("min", "mean")
-_TAKES = ("threshold", "router", "reduction", "sync")
+def decoding_of(text: str, resources: VideoResources, options: Mapping[str, Any] | None = None) -> PipelineCall:
+    """The pipeline and its arguments for a decoding.
 
+    Args:
+        text: The decoding with its settings.
+        resources: The model, its drafter and its reward.
+        options: Settings from options of the command line by name; None is an option that was left out.
 
-@dataclass(frozen=True, slots=True)
-class VideoDecodingOverrides:
-    """What a user asked of sdvg; None leaves it as it is.
-
-    threshold, router: one of them must be said, see `router_of`.   reduction: "min" or "mean" of a block's frames.
-    sync: "lazy", "eager" or "rebuilt", see `SDVG`.
+    Raises:
+        ValueError: A name, a setting or a value is unknown or refused, or there is no drafter or reward.
     """
-
-    threshold: float | None = None
-    router: str | None = None
-    reduction: str | None = None
-    sync: str | None = None
-
-
-def pipeline_call(
-    name: str, resources: VideoResources, wishes: VideoDecodingOverrides = VideoDecodingOverrides()
-) -> PipelineCall:
-    """The pipeline and its arguments for the decoding called `name`.
-
-    Raises ValueError for unknown names, wishes that cannot be granted, settings that a router refuses, and where there is no
-    drafter or reward.
-    """
-    check_choice("--decoding", name, DECODINGS, f" for {resources.name}, a model of blocks")
-    for field in fields(wishes):
-        value = getattr(wishes, field.name)
-        if value is not None and name != "sdvg":
-            raise ValueError(f"--{field.name}: expected --decoding sdvg, got {name!r}, leave --{field.name} out")
-    if name == "ar":
-        return PipelineCall(resources.pipeline, {})
-    if name == "draft":
-        return PipelineCall(resources.alone(), {})
-    if (wishes.threshold is None) == (wishes.router is None):
-        both = "none" if wishes.router is None else "both"
-        raise ValueError(
-            f"--threshold: expected it or --router for --decoding sdvg, got {both}, say which drafts stand"
-        )
-    check_overrides(wishes, "--decoding sdvg", _TAKES, reduction=REDUCTIONS, sync=SYNCS)
-    router = Threshold(wishes.threshold) if wishes.router is None else router_of(wishes.router)
-    make = routed(lambda resources, setting: router, wishes.sync or "lazy", wishes.reduction or "min")
-    return make(resources, None)
+    purpose = f" for {resources.name}, a model of blocks"
+    call = decoding_call(text, "video", BLOCKS, options, purpose)
+    if "router" in (options or {}) and options["router"] is not None:
+        router_of(options["router"])
+    return pipeline_call(call, resources)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 
 from mmspec.evaluate.engine.drawn import DrawnMethod
 from mmspec.evaluate.engine.runs import raise_errors
-from mmspec.evaluate.model_kinds import BLOCKS
+from mmspec.evaluate.model_kinds import BLOCKS, CODES
 from mmspec.evaluate.video.config import VideoSetting
+from mmspec.evaluate.video.decodings import PLAIN, PipelineCall, pipeline_call
 from mmspec.evaluate.video.resources import CALIBRATION, VideoResources, motion_prompts
 from mmspec.methods import parse
 from mmspec.video.decoding.output import VideoStats
@@ -20,37 +20,33 @@ from mmspec.video.decoding.sdvg import SDVG
 from mmspec.video.rewards.scores import Reduction, reduced
 from mmspec.video.routing.learned import Advantage, Learned, scored_pairs, train_advantage
 from mmspec.video.routing.routers import Explore, Hybrid, Relative, Router, Threshold, threshold_for_share
-from mmspec.video.wan.rebuilt import Rebuilt
 
-PLAIN, ALONE = "ar", "draft"
-
-
-@dataclass(frozen=True, slots=True)
-class PipelineCall:
-    """A pipeline and the arguments that say how it draws."""
-
-    pipeline: Any
-    arguments: dict[str, Any]
-
-
-VideoDecodingFactory = Callable[[VideoResources, VideoSetting], PipelineCall]
-
-
-def plain(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
-    """The target alone."""
-    return PipelineCall(resources.pipeline, {})
+RouterFactory = Callable[[VideoResources, VideoSetting], Router]
 
 
 @dataclass(frozen=True, slots=True)
 class VideoMethod(DrawnMethod):
-    """make: how it draws; what it needs is loaded, and routers are calibrated, when it is called.   kind: of models it is
-    for.   bitwise: its videos are the target's, bit for bit.   knob: such as the share of drafts that a
-    router was calibrated to let stand.
+    """A row of a bench.
+
+    Attributes:
+        decoding: The decoding as text, see `mmspec.methods.parse`.
+        kind: The models it is for.
+        bitwise: Whether its videos are the target's, bit for bit.
+        router: Calibrates the router of the decoding to the share of drafts that its knob says; None for the text's own.
     """
 
-    make: VideoDecodingFactory = plain
+    decoding: str = PLAIN
     kind: str = BLOCKS
     bitwise: bool = False
+    router: RouterFactory | None = None
+
+    def make(self, resources: VideoResources, setting: VideoSetting) -> PipelineCall:
+        """How it draws; what it needs is loaded, and its router is calibrated, now."""
+        router = None if self.router is None else self.router(resources, setting)
+        made = pipeline_call(parse(self.decoding, "video", "decoding", models=self.kind), resources, router)
+        if self.kind == CODES and self.rule != "exact":
+            made.arguments["rule"] = resources.codes.rule(self.rule)
+        return made
 
 
 EXPLORED_SHARE = 0.4  # of drafts that stand while it is tried out
@@ -106,42 +102,10 @@ def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterC
     return RouterCalibration(found)
 
 
-RouterFactory = Callable[[VideoResources, VideoSetting], Router]
-
-
-def alone(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
-    """The drafter draws every block, the first one too."""
-    return PipelineCall(resources.alone(), {})
-
-
-def routed(router: RouterFactory, sync: str = "lazy", reduction: str = "min") -> VideoDecodingFactory:
-    """A maker of `SDVG`.   sync: "lazy", "eager" or "rebuilt"."""
-
-    def make(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
-        chosen = router(resources, setting)
-        reward = resources.reward() if chosen.needs.reward else None
-        context: Any = Rebuilt() if sync == "rebuilt" else sync
-        decoding = SDVG(resources.drafter(), reward, router=chosen, reduction=reduction, sync=context)
-        return PipelineCall(resources.pipeline, {"decoding": decoding})
-
-    return make
-
-
-def codes(decoding: str) -> VideoDecodingFactory:
-    """A maker of a decoding of codes from its text."""
-    call = parse(decoding, "video", "decoding")
-    return lambda resources, setting: PipelineCall(resources.pipeline, {"decoding": call.make(resources.codes)})
-
-
-def fixed(least: float) -> RouterFactory:
-    """A threshold in the reward's own unit."""
-    return lambda resources, setting: Threshold(least)
-
-
 def threshold(share: float, reduction: str = "min") -> RouterFactory:
     """The threshold that let such a share of other videos' drafts stand."""
     if share in (0, 1):
-        return fixed(math.inf if share == 0 else -math.inf)
+        return lambda resources, setting: Threshold(math.inf if share == 0 else -math.inf)
     return lambda resources, setting: Threshold.accepting(
         share, router_calibration(resources, setting).scores(reduction)[0]
     )

@@ -11,7 +11,8 @@ import torch
 
 from mmspec.evaluate.engine.statistics import interval
 from mmspec.evaluate.video.config import VideoBenchConfig, VideoSetting
-from mmspec.evaluate.video.methods import PLAIN, PipelineCall, VideoMethod
+from mmspec.evaluate.video.decodings import PLAIN, PipelineCall
+from mmspec.evaluate.video.methods import VideoMethod
 from mmspec.evaluate.video.resources import VideoResources, motion_prompts
 from mmspec.evaluate.video.rows import accepted_blocks, video_shape
 from mmspec.evaluate.video.runner import draw

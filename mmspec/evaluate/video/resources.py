@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mmspec.core.pipeline_parts import read_part
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.image.resources import GenerationRequest, ImageResources, folder_resources
 from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, video_kind, zoo_part
@@ -57,6 +58,17 @@ class VideoResources(Resources):
     draft: str | None = None
     scorer: str = "reward"
     codes: ImageResources | None = None
+
+    @property
+    def model(self) -> Any:
+        """The pipeline's model."""
+        return self.pipeline.model
+
+    def part(self, name: str, source: str | None = None) -> Any:
+        """ "draft", the smaller pipeline, or "reward", what scores frames.   Raises ValueError where there is none."""
+        if source is not None:
+            return read_part(self.pipeline, name, source)
+        return self.drafter() if name == "draft" else self.reward()
 
     def drafter(self) -> BlockVideoPipeline:
         """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""

@@ -16,7 +16,7 @@ from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios
 from mmspec.evaluate.image.runner import LawObserver
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
-from mmspec.evaluate.video.methods import ALONE, PLAIN
+from mmspec.evaluate.video.decodings import ALONE, PLAIN
 from mmspec.evaluate.video.resources import VideoResources
 from mmspec.video.decoding.cost_model import BlockCosts, BlockWork
 

@@ -14,7 +14,8 @@ from mmspec.evaluate.image.resources import GenerationRequest
 from mmspec.evaluate.image.runner import codes_run
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.video.config import VideoSetting
-from mmspec.evaluate.video.methods import ALONE, PipelineCall, VideoMethod
+from mmspec.evaluate.video.decodings import ALONE, PipelineCall
+from mmspec.evaluate.video.methods import VideoMethod
 from mmspec.evaluate.video.resources import VideoResources
 from mmspec.video.wan.rebuilt import Rebuilt
 

@@ -8,19 +8,14 @@ from dataclasses import dataclass
 
 from mmspec.evaluate.engine.drawn import DrawnSuite
 from mmspec.evaluate.model_kinds import BLOCKS, CODES
+from mmspec.evaluate.video.decodings import ALONE, PLAIN
 from mmspec.evaluate.video.methods import (
-    ALONE,
-    PLAIN,
-    VideoDecodingFactory,
+    RouterFactory,
     VideoMethod,
-    alone,
     budgeted,
-    codes,
-    fixed,
     hybrid,
     learned,
     relative,
-    routed,
     threshold,
 )
 from mmspec.video.routing.budgets import Random, Strided
@@ -40,60 +35,63 @@ _RUN = 3  # drafts in a row at most
 _INIT = "frame"  # codes that no pass has scored are drawn as their places in the frame before
 
 _AR = VideoMethod(PLAIN, "target alone", bitwise=True)
-_ALONE = VideoMethod(ALONE, "drafter alone", part="draft", make=alone)
-_NONE = VideoMethod("sdvg-none", "SDVG, nothing stands", "sdvg", part="draft", make=routed(threshold(0)), bitwise=True)
-_ALL = VideoMethod("sdvg-all", "SDVG, everything stands", "sdvg", part="draft", make=routed(threshold(1)))
+_ALONE = VideoMethod(ALONE, "drafter alone", part="draft", decoding=ALONE)
+_NONE = VideoMethod(
+    "sdvg-none", "SDVG, nothing stands", "sdvg", part="draft", decoding="sdvg:threshold=inf", bitwise=True
+)
+_ALL = VideoMethod("sdvg-all", "SDVG, everything stands", "sdvg", part="draft", decoding="sdvg:threshold=-inf")
 
 
-def _row(family: str, title: str, share: float, make: VideoDecodingFactory) -> VideoMethod:
-    return VideoMethod(f"{family}-{share:g}", f"{title} {share:g}", "sdvg", family, part="draft", make=make, knob=share)
+def _row(family: str, title: str, share: float, router: RouterFactory, settings: str = "") -> VideoMethod:
+    decoding = f"sdvg:{settings}" if settings else "sdvg"
+    return VideoMethod(f"{family}-{share:g}", f"{title} {share:g}", "sdvg", family, part="draft", decoding=decoding,
+                       router=router, knob=share)  # fmt: skip
 
 
 def _sdvg(share: float, sync: str = "lazy") -> VideoMethod:
-    family, told = ("sdvg", "") if sync == "lazy" else (f"sdvg-{sync}", f", {sync}")
-    return _row(family, f"SDVG{told}, share", share, routed(threshold(share), sync))
+    family, suffix = ("sdvg", "") if sync == "lazy" else (f"sdvg-{sync}", f", {sync}")
+    return _row(family, f"SDVG{suffix}, share", share, threshold(share), f"sync={sync}")
 
 
 def _routers(share: float) -> tuple[VideoMethod, ...]:
     """Every router that looks at scores, calibrated to let such a share stand."""
+    mean = "reduction=mean"
     return (
         _sdvg(share),
-        _row("mean", "mean of frames, share", share, routed(threshold(share, "mean"), reduction="mean")),
-        _row("relative", "relative to the first block, share", share, routed(relative(share))),
-        _row(
-            "relative-mean", "relative, mean of frames, share", share, routed(relative(share, "mean"), reduction="mean")
-        ),
-        _row("hybrid", f"at most {_RUN} in a row and SDVG, share", share, routed(hybrid(_RUN, share))),
-        _row("learned", "learned gain, share", share, routed(learned(share))),
+        _row("mean", "mean of frames, share", share, threshold(share, "mean"), mean),
+        _row("relative", "relative to the first block, share", share, relative(share)),
+        _row("relative-mean", "relative, mean of frames, share", share, relative(share, "mean"), mean),
+        _row("hybrid", f"at most {_RUN} in a row and SDVG, share", share, hybrid(_RUN, share)),
+        _row("learned", "learned gain, share", share, learned(share)),
     )
 
 
 def _budgets(share: float) -> tuple[VideoMethod, ...]:
     """What needs no reward."""
     kinds = {"strided": Strided, "random": Random}
-    return tuple(_row(name, f"{name}, share", share, routed(budgeted(kind, share))) for name, kind in kinds.items())
+    return tuple(_row(name, f"{name}, share", share, budgeted(kind, share)) for name, kind in kinds.items())
 
 
 def at_threshold(least: float) -> VideoMethod:
     """SDVG with a threshold in the reward's own unit."""
     bitwise = least == math.inf
     return VideoMethod(f"fixed-{least:g}", f"SDVG, reward >= {least:g}", "sdvg", "fixed", part="draft",
-                       make=routed(fixed(least)), bitwise=bitwise, knob=least)  # fmt: skip
+                       decoding=f"sdvg:threshold={least!r}", bitwise=bitwise, knob=least)  # fmt: skip
 
 
 _CODES = (
     VideoMethod(PLAIN, "plain", kind=CODES),
     *(
-        VideoMethod(f"sjd-{n}", f"SJD {n}", "exact", "sjd", kind=CODES, make=codes(f"sjd:window={n},init={_INIT}"), knob=n)
+        VideoMethod(f"sjd-{n}", f"SJD {n}", "exact", "sjd", kind=CODES, decoding=f"sjd:window={n},init={_INIT}", knob=n)
         for n in (16, 64)
     ),
     *(
-        VideoMethod(f"scd-{n}", f"SCD {n}", "exact", "scd", kind=CODES, make=codes(f"scd:window={n},init={_INIT}"), knob=n)
+        VideoMethod(f"scd-{n}", f"SCD {n}", "exact", "scd", kind=CODES, decoding=f"scd:window={n},init={_INIT}", knob=n)
         for n in (16, 32, 64, 128)
     ),
     *(
         VideoMethod(f"scd-maximal-{n}", f"SCD {n}, maximal coupling", "exact", "scd-maximal", kind=CODES,
-                    make=codes(f"scd:window={n},coupling=maximal,init={_INIT}"), knob=n)
+                    decoding=f"scd:window={n},coupling=maximal,init={_INIT}", knob=n)
         for n in (64, 128)
     ),
 )  # fmt: skip
@@ -151,3 +149,12 @@ SUITES: dict[str, VideoSuite] = {
         prompts=4,
     ),
 }  # fmt: skip
+
+# (row, rule) of a sweep that names none
+SWEPT_BLOCKS = (
+    ("ar", ""),
+    ("draft", ""),
+    *((f"sdvg-{share:g}", "") for share in (0.25, 0.5, 0.75, 0.9)),
+    ("strided-0.5", ""),
+)
+SWEPT_CODES = (("ar", ""), *((f"scd-{window}", "") for window in (32, 64)), ("sjd-64", ""))

@@ -3,42 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
 import numpy as np
 
-from mmspec.evaluate.engine.config import check_choice
+from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.image import sweep as of_codes
 from mmspec.evaluate.image.resources import GenerationRequest
-from mmspec.evaluate.image.suites import ImageMethod
-from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, in_zoo, video_kind
+from mmspec.evaluate.model_kinds import BLOCKS, CODES, VIDEO_MODELS, in_zoo, video_kind
 from mmspec.evaluate.video.config import VideoSetting
-from mmspec.evaluate.video.decodings import DECODINGS, VideoDecodingOverrides, pipeline_call
-from mmspec.evaluate.video.methods import PipelineCall, VideoDecodingFactory, VideoMethod
+from mmspec.evaluate.video.methods import VideoMethod
 from mmspec.evaluate.video.resources import FIRST, STEP, VideoResources, motion_prompts, open_video
 from mmspec.evaluate.video.runner import sampler
-from mmspec.evaluate.video.suites import SUITES
+from mmspec.evaluate.video.suites import SUITES, SWEPT_BLOCKS, SWEPT_CODES
+from mmspec.methods import parse
 from mmspec.zoo.world.tracking import agreement
 from mmspec.zoo.world.video_prompts import named_movers
 
-TITLES = {"ar": "target alone", "draft": "drafter alone", "sdvg": "SDVG"}
 CALIBRATION = 16  # videos that shares are calibrated on, as in the benches
-_BLOCKS = (
-    ("ar", ""),
-    ("draft", ""),
-    *((f"sdvg-{share:g}", "") for share in (0.25, 0.5, 0.75, 0.9)),
-    ("strided-0.5", ""),
-)
-_CODES = (("ar", ""), *((f"scd-{window}", "") for window in (32, 64)), ("sjd-64", ""))
 
 
 def defaults(model: str) -> list[tuple[str, str]]:
     """The target alone, the drafter alone, and routers at several shares; of codes plain and exact decodings."""
     if video_kind(model) != BLOCKS:
-        return list(_CODES)
-    return list(_BLOCKS if in_zoo(f"{model}/draft") else _BLOCKS[:1])
+        return list(SWEPT_CODES)
+    return list(SWEPT_BLOCKS if in_zoo(f"{model}/draft") else SWEPT_BLOCKS[:1])
 
 
 def method(model: str, decoding: str, rule: str) -> VideoMethod:
@@ -51,24 +41,12 @@ def method(model: str, decoding: str, rule: str) -> VideoMethod:
         return found
     if kind != BLOCKS:
         made = of_codes.method(model, decoding, rule)
-        return VideoMethod(decoding, made.title, made.rule, kind=kind, make=_codes(made))
+        parse(made.decoding, "video", "decoding", "--decoding", CODES)
+        return VideoMethod(decoding, made.title, made.rule, decoding=made.decoding, kind=kind)
     if rule:
         raise ValueError(f"--rule: expected none for videos of blocks, which routers judge, got {rule!r}, leave it out")
-    spec = MethodText.read(decoding, "--decoding")
-    check_choice("--decoding", spec.name, DECODINGS, f" for {model}")
-    kinds = {one.name: str for one in fields(VideoDecodingOverrides)} | {"threshold": float}
-    wishes = VideoDecodingOverrides(**spec.values("--decoding", **kinds))
-    return VideoMethod(
-        decoding, spec.said(TITLES), make=lambda resources, setting: pipeline_call(spec.name, resources, wishes)
-    )
-
-
-def _codes(made: ImageMethod) -> VideoDecodingFactory:
-    def make(resources: VideoResources, setting: VideoSetting) -> PipelineCall:
-        asked = {"decoding": made.make(resources.codes), "rule": made.rule_of(resources.codes)}
-        return PipelineCall(resources.pipeline, asked)
-
-    return make
+    call = decoding_call(decoding, "video", BLOCKS, purpose=f" for {model}")
+    return VideoMethod(decoding, call.title, decoding=decoding)
 
 
 def setting(model: str, temperature: float, wishes: SamplingOverrides) -> VideoSetting:

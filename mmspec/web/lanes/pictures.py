@@ -167,16 +167,16 @@ def offered(model: str, law: str) -> dict[str, str]:
 def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]:
     """Of a model of continuous tokens: relaxed methods that a setting makes exact, and the others, once for each choice of
     their first setting or of the rule."""
-    from mmspec.evaluate.continuous.decodings import RULES
+    from mmspec.evaluate.continuous.decodings import rule_names
 
-    known = [one for one in methods("continuous", "decoding") if kind in one.facts["models"] and _is_here(one, model)]
+    known = [one for one in methods("continuous", "decoding", models=kind) if _is_here(one, model)]
     texts = [f"{one.name}:{one.facts['exact_at']}" for one in known if exact and "exact_at" in one.facts]
     for one in known:
         if one.exact == exact and one.name not in NOT_OFFERED:
             forms = [f":{setting.name}={choice}" for setting in one.settings[:1] for choice in setting.choices]
             texts += [
                 one.name + form
-                for form in forms or ([f":rule={rule}" for rule in RULES] if "rule" in one.facts else [""])
+                for form in forms or ([f":rule={rule}" for rule in rule_names()] if "rule" in one.facts else [""])
             ]
     for text in texts:
         call, title = _continuous_call(text, kind)
@@ -185,9 +185,11 @@ def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]
 
 def _continuous_call(text: str, kind: str) -> tuple[MethodCall, str]:
     """The decoding of a text, and its title."""
-    from mmspec.evaluate.continuous.decodings import decoding_call
+    from mmspec.evaluate.continuous.decodings import split_rule
+    from mmspec.evaluate.decoding_options import decoding_call
 
-    call, rule = decoding_call(text, kind, {})
+    text, rule = split_rule(text, None)
+    call = decoding_call(text, "continuous", kind)
     return call, call.title + ("" if rule is None else f", {rule.replace('_', ' ')}")
 
 
@@ -228,8 +230,8 @@ def image_request(
 
 def video_request(resources: VideoResources, prompt: str, threshold: float, blocks: int, seed: int) -> PictureRequest:
     """A video whose drafted blocks need a score of `threshold`; infinity is the model alone, bit for bit."""
-    from mmspec.evaluate.video.decodings import VideoDecodingOverrides, pipeline_call
+    from mmspec.evaluate.video.decodings import decoding_of
 
-    call = pipeline_call("sdvg", resources, VideoDecodingOverrides(threshold=threshold))
+    call = decoding_of("sdvg", resources, {"threshold": threshold})
     title = f"SDVG, threshold {threshold:g}"
     return PictureRequest(resources.pipeline, prompt, call.arguments, title, seed, {"blocks": blocks})

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import gradio as gr
 
+from mmspec.methods import decoding_with
 from mmspec.web.lanes import markup
 from mmspec.web.lanes.cells import layout
 from mmspec.web.lanes.pictures import (
@@ -53,7 +54,12 @@ class ImageTab(LaneTab):
     )
     prompt_label, prompt_lines = "Prompt", 2
     about = "A token may be taken for its neighbours in the codebook, or in groups."
-    start, temperatures, temperature_label, note = "scd", (0.0, 0.0), "Temperature (0 is greedy)", ""
+    start, temperatures, temperature_label, note = (
+        decoding_with("usual").name,
+        (0.0, 0.0),
+        "Temperature (0 is greedy)",
+        "",
+    )
 
     def request_controls(self) -> list[Any]:
         return [prompt_row(self.id, self.examples, self.page.limits, self.prompt_label, self.prompt_lines)]

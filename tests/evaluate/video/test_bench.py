@@ -19,8 +19,9 @@ from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.report.plots import draw
 from mmspec.evaluate.video import quality
 from mmspec.evaluate.video.config import VideoBenchConfig
+from mmspec.evaluate.video.decodings import PipelineCall
 from mmspec.evaluate.video.domain import COLUMNS, DOMAIN
-from mmspec.evaluate.video.methods import PipelineCall, router_calibration
+from mmspec.evaluate.video.methods import router_calibration
 from mmspec.evaluate.video.resources import CALIBRATION, motion_prompts, open_video
 from mmspec.evaluate.video.rows import PassCosts, pass_costs, predicted_seconds
 from mmspec.evaluate.video.runner import runner

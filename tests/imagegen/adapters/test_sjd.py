@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mmspec.imagegen.jacobi import SCD, SJD
+from mmspec.imagegen import SCD
+from mmspec.imagegen.jacobi import SJD
 from tests.imagegen.adapters.models import NAMES
 from tests.imagegen.adapters.pipelines import pipeline
 from tests.imagegen.adapters.test_greedy import given, own

@@ -8,8 +8,9 @@ from torch import Tensor
 
 from mmspec.certify.samples import chi_square
 from mmspec.core.keys import Keys
+from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi import SCD, SJD, Proactive
+from mmspec.imagegen.jacobi import SJD, Proactive
 from mmspec.imagegen.jacobi.drafter import JacobiState
 from mmspec.imagegen.jacobi.initialisation import INITS, JacobiWindow, sources_of
 from tests.imagegen.tiny import TableModel, TinyModel, generate

@@ -10,8 +10,9 @@ import torch
 
 from mmspec.core.draft import Draft, root_only
 from mmspec.core.keys import Keys
+from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi import SCD, SJD, Proactive
+from mmspec.imagegen.jacobi import SJD, Proactive
 from mmspec.imagegen.jacobi.drafter import JacobiState
 from mmspec.imagegen.pipeline import ImagePipeline
 from tests.imagegen.jacobi.test_process import distance

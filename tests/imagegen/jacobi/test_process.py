@@ -12,8 +12,9 @@ from torch import Tensor
 from mmspec.certify.enumeration import random_tables, target_law
 from mmspec.core.rules import Rule
 from mmspec.core.rules.by_name import resolve
+from mmspec.imagegen import SCD
 from mmspec.imagegen.geometry import Geometry
-from mmspec.imagegen.jacobi import SCD, SJD, Proactive
+from mmspec.imagegen.jacobi import SJD, Proactive
 from mmspec.imagegen.jacobi.initialisation import INITS
 from tests.imagegen.jacobi import mutants
 from tests.imagegen.jacobi.process import process_law

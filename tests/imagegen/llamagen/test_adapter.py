@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.imagegen.jacobi import SCD, SJD, Proactive
+from mmspec.imagegen import SCD
+from mmspec.imagegen.jacobi import SJD, Proactive
 from mmspec.imagegen.llamagen.adapter import Caption, LlamaGenModel
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.load import llamagen_from_state_dict

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree, shape_of
-from mmspec.methods import MethodParts
+from mmspec.methods import MethodParts, value_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
 from mmspec.vlm.hidden_states import Level
@@ -36,13 +36,15 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         self.shapes = (DynamicTree(), StaticTree())
 
     @classmethod
-    def make(cls, settings: dict[str, int], parts: MethodParts) -> Self:
+    def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
         """A drafter of this kind with weights at hand, in the shape that settings ask for, see `shape_of`.
 
         Raises:
             ValueError: There are no weights, they are another drafter's, or the settings are refused.
         """
-        drafter, shape = weights_of(cls, parts), shape_of(**settings)
+        drafter = weights_of(cls, parts)
+        length = value_of(settings.get("length"), "vlm", "controller", parts)
+        shape = shape_of(**{**settings, "length": length})
         return drafter if shape is None else drafter.with_shape(shape)
 
     @classmethod

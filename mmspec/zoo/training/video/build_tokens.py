@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from mmspec.imagegen.jacobi import SCD
+from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.llamagen.captions import CaptionEncoder
 from mmspec.imagegen.llamagen.config import GPTConfig
 from mmspec.imagegen.llamagen.pipeline import LlamaGenPipeline
@@ -171,7 +171,7 @@ def video_agreement(pipe: LlamaGenPipeline, count: int, batch: int = 8) -> dict[
     drawn, codes, passes = [], 0, 0
     for first in range(0, count, batch):
         asked = prompts[first : first + batch]
-        out = pipe(asked, decoding=SCD(64), seed=[first + i for i in range(len(asked))])
+        out = pipe(asked, decoding=SJD(64, coupling="gumbel"), seed=[first + i for i in range(len(asked))])
         drawn += [_doubled(video) for video in out.arrays()]
         codes, passes = codes + out.tokens.numel(), passes + out.stats.row_passes
     named = [named_movers(prompt) for prompt in prompts]

@@ -10,7 +10,7 @@ import torch
 
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.rules import Reflection, Weights
+from mmspec.core.rules import BlockVerification, Reflection, Weights
 from mmspec.core.rules.base import at_node
 from mmspec.imagegen import ContinuousARPipeline
 from mmspec.imagegen.continuous.causal.drafter import SmallCausal
@@ -183,7 +183,7 @@ def test_the_evidence_is_of_the_last_step() -> None:
     [
         (replace(SMALL, head="diffusion"), {}, "drafter: expected heads whose last step is drawn"),
         (replace(SMALL, span=0.96), {}, "drafter: expected heads whose last step is drawn"),
-        (SMALL, {"rule": "block"}, "rule 'block': expected a target that gives scores"),
+        (SMALL, {"rule": BlockVerification()}, "rule 'block': expected a target that gives scores"),
         (SMALL, {"guidance_scale": -1.0}, "guidance_scale: expected"),
     ],
 )

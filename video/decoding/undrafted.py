@@ -1,0 +1,75 @@
+"""Decodings of videos without drafts: the target alone, or the drafter alone."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from mmspec.core.loop import Drafter, NoDraft
+from mmspec.methods import MethodParts, method
+from mmspec.video.decoding.drafter import check_drafter, model_of, reader_of
+from mmspec.video.decoding.request import VideoRequest
+from mmspec.video.decoding.target import BlockTarget
+from mmspec.video.model import BlockVideoModel
+from mmspec.video.routing.routers import Router, TargetAlone
+
+
+class VideoDecoding(Protocol):
+    """How the blocks of a video are decided."""
+
+    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
+        """The target, the drafter and the rule of one request."""
+
+
+@method(
+    "ar", domain="video", kind="decoding", title="target alone", exact=True, models=("blocks",), order=0,
+    about="the target draws every block",
+)  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class PlainVideoDecoding:
+    """Every block is drawn by the target alone, through the same round. Exact."""
+
+    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
+        """The target, the drafter and the rule of one request."""
+        rule = TargetAlone()
+        return BlockTarget(model, request, rule.needs), NoDraft(), rule
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterAlone:
+    """Every block is drawn by a smaller model, the first one too. Relaxed, as nothing is the target's.
+
+    Args:
+        drafter: A model of the target's latents, or a pipeline of one.
+    """
+
+    drafter: Any
+
+    def rule(self, model: BlockVideoModel) -> Router:
+        """The rule of its requests, which says that they are relaxed."""
+        router = TargetAlone()
+        router.exact, router.name = False, "drafter alone (relaxed)"
+        return router
+
+    def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
+        """The smaller model as the target, no drafter, and the rule of one request.
+
+        Raises:
+            ValueError: The smaller model draws latents of another autoencoder.
+        """
+        check_drafter(self.drafter, model, request)
+        rule, read = self.rule(model), reader_of(self.drafter, request)
+        return BlockTarget(model_of(self.drafter), replace(request, read=read), rule.needs), NoDraft(), rule
+
+
+@method(
+    "draft", domain="video", kind="decoding", title="drafter alone", exact=False, models=("blocks",), needs=("draft",),
+    about="the drafter draws every block", order=1,
+)  # fmt: skip
+def drafter_alone(parts: MethodParts) -> DrafterAlone:
+    """`DrafterAlone` with the smaller pipeline of a model.
+
+    Args:
+        parts: The model and the smaller pipeline, "draft".
+    """
+    return DrafterAlone(parts.part("draft"))
