@@ -1,4 +1,4 @@
-"""A domain of its own: melodies, whose notes each depend on the one before."""
+"""A domain of melodies, in which each note depends on the note before it."""
 
 import torch
 from torch import Tensor
@@ -8,12 +8,15 @@ from mmspec.core.sampling import draw
 
 
 class Melody:
-    """The target: B melodies of `length` notes. table: float32 [V, V], log-weights of a note given the one before.
+    """The target: the state of one request, which is its notes. The target of a model also holds a cache.
 
-    A target holds the state of a request. This one's is the notes; a model's is a cache too.
+    Args:
+        table: float32 [V, V], log-weights of a note given the note before it.
+        first: int64 [B], the notes that the melodies follow.
+        length: The notes of a melody.
     """
 
-    verdicts = ("path",)  # the kinds it can take: a prefix and its correction
+    verdicts = ("path",)  # the kinds of verdict that it can take: a prefix and its correction
 
     def __init__(self, table: Tensor, first: Tensor, length: int):
         self.table, self.pending, self.length = table, first, length
@@ -46,7 +49,7 @@ class Melody:
 
 
 class Whistle(core.Memoryless):
-    """The drafter: `length` notes from a table of its own, and on record the law of each."""
+    """The drafter: it draws `length` notes from a table of its own, and records their distributions."""
 
     name = "whistle"
 
@@ -65,7 +68,7 @@ class Whistle(core.Memoryless):
 def compose(
     table: Tensor, drafter: Whistle | None, first: Tensor, length: int, seed: int = 0, rule: str = "exact"
 ) -> tuple[Tensor, core.Stats]:
-    """Melodies int64 [B, length] that begin behind the notes `first` int64 [B]. None as drafter composes plainly."""
+    """Melodies int64 [B, length] that follow the notes `first` int64 [B]. Without a drafter it composes plainly."""
     target = Melody(table, first, length)
     stats = core.DecodingRun(target, drafter, core.resolve(rule, greedy=False), core.Keys.of(seed, len(first))).run()
     return torch.tensor(target.notes), stats

@@ -1,19 +1,29 @@
-"""Two drafters of text without a model: one copies, one draws."""
+"""Two drafters of text without a model: one copies tokens, one draws them."""
 
 import torch
-from torch import Tensor
 
 from mmspec.core import Draft, Evidence, Keys, Law, Memoryless, Purpose, Verdict, chain, root_only
 from mmspec.core.sampling import draw
+from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
 
 
+@method(
+    "last_seen", domain="vlm", kind="drafter", title="last seen", exact=True,
+    about="the tokens that followed the current token the last time it occurred",
+)  # fmt: skip
 class LastSeen:
-    """Drafts what followed the present token the last time it occurred, and so on. Picked, so exact with every exact rule."""
+    """Copies what followed the current token the last time it occurred. Exact with every exact rule.
+
+    Args:
+        length: The most tokens of a draft.
+    """
 
     name = "last_seen"
 
     def __init__(self, length: int = 4):
+        if length < 1:
+            raise ValueError(f"length: expected at least 1, got {length}; draft one token or more")
         self.length = length
 
     def open(self, target: TextTarget) -> "Followers":
@@ -21,9 +31,9 @@ class LastSeen:
 
 
 class Followers:
-    """One request. after: per row, token -> the token that followed it last."""
+    """The state of one request.   after: a dict a row, from a token to the token that followed it last."""
 
-    passes = 0  # of a drafter's model, and here is none
+    passes = 0  # forward passes of a draft model; this drafter has none
 
     def __init__(self, length: int, target: TextTarget):
         self.length, self.pictures = length, set(target.parts.placeholders)
@@ -31,7 +41,7 @@ class Followers:
         self.after = [dict(zip(row, row[1:], strict=False)) for row in self.text]
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        rooms = target.rooms(self.length)  # what a row can still take, 0 where it has stopped
+        rooms = target.rooms(self.length)  # the tokens that each row can still take, 0 for a row that has stopped
         runs = [self.run(row, room) for row, room in enumerate(rooms)]
         longest = max(map(len, runs))
         if not longest:
@@ -41,10 +51,10 @@ class Followers:
         return Draft(torch.cat([target.pending[:, None], value], 1), chain(longest), Law("deterministic"), valid)
 
     def run(self, row: int, room: int) -> list[int]:
-        found, token = [], self.text[row][-1]
-        while len(found) < room and (token := self.after[row].get(token, -1)) >= 0 and token not in self.pictures:
-            found.append(token)
-        return found
+        tokens, token = [], self.text[row][-1]
+        while len(tokens) < room and (token := self.after[row].get(token, -1)) >= 0 and token not in self.pictures:
+            tokens.append(token)
+        return tokens
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         for row, tokens in enumerate(target.tokens):
@@ -53,20 +63,34 @@ class Followers:
             self.text[row] += new
 
 
+@method(
+    "unigram", domain="vlm", kind="drafter", title="unigram", exact=True,
+    about="tokens drawn by how often they occurred so far",
+)  # fmt: skip
 class Unigram(Memoryless):
-    """Draws every token from one law, `scores` float32 [V], and keeps that law on record."""
+    """Draws tokens by how often they occurred so far, and records that distribution. Exact with every exact rule.
+
+    Args:
+        length: The tokens of a draft.
+        smoothing: What is added to every count, so that any token can be drawn.
+    """
 
     name = "unigram"
 
-    def __init__(self, scores: Tensor, length: int = 3):
-        self.scores, self.length = scores, length
+    def __init__(self, length: int = 3, smoothing: float = 0.01):
+        if length < 1 or not smoothing > 0:
+            raise ValueError(
+                f"expected a length from 1 and a smoothing above 0, got {length} and {smoothing}; raise them"
+            )
+        self.length, self.smoothing = length, smoothing
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        scores = self.scores.expand(target.batch, self.length, -1)  # [B, N - 1, V]
+        texts = [row.tolist() + tokens for row, tokens in zip(target.prompt, target.tokens, strict=True)]
+        counts = torch.stack([torch.tensor(text).bincount(minlength=target.parts.vocab_size) for text in texts])
+        counts = counts.to(target.device) + self.smoothing  # [B, V]
+        counts[:, list(target.parts.placeholders)] = 0  # the place of a picture is no token to draft
+        scores = counts.log()[:, None].expand(-1, self.length, -1)  # [B, N - 1, V]
         value = draw(scores, keys.uniform(Purpose.DRAFT, self.length))
-        row = torch.tensor([*range(self.length), -1])  # whose children have which law; the last node has none
-        return Draft(
-            torch.cat([target.pending[:, None], value], 1),
-            chain(self.length),
-            Law("without_replacement", row, scores),
-        )
+        # node i has the distribution of row i for its child; the last node has no child
+        law = Law("without_replacement", torch.tensor([*range(self.length), -1]), scores)
+        return Draft(torch.cat([target.pending[:, None], value], 1), chain(self.length), law)

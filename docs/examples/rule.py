@@ -6,12 +6,18 @@ from mmspec.core import Draft, Evidence, Rule, Weights
 from mmspec.core.rules import TokenWise
 from mmspec.core.rules.base import at_node, is_followed, keep_live, law_row, laws_of
 from mmspec.kernels.log_law import TINY
+from mmspec.methods import method
 
 
+@method(
+    "cautious", domain=("vlm", "image"), kind="rule", title="cautious", exact=True,
+    about="token-wise verification that rejects a share of what it could accept",
+)  # fmt: skip
 class Cautious(Rule):
-    """Accepts a value with probability share * min(1, p / q). Exact: what follows a failure has the law p - share * min(p, q).
+    """Accepts a token with probability share * min(1, p / q). Exact: after a rejection it draws from p - share * min(p, q).
 
-    share: from 0 (nothing is accepted) to 1, which is token-wise verification.
+    Args:
+        share: From 0, which accepts nothing, to 1, which is token-wise verification.
     """
 
     name = "cautious"
@@ -25,10 +31,10 @@ class Cautious(Rule):
         self.share = share
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        laws = laws_of(evidence, draft)  # both laws, and both at the drafted tokens
+        laws = laws_of(evidence, draft)  # both distributions, and both at the drafted tokens
         threshold = self.share * (laws.child_p / laws.child_q.clamp_min(TINY)).clamp_max(1)  # [B, N]
-        more = is_followed(threshold, laws.live)  # 1 where the next node was drafted: only there can a test fail
-        return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, beta=more)
+        tested = is_followed(threshold, laws.live)  # 1 where a drafted token follows: only there can a test fail
+        return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, beta=tested)
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         p = at_node(weights.p, node)  # [B, V]
@@ -38,10 +44,15 @@ class Cautious(Rule):
         return p - self.share * at_node(weights.beta, node)[:, None] * p.minimum(q)
 
 
+@method(
+    "eager", domain=("vlm", "image"), kind="rule", title="eager", exact=False,
+    about="token-wise verification with acceptance probabilities raised by a factor",
+)  # fmt: skip
 class Eager(TokenWise):
-    """Accepts a value with probability min(1, factor * p / q). Relaxed: what q likes comes out too often.
+    """Accepts a token with probability min(1, factor * p / q). Relaxed: tokens that the drafter prefers come out too often.
 
-    factor: from 1, which is token-wise verification, bit for bit.
+    Args:
+        factor: From 1, which is token-wise verification bit for bit.
     """
 
     name = "eager (relaxed)"

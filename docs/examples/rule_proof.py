@@ -1,4 +1,4 @@
-"""What belongs to a rule: an exact one against enumeration, a wrong one that fails it, a relaxed one with its distance."""
+"""The proof of both rules: the exact rule against enumeration, a wrong variant that fails, and the relaxed rule's distance."""
 
 from rule import Cautious, Eager
 from torch import Tensor
@@ -9,14 +9,14 @@ from mmspec.core.rules import TokenWise
 
 
 class Forgetful(Cautious):
-    """Forgets its own share: what follows a failure is drawn from [p - q]+."""
+    """Wrong: it ignores its share after a rejection and draws from [p - q]+."""
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         return TokenWise().residual(evidence, draft, TokenWise().weigh(evidence, draft), node)
 
 
 def worst(rule: Rule) -> float:
-    """Total variation from the target, the worst over laws that differ in every way that matters and chains of 0 to 3."""
+    """The largest total variation from the target, over distributions of several kinds and chains of 0 to 3 tokens."""
     return max(
         inexactness(rule, chain(length), *contrasted_tables(kind, 3, length, seed=1))
         for kind in LAWS

@@ -3,19 +3,35 @@
 from __future__ import annotations
 
 import pytest
-import torch
 from PIL import Image
+from typer.testing import CliRunner
 
 import mmspec
+from mmspec.cli import app
+from mmspec.methods import names, parse
 from tests.docs.examples import imported, said
 from tests.evaluate.tiny_zoo import byte_processor, tiny_zoo, use_tiny_zoo
-from tests.vlm.test_sampled_law import PROMPT, ROWS, STEPS, V, exact_law, narrow, p_value
+from tests.vlm.test_sampled_law import PROMPT, ROWS, STEPS, exact_law, narrow, p_value
 
 
 def test_it_runs_as_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     use_tiny_zoo(monkeypatch)
-    copied, drawn = said(monkeypatch, capsys, "use_drafter")
-    assert copied.startswith("identical: True") and drawn.startswith("exact: True")
+    copied, named, drawn = said(monkeypatch, capsys, "use_drafter")
+    assert copied == named and copied.startswith("identical: True") and drawn.startswith("exact: True")
+
+
+def test_both_are_known_by_name_once_the_module_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = CliRunner().invoke(app, ["methods", "last_seen"])
+    assert unknown.exit_code == 2 and "last_seen" not in names("vlm", "drafter")
+    module = imported(monkeypatch, "drafter")
+    assert {"last_seen", "unigram"} <= set(names("vlm", "drafter", exact=True))
+    made = parse("last_seen:length=6", "vlm", "drafter").make()
+    assert type(made) is module.LastSeen and made.length == 6
+    shown = CliRunner().invoke(app, ["methods", "last_seen"]).stdout
+    assert "a drafter for text; exact" in shown and "The most tokens of a draft" in shown
+    for wrong in ("last_seen:length=0", "unigram:smoothing=0", "unigram:lenght=2"):
+        with pytest.raises(ValueError, match="expected .*, got .*"):
+            parse(wrong, "vlm", "drafter").make()
 
 
 def test_ragged_rows_with_pictures_keep_their_words(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -42,11 +58,26 @@ def test_ragged_rows_with_pictures_keep_their_words(monkeypatch: pytest.MonkeyPa
     assert mmspec.generate(model, drafter=drafted, **asked, **inputs).sequences.equal(plain)
 
 
+def test_no_picture_token_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
+    (model, _), processor = tiny_zoo()["vlm"], byte_processor()
+    inputs = processor(text="USER: <image>\nab ASSISTANT:", images=Image.new("RGB", (8, 8), "red"), return_tensors="pt")
+    drafted = []
+
+    class Watched(imported(monkeypatch, "drafter").Unigram):
+        def propose(self, target, keys):
+            draft = super().propose(target, keys)
+            drafted.extend(draft.value[0, 1:].tolist())
+            return draft
+
+    mmspec.generate(model, drafter=Watched(64), do_sample=True, seed=0, max_new_tokens=16, **inputs)
+    placeholder = model.config.image_token_id
+    assert (inputs["input_ids"] == placeholder).sum() > 2 and len(drafted) > 60 and placeholder not in drafted
+
+
 @pytest.mark.parametrize("name", ("LastSeen", "Unigram"))
 def test_sampled_text_has_the_targets_law(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     module = imported(monkeypatch, "drafter")
-    scores = torch.randn(V, generator=torch.Generator().manual_seed(5))
-    drafter = module.LastSeen(2) if name == "LastSeen" else module.Unigram(scores)
+    drafter = module.LastSeen(2) if name == "LastSeen" else module.Unigram(3, smoothing=0.5)
     out = mmspec.generate(
         narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=drafter, seed=4, do_sample=True, max_new_tokens=STEPS + 2,
         top_k=0, temperature=1.0, return_dict=True,
@@ -57,7 +88,6 @@ def test_sampled_text_has_the_targets_law(monkeypatch: pytest.MonkeyPatch, name:
 
 def test_a_record_that_is_not_the_law_drawn_from_shows(monkeypatch: pytest.MonkeyPatch) -> None:
     unigram = imported(monkeypatch, "drafter").Unigram
-    scores = 2 * torch.randn(V, generator=torch.Generator().manual_seed(5))
 
     class Vain(unigram):
         def propose(self, target, keys):
@@ -66,7 +96,7 @@ def test_a_record_that_is_not_the_law_drawn_from_shows(monkeypatch: pytest.Monke
             return draft
 
     out = mmspec.generate(
-        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=Vain(scores), seed=4, do_sample=True,
+        narrow(), input_ids=PROMPT.expand(ROWS, -1), drafter=Vain(smoothing=0.1), seed=4, do_sample=True,
         max_new_tokens=STEPS + 2, top_k=0, temperature=1.0,
     )  # fmt: skip
     assert p_value(out[:, PROMPT.shape[1] :][:, :STEPS], exact_law(1.0)) < 1e-6

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import pytest
 import torch
+from scipy.stats import chisquare
 
 from mmspec.certify.enumeration import LAWS, contrasted_tables, enumerate_rule, expected_accepted, inexactness
-from mmspec.core.rules import TokenWise
+from mmspec.core.rules import TokenWise, resolve
 from mmspec.core.tree import chain, static_tree
+from mmspec.imagegen import Geometry, ImagePipeline
+from mmspec.methods import find, names
 from tests.docs.examples import imported, said
-from tests.evaluate.tiny_zoo import use_tiny_zoo
+from tests.evaluate.tiny_images import tiny_image_zoo
+from tests.evaluate.tiny_zoo import tiny_zoo
+from tests.imagegen.tiny import TableModel
 
 LENGTHS = (0, 1, 2, 3)
 
@@ -59,7 +64,33 @@ def test_the_proof_runs_and_tells_the_wrong_one_apart(
     assert distances["cautious"] < 1e-12 and min(distances["forgetful"], distances["eager"]) > 1e-2
 
 
-def test_both_judge_a_models_drafts(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
-    use_tiny_zoo(monkeypatch)
-    cautious, eager = said(monkeypatch, capsys, "use_rule")
-    assert cautious.startswith("cautious exact: True") and eager.startswith("eager (relaxed) exact: False")
+def test_both_judge_the_drafts_of_models(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+    monkeypatch.setattr("mmspec.zoo.load", {**tiny_zoo(), **tiny_image_zoo()}.__getitem__)
+    cautious, eager, picture = said(monkeypatch, capsys, "use_rule")
+    assert cautious.startswith("cautious exact: True")
+    assert all(line.startswith("eager (relaxed) exact: False") for line in (eager, picture))
+
+
+def test_both_are_known_by_name_once_the_module_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert not {"cautious", "eager"} & set(names(kind="rule"))
+    module = imported(monkeypatch, "rule")
+    assert find("cautious").exact and not find("eager").exact
+    assert {"cautious", "eager"} <= set(names("image", "rule"))
+    rule = resolve("eager:factor=2.5", greedy=False, domain="vlm")
+    assert type(rule) is module.Eager and rule.factor == 2.5
+    with pytest.raises(ValueError, match="factor: expected at least 1, got 0.5"):
+        resolve("eager:factor=0.5", greedy=False)
+
+
+def test_pictures_of_the_exact_rule_have_the_models_law(monkeypatch: pytest.MonkeyPatch) -> None:
+    imported(monkeypatch, "rule")
+    model = TableModel(Geometry.square(2), codes=3, seed=1)
+    settings = dict(pixels=False, seed=2, guidance_scale=1.0)
+
+    def p_value(rule: str) -> float:
+        out = ImagePipeline(model)([0] * 6000, decoding="sjd:window=3", rule=rule, **settings)
+        place = (out.tokens * torch.tensor([27, 9, 3, 1])).sum(1)
+        seen, law = torch.bincount(place, minlength=81).double(), model.joint() * len(place)
+        return float(chisquare(seen.numpy(), (law * seen.sum() / law.sum()).numpy()).pvalue)
+
+    assert p_value("cautious:share=0.6") > 1e-3 and p_value("eager:factor=2") < 1e-6
