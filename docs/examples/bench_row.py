@@ -16,4 +16,5 @@ plain = next(row for row in speed.methods if row.key == "ar")
 SUITES["eager"] = replace(speed, about="the eager rule on SJD drafts", methods=(plain, *rows))
 
 if __name__ == "__main__":
-    app(["bench", "image", "--suite", "eager", "--prompts", "2", "--batch", "1"])
+    options = "--prompts 2 --batch 1 --guidance 4 --top-k 0 --temperature 1"
+    app(["bench", "image", "--suite", "eager", *options.split()])

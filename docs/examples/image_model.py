@@ -11,7 +11,7 @@ from mmspec.imagegen.adapters.prompts import TokenPrompts
 
 
 class Painter(DecoderModel):
-    """The adapter. A prompt is its words and a token that begins the picture; without guidance text only that token is left.
+    """The adapter. A prompt is its words and a token that begins the picture; the unconditional prompt is that token alone.
 
     Args:
         model: A causal language model, such as a `LlamaForCausalLM`.
