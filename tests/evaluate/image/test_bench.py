@@ -140,6 +140,7 @@ def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path], monkeypatch: pyt
     assert [json.loads(line) for line in log.read_text().splitlines()] == [about, *parts]
 
 
+@pytest.mark.whole
 def test_a_timed_setting_is_kept_as_a_whole_and_a_stopped_one_timed_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
