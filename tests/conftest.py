@@ -20,9 +20,9 @@ THREADS = int(os.environ.get("OMP_NUM_THREADS", min(2, os.cpu_count() or 1)))
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Marks what the default lane leaves out before pytest deselects by marks."""
-    mark_whole(items)
+    mark_whole(items, selected_by_hand=any("::" in argument for argument in config.args))
 
 
 @pytest.fixture(autouse=True, scope="module")

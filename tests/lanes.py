@@ -2,7 +2,8 @@
 
 `make test` leaves out what is marked `whole`, `make test-all` runs everything. A test of several parametrized axes that is
 marked `covering` keeps a covering array of its cells in the default lane: with `strength=2` (the default) every pair of values
-of two axes, with `strength=1` every value of every axis. All other cells are marked `whole`.
+of two axes, with `strength=1` every value of every axis. A test that is marked `default_cells("ID", ...)` keeps the cells with
+these ids, which stand between its brackets. All other cells are marked `whole`.
 """
 
 from __future__ import annotations
@@ -59,15 +60,32 @@ def cells_of(cases: Sequence[pytest.Item]) -> list[Cell]:
     return cells
 
 
-def mark_whole(items: Iterable[pytest.Item]) -> None:
-    """Mark the cells that the default lane leaves out, of every test that is marked `covering`."""
+def mark_whole(items: Iterable[pytest.Item], selected_by_hand: bool = False) -> None:
+    """Mark the cells that the default lane leaves out, of every test that is marked `covering` or `default_cells`.
+
+    Args:
+        items: the collected tests.
+        selected_by_hand: whether the command names single tests, so that some cells of a test may be missing.
+
+    Raises:
+        UsageError: for an id in `default_cells` that no cell of the test has.
+    """
     tests: dict[str, list[pytest.Item]] = defaultdict(list)
     for item in items:
-        if item.get_closest_marker("covering") and hasattr(item, "callspec"):
+        if hasattr(item, "callspec"):
             tests[item.nodeid.partition("[")[0]].append(item)
-    for cases in tests.values():
-        strength = cases[0].get_closest_marker("covering").kwargs.get("strength", 2)
-        kept = set(covering_array(cells_of(cases), strength))
+    for name, cases in tests.items():
+        if (mark := cases[0].get_closest_marker("covering")) is not None:
+            places = set(covering_array(cells_of(cases), mark.kwargs.get("strength", 2)))
+        elif (mark := cases[0].get_closest_marker("default_cells")) is not None:
+            ids = [case.callspec.id for case in cases]
+            if not selected_by_hand and (missing := sorted(set(mark.args) - set(ids))):
+                raise pytest.UsageError(
+                    f"{name}: expected ids of its cells in default_cells, got {missing}; it has {ids}"
+                )
+            places = {place for place, text in enumerate(ids) if text in mark.args}
+        else:
+            continue
         for place, case in enumerate(cases):
-            if place not in kept:
+            if place not in places:
                 case.add_marker(pytest.mark.whole)

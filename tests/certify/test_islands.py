@@ -25,6 +25,7 @@ def seen_in(places: Sequence[int], width: float, one_draft: bool) -> list[bool]:
     return [not certify(planted.Island(place, width, one_draft)).exact for place in places]
 
 
+@pytest.mark.default_cells("0.003-True")
 @pytest.mark.parametrize(("width", "one_draft"), EXPERIMENTS)
 def test_an_island_is_seen(width: float, one_draft: bool) -> None:
     # the cutting alone misses the first and the third band at both places, and the second one at the latter

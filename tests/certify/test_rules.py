@@ -20,6 +20,15 @@ from mmspec.methods import names
 EXACT = tuple(name for name in names(kind="rule", exact=True) if name not in GAUSSIAN)
 
 
+@pytest.mark.default_cells(
+    "exact-with_replacement",
+    "recursive-without_replacement",
+    "traversal-without_replacement",
+    "block-without_replacement",
+    "token-without_replacement",
+    "kseq-with_replacement",
+    "match-without_replacement",
+)
 @pytest.mark.parametrize(
     ("name", "drawn"), [(name, drawn) for name in EXACT for drawn in draw_modes(resolve(name, greedy=False))]
 )

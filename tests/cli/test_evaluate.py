@@ -37,6 +37,7 @@ def grid(made: Path, *more: object) -> tuple:
             "--threads", 1, *more)  # fmt: skip
 
 
+@pytest.mark.whole
 def test_one_command_gives_the_records_the_tables_and_the_pareto(made: Path) -> None:
     result = invoke("evaluate", "run", *grid(made, "--samples", 4, "--export", "dpg=dpg", "--json", "out.json"))
     assert result.exit_code == 0, result.stderr

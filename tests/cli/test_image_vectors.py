@@ -190,6 +190,7 @@ def test_bench_writes_what_it_shows() -> None:
         assert f"| {row['seconds']} |" in Path("bench.md").read_text() and row["num_iter"] == 4
 
 
+@pytest.mark.whole
 def test_what_draws_vectors_imports_no_transformers() -> None:
     """Only the autoencoder's library does, where there are pixels."""
     code = (

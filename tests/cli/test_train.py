@@ -63,6 +63,7 @@ def train(target: Path, data: Path, out: Path, *arguments: str, says: str = "") 
     return json.loads(record.read_text())
 
 
+@pytest.mark.default_cells("eagle3", "dspark")
 @pytest.mark.parametrize("kind", ["msd", "vispec", "eagle3", "hydra", "dflash", "dspark"])
 def test_a_drafter_for_a_model_of_ones_own(kind: str, target: Path, data: Path, tmp_path: Path) -> None:
     record = train(target, data, tmp_path / "out", "--kind", kind)

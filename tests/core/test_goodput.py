@@ -187,6 +187,7 @@ REGIMES = {
 }
 
 
+@pytest.mark.default_cells("modest", "falling", "free to verify")
 @pytest.mark.parametrize("name", REGIMES)
 def test_the_best_fixed_length_is_met_within_3_percent(name: str) -> None:
     lengths = REQUESTS * 2

@@ -39,6 +39,7 @@ def is_white(noise: Tensor) -> bool:
     return min(fits) * len(fits) > 1e-3 and off < 4.5
 
 
+@pytest.mark.default_cells("None-exact", "drafter1-reflection", "drafter2-exact", "drafter3-exact")
 @pytest.mark.parametrize("rule", (Reflection(), BestExact()), ids=lambda r: r.name)
 @pytest.mark.parametrize("drafter", (None, Guesser(), Guesser(length=1, pull=-0.5), Guesser(length=4, push=2.0)))
 def test_gaussians_keep_the_target_law(drafter: Guesser | None, rule: Rule) -> None:

@@ -1,4 +1,4 @@
-"""The default lane keeps every pair of a product that it cuts, or every value where a test asks for no more."""
+"""The default lane keeps every pair of a product that it cuts, every value, or the cells that a test names."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from itertools import combinations, product
 
 import pytest
 
-from tests.lanes import combinations_of, covering_array
+from tests.lanes import combinations_of, covering_array, mark_whole
 
 SIZES = ((3, 4), (2, 3, 4), (5, 2, 2, 3), (17, 2, 2))
 
@@ -44,3 +44,24 @@ def test_a_marked_test_leaves_the_other_cells_to_the_whole_lane(request: pytest.
 @pytest.mark.parametrize("c", (0, 1))
 def test_eight_cells(a: int, named: str, b: int, c: int) -> None:
     assert {a, b, c} <= {0, 1} and named == ("zero", "one")[a]
+
+
+@pytest.mark.default_cells("one", "three")
+@pytest.mark.parametrize("number", (1, 2, 3), ids=("one", "two", "three"))
+def test_three_cells(number: int) -> None:
+    assert number in (1, 2, 3)
+
+
+def test_named_cells_stay_in_the_default_lane(request: pytest.FixtureRequest) -> None:
+    run = [item for item in request.session.items if item.name.startswith("test_three_cells")]
+    kept = [item.callspec.id for item in run if not item.get_closest_marker("whole")]
+    if len(run) not in (2, 3):
+        pytest.skip("a part of the cells was selected by hand")
+    assert kept == ["one", "three"]
+
+
+def test_a_named_cell_that_does_not_exist_is_refused(request: pytest.FixtureRequest) -> None:
+    run = [item for item in request.session.items if item.name.startswith("test_three_cells")]
+    with pytest.raises(pytest.UsageError, match=r"default_cells, got \['three'\]"):
+        mark_whole(item for item in run if item.callspec.id != "three")
+    mark_whole((item for item in run if item.callspec.id != "three"), selected_by_hand=True)

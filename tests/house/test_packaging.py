@@ -131,6 +131,7 @@ def test_the_kernels_distribution_wins_over_our_folder(tmp_path: Path) -> None:
     run_from_root(PROBE.format(site=str(tmp_path), version=version), PYTHONPATH=str(tmp_path))
 
 
+@pytest.mark.whole
 def test_our_folder_alone_is_not_taken_for_the_kernels_distribution() -> None:
     """Without that package, transformers sees none and its models import from the repository root."""
     if any(distribution.name == "kernels" for distribution in distributions()):

@@ -74,7 +74,8 @@ def run(work: str, local: bool = False) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=240)
 
 
-@pytest.mark.parametrize("work", [IMPORTS, pytest.param(ZOO, marks=pytest.mark.whole)], ids=["imports", "zoo"])
+@pytest.mark.whole
+@pytest.mark.parametrize("work", [IMPORTS, ZOO], ids=["imports", "zoo"])
 def test_no_socket_is_used(work: str) -> None:
     done = run(work)
     assert done.returncode == 0 and done.stdout.endswith("quiet\n"), done.stderr

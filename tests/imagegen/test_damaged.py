@@ -41,6 +41,7 @@ def test_a_damaged_part_of_a_pipeline_is_one_sentence(part: str, damage: str, pi
         refused(LlamaGenPipeline.from_pretrained, pipeline)
 
 
+@pytest.mark.default_cells("transformer")
 @pytest.mark.parametrize("part", PARTS[:2])
 def test_fields_of_a_pipeline_that_are_no_sizes_are_refused(part: str, pipeline: Path) -> None:
     for _ in other_fields(pipeline / part, WRONG):

@@ -17,6 +17,7 @@ pytest.importorskip(
 )
 
 
+@pytest.mark.whole
 def test_every_kernel_compiles_and_is_reached_by_a_wrapper(tmp_path: Path) -> None:
     env = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path)}
     words = [sys.executable, "-W", "ignore", "-m", "tests.kernels.compiling", "90"]

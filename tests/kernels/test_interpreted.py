@@ -1,4 +1,4 @@
-"""Every kernel under Triton's interpreter, in two processes of their own: no other test of this one may see it."""
+"""Every kernel under Triton's interpreter, in processes of their own: no other test of this one may see it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,18 @@ pytest.importorskip("triton", reason="no Triton for this platform: the reference
 ROOM = ROOT / "tests" / "kernels" / "interpreted"
 
 
-@pytest.mark.parametrize("half", (0, 1))
-def test_kernels_equal_their_references(half: int) -> None:
-    files = sorted(map(str, ROOM.glob("test_*.py")))[half::2]
+@pytest.mark.parametrize(
+    ("part", "lane"),
+    (
+        pytest.param(slice(0, None, 2), "not whole", id="first half"),
+        pytest.param(slice(1, None, 2), "not whole", id="second half"),
+        pytest.param(slice(None), "whole", id="wide and many", marks=pytest.mark.whole),
+    ),
+)
+def test_kernels_equal_their_references(part: slice, lane: str) -> None:
+    files = sorted(map(str, ROOM.glob("test_*.py")))[part]
     env = {**os.environ, "TRITON_INTERPRET": "1"}
-    words = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", *files)
+    words = ("-q", "-m", lane, "-p", "no:cacheprovider", "-p", "no:xdist", *files)
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *words], cwd=ROOT, env=env, capture_output=True, text=True, timeout=900
     )

@@ -44,6 +44,7 @@ def routed(context: object, eager: bool, pattern: tuple[bool, ...]) -> tuple[lis
     return committed, target, drafter
 
 
+@pytest.mark.default_cells("lazy", "rolling eager", "rebuilt", "rolling in the window, masked", "pairs")
 @pytest.mark.parametrize("way", WAYS)
 @torch.no_grad()
 def test_after_every_pattern_the_next_block_is_that_of_a_new_request(way: str) -> None:

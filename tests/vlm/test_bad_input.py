@@ -56,6 +56,7 @@ def drafter_of(name: str | None, truth: list[list[int]]) -> Drafter | None:
     return free[name]() if name in free else Scripted(truth, name)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", (None, *SHAPES, "lookup", "recycling", "small"))
 @pytest.mark.parametrize("least", (0, 5))
 @pytest.mark.parametrize("value", (torch.nan, torch.inf))

@@ -61,6 +61,7 @@ def ask(kind: str, lengths: tuple[int, ...], seed: int = 0) -> dict[str, Tensor]
 LENGTHS = {"llama": ((7,), (16,), (25,), (12, 7, 9), (15, 20)), "qwen2": ((12, 7),), "llava": ((9,), (15, 20))}
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     ("kind", "lengths"), [(kind, one) for kind, found in LENGTHS.items() for one in found], ids=str
 )

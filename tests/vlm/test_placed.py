@@ -49,6 +49,7 @@ def test_the_double_refuses_to_meet_the_cpu() -> None:
             there[torch.tensor([0])] = 1.0
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("lengths", ((12,), (12, 5, 9, 3)), ids=("1", "4"))
 @pytest.mark.parametrize("name", ("LlamaForCausalLM", "Gemma3ForCausalLM", "Qwen3_5ForCausalLM", "JambaForCausalLM"))
 def test_layers_on_two_devices_have_pools_of_their_own(name: str, lengths: tuple[int, ...]) -> None:
@@ -112,6 +113,7 @@ def offloaded(kind: type, folder: Path, work: Path) -> nn.Module:
     return kind.from_pretrained(folder, device_map=placed, offload_folder=work).eval()
 
 
+@pytest.mark.default_cells("4")
 @pytest.mark.parametrize("batch", (1, 4))
 def test_a_model_partly_on_a_disk_gives_its_own_words(folders: dict[str, Path], tmp_path: Path, batch: int) -> None:
     model = offloaded(type(tiny("llava")), folders["llava"], tmp_path)

@@ -212,6 +212,7 @@ MAKERS = {
 }
 
 
+@pytest.mark.default_cells("attention")
 @pytest.mark.parametrize("name", MAKERS)
 def test_a_deleted_model_is_freed(name: str) -> None:
     model = copy.deepcopy(MAKERS[name]())

@@ -116,6 +116,7 @@ def test_batches_are_refused_as_in_transformers() -> None:
             call(through, streamer=Runs(), **inputs)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("shape", (None, *SHAPES))
 @pytest.mark.parametrize("settings", ({}, dict(do_sample=False, repetition_penalty=1.3)), ids=("plain", "penalty"))
 @pytest.mark.parametrize("batch", (1, 4))
@@ -133,6 +134,7 @@ def test_scores_and_logits(batch: int, settings: dict, shape: str | None) -> Non
         torch.testing.assert_close(torch.stack(out.logits), torch.stack(expected.logits), rtol=1e-4, atol=5e-4)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("settings", ({}, dict(repetition_penalty=1.3)), ids=("plain", "penalty"))
 def test_scores_and_logits_behind_the_end_of_a_row(settings: dict, door: str) -> None:

@@ -62,6 +62,7 @@ def test_drafted_output_and_logits_are_those_of_plain_decoding(
     assert out.stats.target_passes < plain.stats.target_passes and out.stats.exact
 
 
+@pytest.mark.default_cells("llama")
 @pytest.mark.parametrize("kind", KINDS)
 def test_without_strict_bits_a_near_tie_goes_another_way(kind: str) -> None:
     """In half precision; in full precision logits differ too, though the ties of these few texts may hold."""
@@ -76,6 +77,7 @@ def test_without_strict_bits_a_near_tie_goes_another_way(kind: str) -> None:
     assert found[torch.bfloat16][0] > 0 and found[torch.float32][1] == 3, found
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize("kind", ("llama", "window"))  # transformers encodes the pictures of a batch together
 def test_a_row_has_the_bits_it_has_alone(kind: str, dtype: torch.dtype) -> None:
@@ -92,6 +94,7 @@ def test_a_row_has_the_bits_it_has_alone(kind: str, dtype: torch.dtype) -> None:
         assert torch.equal(logits_of(alone)[0], logits_of(together)[row])
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 @pytest.mark.parametrize(("kind", "shape"), list(zip(KINDS, SHAPES, strict=True)))
 def test_the_cache_holds_the_bits_of_single_passes(kind: str, shape: str, dtype: torch.dtype) -> None:

@@ -54,6 +54,7 @@ def same_figures(lane: VlmLane, stats: Stats) -> None:
     assert [one.kept for one in lane.rounds] == [round_[0] or 0 for round_ in stats.accepted]
 
 
+@pytest.mark.default_cells("lookup-0.0", "msd-1.0")
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 @pytest.mark.parametrize("drafter", ["msd", "lookup"])
 def test_both_lanes_are_the_public_call(resources, picture, drafter: str, temperature: float) -> None:
@@ -102,6 +103,7 @@ def test_relaxed_is_typical_acceptance_and_says_so(resources, picture) -> None:
     same_figures(fast, stats)
 
 
+@pytest.mark.whole
 def test_every_drafter_offered_answers(resources, picture) -> None:
     for law in ("exact", "relaxed"):
         names = [name for _, name in offered(law)]

@@ -14,6 +14,7 @@ from mmspec.vlm.drafters import Chain
 SETTINGS = {"greedy": dict(do_sample=False), "sampled": dict(do_sample=True, temperature=1.0, top_p=0.95, seed=2)}
 
 
+@pytest.mark.default_cells("sampled-4")
 @pytest.mark.parametrize("batch", (1, 4))
 @pytest.mark.parametrize("name", SETTINGS)
 def test_captions(name: str, batch: int) -> None:

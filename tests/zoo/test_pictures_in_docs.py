@@ -33,7 +33,7 @@ def cut(sheet: Image.Image) -> list[Image.Image]:
 
 
 @pytest.mark.parametrize(
-    "command", [pytest.param(one, marks=pytest.mark.whole) if "--grid" in one else one for one in COMMANDS]
+    "command", [COMMANDS[0], *(pytest.param(one, marks=pytest.mark.whole) for one in COMMANDS[1:])]
 )
 def test_a_shown_command_draws_what_it_says(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -49,6 +49,7 @@ def test_the_commands_are_found() -> None:
     assert len(COMMANDS) == 4
 
 
+@pytest.mark.whole
 def test_the_shown_python_draws_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict = {}

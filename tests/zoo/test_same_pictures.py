@@ -35,16 +35,15 @@ def plain_codes():
     return pipe("t2i")(PROMPTS, temperature=0, pixels=False).tokens
 
 
-@pytest.mark.parametrize(
-    "name",
-    [one if one in ("sjd", "scd-gumbel", "eagle") else pytest.param(one, marks=pytest.mark.whole) for one in EXACT],
-)
+@pytest.mark.default_cells("sjd")
+@pytest.mark.parametrize("name", EXACT)
 def test_greedy_pictures_are_plain_decodings(name):
     out = pipe("t2i")(PROMPTS, decoding=EXACT[name](), temperature=0, pixels=False)
     assert out.stats.exact and torch.equal(out.tokens, plain_codes())
     assert out.stats.target_passes < 256
 
 
+@pytest.mark.default_cells("sjd", "scd-gumbel")
 @pytest.mark.parametrize("name", ["plain", "sjd", "scd-gumbel", "scd-maximal", "scd-tree"])
 def test_the_first_codes_have_the_models_law(name):
     model = pipe("c2i").model.transformer

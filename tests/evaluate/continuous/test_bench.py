@@ -114,6 +114,7 @@ def test_windows_are_counted(results: dict) -> None:
     assert rows["tolerance-0"]["target_forwards"] == 16  # judges step by step
 
 
+@pytest.mark.whole
 def test_a_drafter_of_the_targets_weights_is_accepted(tmp_path: Path) -> None:
     captioned().save_pretrained(tmp_path / "same")
     rows = rows_of(run(draft=str(tmp_path / "same"), batches=(1,), methods=("tolerance-0", "cspd-patch-derived")))
@@ -136,6 +137,7 @@ def test_schedules_spare_what_they_say(results: dict) -> None:
     assert rows_of(results["car"])["causal-head-4"]["head_calls"] < 64
 
 
+@pytest.mark.whole
 def test_heads_walk_as_many_steps_as_asked() -> None:
     asked = dict(batches=(1,), guidance=(1.0,), methods=("head-1", "cspd-patch-derived-4", "anneal"))
     rows = rows_of(run(**asked, num_sampling_steps="10"))
@@ -200,6 +202,7 @@ def test_a_plot_names_what_nothing_beats() -> None:
     assert {name: len(xs) for name, (xs, _) in panel.clouds.items()} == {"schedules alone": 2, "CSpD with schedules": 3}
 
 
+@pytest.mark.whole
 def test_quality_alone_and_the_published_suite() -> None:
     result = run(suite="quality", prompts=None, batches=None, images=8, model="car", methods=("reflection-4",))
     assert [row["key"] for row in result["rows"]] == ["ar", "reflection-4"] and bench_failures(DOMAIN, result) == []

@@ -73,9 +73,8 @@ def changes(record: dict) -> Iterator[tuple[str, tuple, dict]]:
             yield "missing", path, changed(record, path, lambda inner, name: inner.pop(name))
 
 
-@pytest.mark.parametrize(
-    "kind", [one if one == "sample" else pytest.param(one, marks=pytest.mark.whole) for one in RECORDS]
-)
+@pytest.mark.whole
+@pytest.mark.parametrize("kind", RECORDS)
 def test_a_changed_field_is_refused_by_file_and_line_or_harmless(kind: str, tmp_path: Path) -> None:
     shard = whole_run(tmp_path, judged=kind in ("header", "score", "real"))  # distances take most of the time
     lines = shard.read_text().splitlines()

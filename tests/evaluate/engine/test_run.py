@@ -103,6 +103,7 @@ def test_nothing_is_made_twice_and_a_larger_plan_goes_on(
     assert len(more.draws(again)) == 2 and more.missing(again) == 6
 
 
+@pytest.mark.whole
 def test_parts_of_several_folders_merge_by_copying(made: Path, whole: Records, tmp_path: Path) -> None:
     for number in (1, 2, 3):
         drawn(SweepWork.of(plan(made, tmp_path / f"{number}", part=(number, 3))))
@@ -168,6 +169,7 @@ def wait_for_shard(folder: Path, writers: list[subprocess.Popen]) -> subprocess.
     pytest.fail("no writer began")
 
 
+@pytest.mark.default_cells("0.5")
 @pytest.mark.parametrize("left", [0, 0.2, 0.5, 0.77, 0.999])
 def test_a_shard_that_a_kill_has_cut_anywhere_goes_on_to_the_same_run(
     left: float, made: Path, whole: Records, tmp_path: Path

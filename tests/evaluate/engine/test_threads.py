@@ -59,6 +59,7 @@ def test_a_kept_part_is_of_as_many_threads(caller: int, tmp_path: Path) -> None:
     assert not seen[-1].endswith("kept")
 
 
+@pytest.mark.default_cells("3-2", "1-None")
 @pytest.mark.parametrize("named", [None, 2])
 def test_a_sweep_computes_with_the_callers_threads_or_those_it_is_given(
     caller: int, named: int | None, tmp_path: Path
@@ -76,6 +77,7 @@ def test_a_plan_carries_the_callers_threads_to_worker_processes(caller: int) -> 
     assert SweepPlan(folder=Path("run"), models=("t2i",)).threads == caller
 
 
+@pytest.mark.whole
 def test_the_environments_threads_are_the_callers() -> None:
     code = "from mmspec.evaluate.engine.plan import SweepPlan; print(SweepPlan(folder='r').threads)"
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -138,6 +138,7 @@ def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path], monkeypatch: pyt
     assert [json.loads(line) for line in log.read_text().splitlines()] == [about, *parts]
 
 
+@pytest.mark.whole
 def test_the_rows_of_a_setting_are_kept_and_a_stopped_one_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

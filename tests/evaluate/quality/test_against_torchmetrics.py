@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import ModuleType
+
 import numpy as np
 import pytest
 import torch
@@ -10,10 +12,6 @@ from torch import nn
 from mmspec.evaluate.quality.frechet import frechet
 from mmspec.evaluate.quality.generative_metrics import inception_score, kernel_distance
 
-fid, kid, inception = (
-    pytest.importorskip(f"torchmetrics.image.{name}", reason='torchmetrics comes with "mmspec[eval]"')
-    for name in ("fid", "kid", "inception")
-)
 WIDTH = 12
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # that all features are kept
 LAWS = {"normal": (0.0, 1.0), "far": (40.0, 0.3), "wide": (-2.0, 25.0)}
@@ -34,6 +32,11 @@ def features(law: str, seed: int, count: int = 200) -> np.ndarray:
     return (drawn @ np.random.default_rng(7).normal(size=(WIDTH, WIDTH))).astype(np.float32)
 
 
+def reference(name: str) -> ModuleType:
+    """A module of torchmetrics, which takes a second to import: where a test runs, not where tests are collected."""
+    return pytest.importorskip(f"torchmetrics.image.{name}", reason='torchmetrics comes with "mmspec[eval]"')
+
+
 def told(metric: object, first: np.ndarray, second: np.ndarray) -> object:
     metric.update(torch.from_numpy(first), real=True)
     metric.update(torch.from_numpy(second), real=False)
@@ -43,7 +46,7 @@ def told(metric: object, first: np.ndarray, second: np.ndarray) -> object:
 @pytest.mark.parametrize("law", LAWS)
 def test_the_frechet_distance(law: str) -> None:
     first, second = features(law, 0), features(law, 1) * 1.1
-    metric = fid.FrechetInceptionDistance(feature=Rows(), normalize=True)
+    metric = reference("fid").FrechetInceptionDistance(feature=Rows(), normalize=True)
     metric.set_dtype(torch.float64)
     assert frechet(first, second) == pytest.approx(float(told(metric, first, second)), rel=1e-4)
 
@@ -51,7 +54,7 @@ def test_the_frechet_distance(law: str) -> None:
 @pytest.mark.parametrize("law", LAWS)
 def test_the_kernel_distance(law: str) -> None:
     first, second = features(law, 0), features(law, 1) * 1.1
-    metric = kid.KernelInceptionDistance(feature=Rows(), subsets=1, subset_size=200, normalize=True)
+    metric = reference("kid").KernelInceptionDistance(feature=Rows(), subsets=1, subset_size=200, normalize=True)
     mean, _ = told(metric, first, second)
     assert kernel_distance(first, second, resamples=0).value == pytest.approx(float(mean), rel=1e-4)
 
@@ -59,7 +62,7 @@ def test_the_kernel_distance(law: str) -> None:
 @pytest.mark.parametrize("splits", [1, 7, 10])
 def test_the_inception_score_in_the_same_order(splits: int) -> None:
     logits = torch.from_numpy(features("normal", 3))
-    metric = inception.InceptionScore(feature=Rows(), splits=splits)
+    metric = reference("inception").InceptionScore(feature=Rows(), splits=splits)
     metric.update(logits)
     torch.manual_seed(5)
     mean, deviation = metric.compute()

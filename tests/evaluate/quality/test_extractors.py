@@ -75,6 +75,7 @@ def test_the_published_resize_reads_pixel_i_at_i_times_the_ratio(size: tuple) ->
     assert size in ((1, 1),) or not torch.allclose(out, smooth, atol=1e-3)
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_both_forms_of_inception_are_told_by_their_files(tmp_path: Path) -> None:
     plain = scaled(Inception3(num_classes=1000, aux_logits=True, transform_input=False, init_weights=False))

@@ -87,7 +87,7 @@ def figures(monkeypatch: pytest.MonkeyPatch) -> list:
         plt.close(figure)
 
 
-@pytest.mark.covering(strength=1)
+@pytest.mark.default_cells("1-1", "1-13", "2-3")
 @pytest.mark.parametrize("drafters", (1, 3, 6, 13))
 @pytest.mark.parametrize("tasks", (1, 2, 5))
 def test_a_settings_panels_share_a_row_and_no_two_lines_a_color(

@@ -65,6 +65,7 @@ def test_a_page_names_what_every_writer_ran(tmp_path: Path) -> None:
     assert "| machine | P, cores: 2, threads: 1, Linux |" in page and "| writers | 2 |" in page
 
 
+@pytest.mark.whole
 def test_the_same_run_gives_the_same_bytes(run: Records, tmp_path: Path) -> None:
     made = [row for row in rows(run) if row["model"] == "t2i"]
     first, second = (pareto.draw(made, tmp_path / name) for name in ("a", "b"))

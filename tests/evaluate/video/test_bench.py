@@ -122,6 +122,7 @@ def test_judged_rows_say_what_is_kept(judged: dict) -> None:
     assert rows["sdvg-all"]["reward_above_strided"] == rows["sdvg-all"]["reward_above_random"] == 0
 
 
+@pytest.mark.whole
 def test_blind_routers_get_the_budget_of_every_single_video(monkeypatch: pytest.MonkeyPatch) -> None:
     config = VideoBenchConfig(suite="routers", judged_prompts=3, draws=1, calibration=10, methods=("mean-0.5",))
     (setting,) = config.judged()

@@ -34,6 +34,7 @@ def saved(kind: str, folder: Path) -> Callable[[Path], Any]:
     return pipe.from_pretrained
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("damage", FILES)
 @every_part
 def test_a_damaged_part_is_one_sentence(kind: str, part: str, damage: str, tmp_path: Path) -> None:
@@ -45,6 +46,7 @@ def test_a_damaged_part_is_one_sentence(kind: str, part: str, damage: str, tmp_p
         refused(load, tmp_path)
 
 
+@pytest.mark.default_cells("causal-transformer")
 @every_part
 def test_fields_that_are_no_sizes_are_refused(kind: str, part: str, tmp_path: Path) -> None:
     load = saved(kind, tmp_path)

@@ -280,6 +280,7 @@ print(sorted({"diffusers", "transformers", "torchvision", "sympy", "torch._dynam
 """
 
 
+@pytest.mark.whole
 def test_tokens_are_drawn_without_libraries_that_take_seconds_to_import() -> None:
     done = subprocess.run([sys.executable, "-c", LIGHT], cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr

@@ -55,6 +55,7 @@ def test_greedy_images_under_schedules_and_forced_values(guidance: Guidance) -> 
         assert drafted.stats.accept_length > 1.2  # forced values are drafted as they will come
 
 
+@pytest.mark.default_cells("dynamic", "chain")
 @pytest.mark.parametrize("shape", list(SHAPES))
 def test_a_row_does_not_depend_on_its_batch(shape: str) -> None:
     model = TinyModel()
@@ -74,6 +75,7 @@ def test_another_dtype_than_the_targets_is_refused() -> None:
         generate(model, [0], drafter_for(model).double())
 
 
+@pytest.mark.default_cells("shape1-token", "shape3-recursive", "shape4-exact", "shape5-kseq")
 @pytest.mark.parametrize(
     ("shape", "rule"),
     [(CHAIN, "exact"), (CHAIN, "token"), (TREE, "exact"), (TREE, "recursive"), (ALIKE, "exact"), (ALIKE, "kseq")],

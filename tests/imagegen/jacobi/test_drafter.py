@@ -67,6 +67,7 @@ def code_of(tokens: Tensor, size: int) -> Tensor:
     return (tokens * size ** torch.arange(tokens.shape[1] - 1, -1, -1)).sum(1)
 
 
+@pytest.mark.default_cells("SCD gumbel(4) + tree 2x3")
 @pytest.mark.parametrize(
     "drafter", [SCD(4, "gumbel", "random"), SCD(4, "gumbel", "up"), SCD(4, "gumbel", tree=TREE), SCD(3, "maximal", "mix")],
     ids=lambda d: d.name,
@@ -78,6 +79,7 @@ def test_sampled_images_have_the_targets_law(drafter: SJD) -> None:
     assert chi_square(seen, model.joint() * rows).passed
 
 
+@pytest.mark.default_cells("SCD gumbel(4) repeat_frame")
 @pytest.mark.parametrize(
     "drafter", [SJD(4, "frame"), SCD(4, init="repeat_frame"), SCD(3, "maximal", "frame"), SCD(4, init="frame", tree=TREE)],
     ids=lambda d: d.name,

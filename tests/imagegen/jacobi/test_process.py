@@ -55,6 +55,7 @@ def test_four_codes_keep_the_law(drafter: SJD) -> None:
     assert distance(drafter, geometry=Geometry(((1, 5),)), codes=4) < 1e-12
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("init", ("left", "random", "repeat_up"))
 @pytest.mark.parametrize("rule", ("exact", "recursive", "kseq"))
 @pytest.mark.parametrize("coupling", (None, "maximal"))
@@ -82,6 +83,7 @@ def test_forced_values_keep_the_law(init: str, coupling: str | None) -> None:
     assert distance(SJD(4, init, coupling), geometry=geometry, codes=2) < 1e-12
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("coupling", (None, "maximal"))
 @pytest.mark.parametrize("init", INITS)
 def test_every_init_keeps_the_law_of_videos(init: str, coupling: str | None) -> None:

@@ -44,6 +44,9 @@ def test_a_row_does_not_depend_on_the_others(drafter: RowDrafts) -> None:
         assert torch.equal(alone.tokens[0], together.tokens[row])
 
 
+@pytest.mark.default_cells(
+    "image-SCD gumbel(2) + row 1", "video-SJD(2) + row 2", "video-SCD maximal(2) mix + tree 2x2 + row 2 row-causal"
+)
 @pytest.mark.parametrize(
     "drafter",
     [RowDrafts(SJD(2), 2), RowDrafts(SJD(2, coupling="gumbel"), 1), RowDrafts(SJD(2, "mix", "maximal", TREE), 2, "row")],

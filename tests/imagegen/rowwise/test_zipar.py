@@ -47,6 +47,7 @@ def test_every_value_is_fed_once_it_is_known_and_stand_ins_only_before(geometry:
     assert ends <= fed and known == set(range(geometry.total))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     "geometry", (Geometry.square(4), FORCED, GRIDS, FRAMES), ids=("square", "row ends", "grids", "frames")
 )

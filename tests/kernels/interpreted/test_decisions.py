@@ -24,9 +24,8 @@ from mmspec.kernels.sibling_thresholds import (
     match_thresholds,
     match_thresholds_reference,
 )
-from tests.kernels.interpreted.laws import IDS, SIZES, both_forms, scores, tolerance
+from tests.kernels.interpreted.laws import IDS, MARKS, SIZES, both_forms, over_sizes, scores, tolerance
 
-over_sizes = pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES, ids=IDS)
 ENDS = (0.0, 1 - 2.0**-24)
 
 
@@ -37,6 +36,7 @@ def agree(found: Tensor, expected: Tensor, uniform: Tensor, allowed: int) -> Non
     assert not (differ & ~near).any() and int(differ.sum()) <= allowed
 
 
+@pytest.mark.covering(strength=1)
 @over_sizes
 @pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
 @pytest.mark.poison
@@ -57,6 +57,7 @@ def test_block_thresholds(size: int, nodes: int, dtype: torch.dtype, ragged: boo
     agree(found, expected, torch.rand(1000, *found.shape), 1 + found.numel() // 10)
 
 
+@pytest.mark.covering(strength=1)
 @over_sizes
 @pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
 def test_siblings_rejected_in_turn(size: int, nodes: int, dtype: torch.dtype, ragged: bool) -> None:
@@ -96,6 +97,7 @@ def test_discounts_of_kseq(size: int, nodes: int, dtype: torch.dtype) -> None:
     torch.testing.assert_close(scale[same], other[same], rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("nodes", (1, 2, 31, 63))
 @pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
 @pytest.mark.poison
@@ -150,7 +152,11 @@ def forms(size: int, nodes: int, dtype: torch.dtype, batch: int) -> dict[str, Re
 
 
 @pytest.mark.parametrize(
-    ("size", "nodes", "dtype"), [case if case[1] < 31 else (7, 3, case[2]) for case in SIZES], ids=IDS
+    ("size", "nodes", "dtype"),
+    [
+        pytest.param(size, min(nodes, 3), dtype, id=name, marks=marks)
+        for (size, nodes, dtype), name, marks in zip(SIZES, IDS, MARKS, strict=True)
+    ],
 )
 @pytest.mark.poison
 def test_races_have_the_winner_of_the_reference(size: int, nodes: int, dtype: torch.dtype) -> None:

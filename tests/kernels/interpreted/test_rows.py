@@ -20,9 +20,7 @@ from mmspec.kernels.law import (
 )
 from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.sampling import truncated_scores, truncation_floor, truncation_floor_reference
-from tests.kernels.interpreted.laws import IDS, SIZES, both_forms, scores, tolerance
-
-over_sizes = pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES, ids=IDS)
+from tests.kernels.interpreted.laws import both_forms, over_sizes, scores, tolerance
 
 
 @over_sizes
@@ -93,6 +91,7 @@ def test_numbers_are_bitwise_the_counter_of_the_core() -> None:
     assert torch.equal(row_keys(seeds, 9), row_keys(seeds, torch.tensor(9)))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     ("size", "nodes", "dtype"),
     [(7, 2, torch.float64), (1013, 2, torch.float32), (127, 2, torch.bfloat16), (16384, 1, torch.float32)],

@@ -22,6 +22,7 @@ def same(one, other) -> bool:  # noqa: ANN001
     return all(map(torch.equal, one.latents, other.latents)) and all(map(np.array_equal, one.videos, other.videos))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("how", ({}, {"sync": "eager"}, {"optimistic": True}), ids=str)
 @pytest.mark.parametrize("context", (Cached(), Cached(5, 1), Rebuilt(3)), ids=str)
 def test_infinity_is_the_target_alone_bit_for_bit(context: object, how: dict) -> None:

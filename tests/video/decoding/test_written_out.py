@@ -99,6 +99,7 @@ WAYS = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("plan", "switched"), [(BlockPlan(2), False), (BlockPlan(3, first=1), True)], ids=str)
 def test_a_routed_video_is_the_procedures(way: str, plan: BlockPlan, switched: bool) -> None:

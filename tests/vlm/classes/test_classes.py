@@ -33,6 +33,16 @@ def words(found: dict) -> set[str]:
     return {text.partition(":")[0] for text in outcomes(found)}
 
 
+@pytest.mark.default_cells(
+    "LlavaForConditionalGeneration",
+    "MllamaForConditionalGeneration",
+    "DeepseekV3ForCausalLM",
+    "DogeForCausalLM",
+    "FalconForCausalLM",
+    "Phi3ForCausalLM",
+    "GPTNeoForCausalLM",
+    "GitForCausalLM",
+)
 @pytest.mark.parametrize("name", SAMPLE)
 def test_a_sample_of_classes_is_the_same_or_refused(name: str) -> None:
     found = record(name, ("ragged", "rows"))

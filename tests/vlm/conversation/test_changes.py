@@ -38,6 +38,7 @@ def test_an_answer_rendered_otherwise_is_read_again_from_where_it_differs(name: 
     assert out.read == kept.shape[1] - same + 1
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("tail", (0, 3))
 @pytest.mark.parametrize("name", STATEFUL)
 def test_recurrent_layers_go_back_to_where_the_prompt_or_its_tail_began(name: str, tail: int) -> None:

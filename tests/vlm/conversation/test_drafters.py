@@ -40,6 +40,14 @@ def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> 
         assert (out.read < inputs["input_ids"].shape[1]) == (number > 0)
 
 
+@pytest.mark.default_cells(
+    "eagle3-together",
+    "eagle_without_pictures-apart",
+    "flash-together",
+    "dspark-together",
+    "dflash-together",
+    "hydra_with_prefix_layer-together",
+)
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("apart", (False, True), ids=("together", "apart"))
 @pytest.mark.parametrize("name", ALIKE)

@@ -33,6 +33,7 @@ def fresh(zoo: tuple, session: mmspec.Session, answered: int, **settings: Any) -
     return model.generate(**inputs, **settings)
 
 
+@pytest.mark.default_cells("None", "vlm/eagle")
 @pytest.mark.parametrize("name", (None, "vlm/msd", "vlm/eagle", "auto"))
 def test_three_turns_about_two_pictures_say_what_fresh_prompts_say(zoo: tuple, name: str | None) -> None:
     model, processor, images = zoo
@@ -50,6 +51,7 @@ def test_three_turns_about_two_pictures_say_what_fresh_prompts_say(zoo: tuple, n
     assert reads[2][0] * 10 < session.last.sequences.shape[1]
 
 
+@pytest.mark.default_cells("vlm/msd")
 @pytest.mark.parametrize("name", (None, "vlm/msd", "vlm/eagle"))
 def test_sampled_turns_say_what_fresh_calls_say_with_the_same_seed(zoo: tuple, name: str | None) -> None:
     model, processor, images = zoo

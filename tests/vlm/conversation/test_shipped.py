@@ -19,6 +19,7 @@ WORDS = ([5, 9, 3, 7, 2, 11, 4], [7, 6, 5, 4], [3, 2])
 SHAPES = (Chain(FixedLength(3)), DynamicTree(nodes=6, depth=3, width=2))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES, ids=("chain", "tree"))
 @pytest.mark.parametrize("name", ("qwen3_next", "deepseek_v3", "glm4_moe", "gemma4"))
 def test_turns_say_what_fresh_prompts_say_and_leave_what_they_leave(name: str, shape: object) -> None:

@@ -37,9 +37,12 @@ WITH_PICTURES = ("Molmo2ForConditionalGeneration",)
 # LLaVA-OneVision reads a picture otherwise where it is not alone, so its first prompt is never the second's beginning
 TALKS = [(name, apart) for name in VLMS + CLASSES for apart in (False, True) if not apart or name != "onevision"]
 TALKS.append(("MllamaForConditionalGeneration", False))  # whose layers of cross attention keep the pictures
+CELLS = [f"{name}-{('together', 'apart')[apart]}" for name, apart in TALKS]
 
 
-@pytest.mark.parametrize("name, apart", TALKS, ids=[f"{name}-{('together', 'apart')[apart]}" for name, apart in TALKS])
+# a call a class, both of every second
+@pytest.mark.default_cells(*CELLS[::3], *CELLS[1::3])
+@pytest.mark.parametrize("name, apart", TALKS, ids=CELLS)
 def test_turns_say_what_fresh_prompts_say_and_read_what_is_new(name: str, apart: bool) -> None:
     chat = talk(name, apart)
     past, said, held = Past(chat.model), None, 0
@@ -94,6 +97,7 @@ def test_a_second_turn_costs_less_than_a_tenth(name: str) -> None:
     assert 10 * seen["tokens"] < fresh["tokens"]
 
 
+@pytest.mark.default_cells("llava", "Qwen3_5ForConditionalGeneration")
 @pytest.mark.parametrize("name", ("llava", "qwen3_vl", *CLASSES[1:2], "Qwen3_5ForConditionalGeneration"))
 def test_sampled_turns_say_what_a_fresh_prompt_says_with_the_same_seed(name: str) -> None:
     chat = talk(name, apart=True)

@@ -33,7 +33,6 @@ CASES: dict[str, tuple[str, Shape]] = {
     "MTP tree": ("mtp", TREE),
     "MTP dynamic tree": ("mtp", DynamicTree(nodes=6, depth=3, width=3)),
 }
-DEFAULT = ("walk", "corrected walk", "siblings shared", "MTP tree")  # a law a drafter, chains and trees
 
 
 @cache
@@ -84,15 +83,15 @@ def drawn(case: str) -> tuple[Tensor, float]:
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 
-@pytest.mark.parametrize(
-    "case", [one if one in DEFAULT else pytest.param(one, marks=pytest.mark.whole) for one in CASES]
-)
+@pytest.mark.default_cells("MTP tree")  # the blocks' laws stand beside on targets without recurrent layers
+@pytest.mark.parametrize("case", CASES)
 def test_joint_law(case: str) -> None:
     tokens, length = drawn(case)
     assert p_value(tokens, exact_law()) > 1e-3
     assert length > 1.05
 
 
+@pytest.mark.default_cells("MTP tree-evenly_on_record")
 @pytest.mark.parametrize("case, mutant", (("MTP chain", best_on_record_as_drawn), ("MTP tree", evenly_on_record)))
 def test_another_law_on_record_is_told_apart(case: str, mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
@@ -107,6 +106,7 @@ def ragged() -> dict[str, Tensor]:
     return dict(input_ids=ids, attention_mask=mask)
 
 
+@pytest.mark.default_cells("walk", "MTP dynamic tree")
 @pytest.mark.parametrize("case", ("best tokens", "walk", "siblings apart", "MTP dynamic tree"))
 def test_words_are_the_targets_and_rows_do_not_touch_each_other(case: str) -> None:
     name, shape = CASES[case]

@@ -60,6 +60,7 @@ def drafter(name: str) -> ShapedDrafter:
     return made.eval().requires_grad_(False)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("pictures", ("pictures", "mixed"))
 @pytest.mark.parametrize("name", CASES)
 def test_words_behind_pictures_are_the_targets_own_whatever_is_accepted(name: str, pictures: str) -> None:

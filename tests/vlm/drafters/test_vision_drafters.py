@@ -47,6 +47,7 @@ def expected(kind: str, images: int, where: str, batch: int) -> Tensor:
     return tiny(kind).generate(**prompt(kind, images, where, batch), **GREEDY)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind, images, where, batch, shape", CASES)
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_greedy_words_are_the_targets_own(
@@ -57,6 +58,7 @@ def test_greedy_words_are_the_targets_own(
     assert torch.equal(out, expected(kind, images, where, batch))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_a_text_turn_after_pictures_keeps_the_words(name: str, kind: str) -> None:
@@ -70,6 +72,7 @@ def test_a_text_turn_after_pictures_keeps_the_words(name: str, kind: str) -> Non
     assert torch.equal(out, tiny(kind).generate(**inputs, **GREEDY))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", ("chain", "static"))
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_a_row_drafts_the_same_alone_and_in_a_batch(name: str, shape: str) -> None:
@@ -83,6 +86,7 @@ def test_a_row_drafts_the_same_alone_and_in_a_batch(name: str, shape: str) -> No
         assert in_batch == [line[0] for line in alone.stats.accepted]
 
 
+@pytest.mark.default_cells("eagle3", "vispec", "specvlm", "flash", "dflash", "dspark", "medusa", "hydra")
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_requests_that_take_turns_do_not_touch_each_other(name: str) -> None:
     drafter, model = make(name), tiny("qwen2_5_vl")
@@ -126,6 +130,7 @@ def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
         return request.state.propose(request.target, request.keys)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", ("chain", "dynamic"))
 @pytest.mark.parametrize("name", DRAFTERS)
 def test_after_any_accept_length_the_cache_is_what_reading_again_gives(name: str, shape: str) -> None:

@@ -26,6 +26,7 @@ def sample(rule: str, settings: dict) -> tuple[Tensor, float]:
     return out.sequences[:, 3 : 3 + STEPS], out.stats.accept_length
 
 
+@pytest.mark.default_cells("exact-t1", "token-t1_top_p0.9")
 @pytest.mark.parametrize("law", ("t1", "t1_top_p0.9"))
 @pytest.mark.parametrize("rule", ("exact", "token", "match"))
 def test_joint_law(rule: str, law: str) -> None:

@@ -27,6 +27,7 @@ def test_pictures_and_text(settings: dict, drafts: bool, batch: int) -> None:
     assert alike(*both(tiny("llava"), drafter=chain() if drafts else None, max_new_tokens=14, **settings, **inputs))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("rule", ("exact", "token", "block", "match"))
 @pytest.mark.parametrize("batch", (1, 4))
 def test_every_rule_over_drafts_that_are_kept(rule: str, batch: int) -> None:
@@ -128,6 +129,7 @@ def test_trees(shape: StaticTree | DynamicTree, settings: dict) -> None:
     assert alike(*both(narrow(), drafter=drafter, max_new_tokens=24, **settings, **rows(4)))
 
 
+@pytest.mark.default_cells("eagle3", "specvlm")
 @pytest.mark.parametrize("name", ("msd", "vispec", "specvlm", "eagle3"))
 def test_families(name: str) -> None:
     drafter = DRAFTERS[name]().with_shape(chain().shapes[0])

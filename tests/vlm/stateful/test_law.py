@@ -53,6 +53,7 @@ def exact_law() -> Tensor:
     return chance.view(-1, 2).T
 
 
+@pytest.mark.default_cells("chain")
 @pytest.mark.parametrize("name", ("chain", "tree"))
 def test_joint_law_of_even_and_odd_rows(name: str) -> None:
     calls = [sample(Seldom, name, ROWS, seed) for seed in range(CALLS)]

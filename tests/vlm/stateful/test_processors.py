@@ -67,6 +67,7 @@ def both(made: Callable, inputs: dict[str, Tensor], name: str | None, **settings
     return theirs, ours, result
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", (None, "chain", "static", "dynamic"))
 @pytest.mark.parametrize("batch", (1, 2))
 @pytest.mark.parametrize("kind", MADE)

@@ -112,7 +112,7 @@ def drafted_logits(drafter: ShapedDrafter, spy: Callable[[Tensor], None]) -> Non
         )  # fmt: skip
 
 
-@pytest.mark.covering(strength=1)
+@pytest.mark.default_cells("dspark-published", "eagle3-equal", "hydra-equal", "medusa-equal")
 @pytest.mark.parametrize("recipe", ("equal", "published"))
 @pytest.mark.parametrize("kind", SHAPED)
 def test_nothing_untrained_matters_to_a_draft(kind: str, recipe: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -21,6 +22,7 @@ def test_a_tower_that_another_file_holds_is_left_out_and_found_again(tmp_path):
     assert len(load_file(tmp_path / "other" / "model.safetensors")) == 2
 
 
+@pytest.mark.whole
 def test_a_model_is_written_whole_over_an_older_one(tmp_path):
     from transformers import LlavaForConditionalGeneration, LlavaProcessor
 

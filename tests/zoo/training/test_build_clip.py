@@ -22,6 +22,7 @@ from mmspec.zoo.world.image import image_prompt
 from mmspec.zoo.world.pixels import image_arrays, sample_image_scenes
 
 
+@pytest.mark.whole
 def test_clip_trains_and_its_files_load(tmp_path: Path) -> None:
     size = ClipSize(space=16, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2)
     card = build_clip(tmp_path, tmp_path / "work", replace(CLIP_RECIPE, steps=2, batch=4), size=size, measured=1)

@@ -35,6 +35,7 @@ def test_a_recipe_builds_a_drafter_the_zoo_can_load(tmp_path: Path, monkeypatch:
     assert card["training"]["loss"] > 0
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_the_head_that_ends_drafts_is_built_and_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TARGETS, "vlm", replace(TARGETS["vlm"], pictures=4, texts=2))

@@ -52,6 +52,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict]:
     return folder, build_hybrid.build(folder / "out", folder / "work", recipe)
 
 
+@pytest.mark.whole
 def test_the_processor_lays_pictures_out_as_training_does() -> None:
     pictures = [one for seed in range(6) for one in hybrid_row(seed).pictures]
     inputs = encode(processor(), [Example("a", "Hi", tuple(map(Image.fromarray, pictures)))])
@@ -181,6 +182,7 @@ def test_the_shipped_size_is_three_megabytes_at_most() -> None:
     assert set(model.config.text_config.layer_types) == {"linear_attention", "full_attention"}
 
 
+@pytest.mark.whole
 def test_a_build_is_resumed_and_gives_a_model_that_all_shapes_decode_alike(built: tuple[Path, dict]) -> None:
     folder, card = built
     recipe = HybridRecipe(TINY, tower_steps=2, steps=3, dense_steps=1, batch=2)
@@ -198,6 +200,7 @@ def test_a_build_is_resumed_and_gives_a_model_that_all_shapes_decode_alike(built
         assert torch.equal(found, expected)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("name", ("vlm/hybrid/dflash", "vlm/hybrid/mtp"))
 def test_its_drafters_are_built_loaded_and_lossless(
     name: str, built: tuple[Path, dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,7 @@ def test_latents_of_training_clips_have_mean_zero_and_spread_one(named: Path) ->
     torch.testing.assert_close(latents.std(1), torch.ones(8), atol=2e-2, rtol=0)
 
 
+@pytest.mark.whole
 def test_a_reward_is_built_from_frames_of_all_kinds(named: Path, tmp_path: Path) -> None:
     recipe = RewardRecipe(RewardSize(8, 8, 8, 1, 16, 2, 1), steps=2, batch=2, members=len(KINDS))
     card = build_reward.build(named / "video_reward", tmp_path, mmspec.zoo.load("video"), mmspec.zoo.load("video/draft"),
@@ -140,6 +141,7 @@ def clips(kind: str) -> ClipSet:
     return ClipSet(kind, torch.randn(count, 8, frames, 8, 8, generator=torch.Generator().manual_seed(3)).half())
 
 
+@pytest.mark.whole
 def test_stopped_runs_go_on_as_if_nothing_had_been(tmp_path: Path, weights: Path) -> None:
     encode = mmspec.zoo.files.video.read_prompts(weights / "video")
     sets = {kind: clips(kind) for kind in SEEDS}

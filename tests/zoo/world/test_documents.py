@@ -38,6 +38,7 @@ def test_a_document_is_a_function_of_its_seed() -> None:
         sample_document(-1)
 
 
+@pytest.mark.whole
 def test_the_page_says_the_text_and_can_be_read_from_its_pixels() -> None:
     for document in map(sample_document, SEEDS):
         assert 1 <= len(document.lines) <= LINES and max(map(len, document.lines)) <= COLUMNS

@@ -40,6 +40,9 @@ def drawn(drafter: BlockDrafter, rule: str, settings: dict, rows: int = ROWS) ->
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 
+@pytest.mark.default_cells(
+    "marginals, matched", "likeliest prefixes", "siblings shared", "tree of walks", "corrected walk"
+)
 @pytest.mark.parametrize("form", FORMS)
 def test_joint_law(form: str) -> None:
     name, shape, rule = FORMS[form]
@@ -67,6 +70,7 @@ MUTANTS = {
 }  # fmt: skip
 
 
+@pytest.mark.default_cells("marginals, token by token", "siblings shared", "tree of walks")
 @pytest.mark.parametrize("form", MUTANTS)
 def test_another_law_on_record_is_told_apart(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[form](monkeypatch)

@@ -158,6 +158,7 @@ def test_tokens_outside_are_never_drafted_and_answers_stay_the_targets(kind: str
 FORMS = {"dspark": Chain(FixedLength(3)), "dspark reduced": DynamicTree(nodes=6, depth=3, width=3)}
 
 
+@pytest.mark.default_cells("dspark reduced")
 @pytest.mark.parametrize("kind", FORMS)
 def test_the_sampled_law_is_the_targets(kind: str) -> None:
     drafter = make(kind, V, narrow()).with_shape(FORMS[kind])

@@ -73,6 +73,7 @@ def test_sampled_requests_draft_by_the_law_they_record(eagle: Eagle, shape: str,
             assert (q > 0).sum(-1).max() <= 20  # the request's top-k shaped the drafter's law too
 
 
+@pytest.mark.default_cells("dynamic")
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_row_does_not_depend_on_its_batch(eagle: Eagle, shape: str) -> None:
     """Rows near the end of their room stand beside slower ones."""

@@ -70,6 +70,7 @@ def taught() -> Flash:
     return drafter.eval().requires_grad_(False)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
 def test_greedy_words_are_those_of_transformers(kind: str, shape: str) -> None:
@@ -121,6 +122,7 @@ def recomputed(drafter: Flash, slots: object, path: list[int], embed: torch.nn.M
     return features[:, offset]
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", ("flash", "flash_residual"))
 @pytest.mark.parametrize("shape", ("static", "chain"))
 @pytest.mark.parametrize("block", (1, 2, 3))

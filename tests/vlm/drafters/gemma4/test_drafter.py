@@ -96,6 +96,7 @@ def drawn(shape: str, clusters: int) -> tuple[Tensor, float]:
     return torch.bincount(cell, minlength=V**STEPS), out.stats.accept_length
 
 
+@pytest.mark.default_cells("tree-4", "chain-0")
 @pytest.mark.parametrize("shape, clusters", [*((shape, 0) for shape in SHAPES), ("chain", 4), ("tree", 4)])
 def test_joint_law(shape: str, clusters: int) -> None:
     seen, length = drawn(shape, clusters)

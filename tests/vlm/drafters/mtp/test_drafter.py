@@ -148,6 +148,7 @@ SHAPES: dict[str, Shape] = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", TARGETS)
 def test_greedy_words_are_the_targets_own_whatever_is_accepted(name: str, shape: str) -> None:
@@ -201,6 +202,7 @@ def test_the_layer_puts_out_what_transformers_own_does(name: str) -> None:
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("sampled", (True, False))
 @pytest.mark.parametrize("name", ("qwen3_5", "deepseek_v3"))
 def test_a_row_drafts_the_same_alone_and_in_a_batch(name: str, sampled: bool) -> None:
