@@ -19,14 +19,11 @@ from mmspec.io.checkpoints import cast_weights, load_model, load_part
 from mmspec.io.readers import read_json
 from mmspec.methods import MethodInfo, find, methods
 from mmspec.vlm import load_drafter
+from mmspec.zoo.files.table import MODELS
 
 HYBRID, SMOL, SMOLLM2 = "vlm/hybrid", "vlm/smol", "smollm2"
 TARGETS = ("vlm", HYBRID, SMOL, SMOLLM2)  # models of the zoo that commands decode with
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
-
-
-# of the zoo's drafters that differ from others of their method
-_TITLES = {"eagle_text": "EAGLE without vision", "dflash_vision": "DFlash with vision", "dspark": "DSpark with vision"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +84,7 @@ def _of_method(found: MethodInfo, part: str | None = None) -> VlmDrafterSpec:
     if part is None:
         return VlmDrafterSpec(found.title, lambda resources: found.make({}, _ZooParts(resources)))
     target = target_of(part)
-    title = _TITLES.get(part.removeprefix(f"{target}/"), found.title)
+    title = MODELS[part].title or found.title
     return VlmDrafterSpec(title, lambda resources: found.make({}, _ZooParts(resources, part)), part, target=target)
 
 

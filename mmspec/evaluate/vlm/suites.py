@@ -31,6 +31,11 @@ TRAINED = (
     "eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash", "dflash_vision", "dspark",
     "hydra", "medusa",
 )  # fmt: skip
+# what `mmspec evaluate` decodes with where no decoding is named, as far as a model has it
+SWEPT = (
+    "smollm2-eagle3", "hybrid-dflash", "hybrid-mtp", "eagle", "msd", "dspark", "vispec", "flash", "small", "lookup",
+    "recycling",
+)  # fmt: skip
 _COSTS = ("prefill ms", "step ms", "round ms", "rows")
 
 

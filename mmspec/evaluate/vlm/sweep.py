@@ -29,7 +29,7 @@ from mmspec.evaluate.vlm.resources import (
     zoo_resources,
 )
 from mmspec.evaluate.vlm.runner import timed_runner
-from mmspec.evaluate.vlm.suites import SUITES
+from mmspec.evaluate.vlm.suites import SUITES, SWEPT
 from mmspec.evaluate.vlm.variants import chained
 from mmspec.methods import parse
 from mmspec.zoo.world.captions import parse_caption, truth
@@ -39,16 +39,12 @@ from mmspec.zoo.world.scene import sample_scene
 
 _DOCUMENT = "document"  # the category of prompts about one
 MODELS = TARGETS
-_DEFAULTS = (
-    "smollm2-eagle3", "smollm2-dspark", "hybrid-dflash", "hybrid-mtp", "eagle", "msd", "dspark", "vispec", "flash", "small",
-    "lookup", "recycling",
-)  # fmt: skip
 
 
 def defaults(model: str) -> list[tuple[str, str]]:
     """Plain decoding, the drafters there are, and one relaxed rule; drafters without training for a model of a folder."""
     known = drafter_names(model) if model in MODELS else ("lookup", "recycling")
-    found = [(name, "") for name in _DEFAULTS if name in known]
+    found = [(name, "") for name in SWEPT if name in known]
     return [("ar", ""), *found, ("recycling", "typical:threshold=0.09,alpha=0.3")]
 
 

@@ -47,6 +47,7 @@ class ZooModel:
         transformers: Whether transformers reads the weights and draws bars meanwhile.
         chains: Lengths of a drafter's chains that pay off on a CPU: of greedy and of sampled requests, or of both.
         block: Tokens of a pass, of a drafter that has a choice.
+        title: The name of a drafter in tables, where its method has another drafter in the zoo too.
         auto: The drafter that `drafter="auto"` takes for the model.
         source: The published file that a fetched model is made of. Fetched models load in any dtype, others in float32.
     """
@@ -61,6 +62,7 @@ class ZooModel:
     transformers: bool = False
     chains: tuple[int, ...] = ()
     block: int = 0
+    title: str = ""
     auto: str = ""
     source: PublishedFile | None = None
 
@@ -69,10 +71,17 @@ _LOADER, _BUILDER = "vlm.drafters.checkpoints:load_drafter", "vlm.build_drafter:
 
 
 def _drafter(
-    about: str, target: str, chains: tuple[int, ...] = (), *, ships: bool = True, block: int = 0, loader: str = _LOADER
+    about: str,
+    target: str,
+    chains: tuple[int, ...] = (),
+    *,
+    ships: bool = True,
+    block: int = 0,
+    loader: str = _LOADER,
+    title: str = "",
 ) -> ZooModel:
     """The row of a text drafter."""
-    return ZooModel(about, loader, _BUILDER, needs=(target,), ships=ships, chains=chains, block=block)
+    return ZooModel(about, loader, _BUILDER, needs=(target,), ships=ships, chains=chains, block=block, title=title)
 
 
 def _codes(about: str, recipe: str) -> ZooModel:
@@ -94,16 +103,19 @@ MODELS: dict[str, ZooModel] = {
                           "vlm.build_vlm:build", uses=("vlm/",), recipe="small_recipe", transformers=True),
     # a pass costs little more than its overhead: long chains beat trees, and blocks are drafted whole
     "vlm/eagle": _drafter("EAGLE-2 drafter for vlm, pictures fused like text", "vlm", (11, 7)),
-    "vlm/eagle_text": _drafter("EAGLE-2 drafter for vlm that sees no pictures", "vlm", (11, 7), ships=False),
+    "vlm/eagle_text": _drafter("EAGLE-2 drafter for vlm that sees no pictures", "vlm", (11, 7), ships=False,
+                               title="EAGLE without vision"),
     "vlm/msd": _drafter("MSD drafter for vlm", "vlm", (11, 7)),
     "vlm/vispec": _drafter("ViSpec drafter for vlm", "vlm", (11, 7)),
     "vlm/flash": _drafter("FLASH drafter for vlm", "vlm", (8,), block=4),
     "vlm/specvlm": _drafter("SpecVLM drafter for vlm", "vlm", (11, 7)),
     "vlm/eagle3": _drafter("EAGLE-3 drafter for vlm", "vlm", (11, 7), ships=False),
     "vlm/dflash": _drafter("DFlash drafter for vlm, a block of tokens a pass", "vlm", ships=False),
-    "vlm/dflash_vision": _drafter("DFlash drafter for vlm that reads a picture in 16 rows", "vlm", ships=False),
+    "vlm/dflash_vision": _drafter("DFlash drafter for vlm that reads a picture in 16 rows", "vlm", ships=False,
+                                  title="DFlash with vision"),
     "vlm/dspark": _drafter(
-        "DSpark drafter for vlm: blocks over pictures in 16 rows, every token drawn behind those before it", "vlm"),
+        "DSpark drafter for vlm: blocks over pictures in 16 rows, every token drawn behind those before it", "vlm",
+        title="DSpark with vision"),
     "vlm/specdecpp": ZooModel("SpecDec++ head that ends the drafts of vlm/eagle", _LOADER,
                               "vlm.build_drafter:build_acceptance_head", needs=("vlm", "vlm/eagle"), ships=False),
     "vlm/hybrid": ZooModel(
