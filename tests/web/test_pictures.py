@@ -111,7 +111,12 @@ def test_the_page_offers_decodings_whose_weights_are_here() -> None:
     assert "head" in offered("car", "exact")
     assert (small <= set(offered("car", "exact"))) == ("car/draft" in mmspec.zoo.names())
     assert set(offered("mar", "exact")) == {"cspd:tolerance=0", "head"}
-    assert set(offered("mar", "relaxed")) == {"cspd:window=patch", "cspd:window=truncate", "stack"}
+    assert set(offered("mar", "relaxed")) == {
+        "cspd:window=patch",
+        "cspd:window=truncate",
+        "stack",
+        "scheduled:annealing=anneal,lazy=lazy",
+    }
     assert not offered("car", "relaxed")
 
 

@@ -36,6 +36,8 @@ def pipeline_call(call: MethodCall, resources: VideoResources, router: Router | 
     """
     if call.method.name == ALONE and call.weights is None:
         return PipelineCall(resources.alone(), {})
+    if isinstance(named := call.settings.get("router"), str):
+        parse(named, "video", "router", "--router")
     if router is not None:
         call = replace(call, settings={**call.settings, "router": router})
     made = call.make(resources if resources.codes is None else resources.codes)
@@ -69,6 +71,4 @@ def decoding_of(text: str, resources: VideoResources, options: Mapping[str, Any]
     """
     purpose = f" for {resources.name}, a model of blocks"
     call = decoding_call(text, "video", BLOCKS, options, purpose)
-    if "router" in (options or {}) and options["router"] is not None:
-        router_of(options["router"])
     return pipeline_call(call, resources)

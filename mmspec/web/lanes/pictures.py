@@ -173,7 +173,11 @@ def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]
     texts = [f"{one.name}:{one.facts['exact_at']}" for one in known if exact and "exact_at" in one.facts]
     for one in known:
         if one.exact == exact and one.name not in NOT_OFFERED:
-            forms = [f":{setting.name}={choice}" for setting in one.settings[:1] for choice in setting.choices]
+            forms = (
+                [f":{one.facts['shown_at']}"]
+                if "shown_at" in one.facts
+                else [f":{setting.name}={choice}" for setting in one.settings[:1] for choice in setting.choices]
+            )
             texts += [
                 one.name + form
                 for form in forms or ([f":rule={rule}" for rule in rule_names()] if "rule" in one.facts else [""])
