@@ -52,13 +52,13 @@ def test_something_that_is_no_picture(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
     [
-        ("--drafter", "magic", "expected one of eagle, "),
+        ("--drafter", "magic", "expected one of auto, eagle, "),
         ("--max-new-tokens", "-3", "expected a number of at least 1, got -3"),
         ("--max-new-tokens", "0", "expected a number of at least 1, got 0"),
         ("--temperature", "-0.5", "expected a number of at least 0, got -0.5"),
         ("--temperature", "nan", "expected a number of at least 0, got nan"),
         ("--seed", "-1", "expected a number of at least 0, got -1"),
-        ("--drafter", "vlm/magic", "expected one of eagle, "),
+        ("--drafter", "vlm/magic", "expected one of auto, eagle, "),
         ("--model", "nowhere", "expected 'zoo', a folder or a hub id"),
         ("--json", "no/such/folder/out.json", "expected an existing folder"),
         ("--json", ".", "expected a file name to write to, got the folder '.'"),

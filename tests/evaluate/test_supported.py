@@ -31,7 +31,7 @@ from tests.vlm.tiny import tiny
 def kinds_of(test: object) -> set[str]:
     """What a test gives its argument `kind`."""
     found: set[str] = set()
-    for mark in test.pytestmark:
+    for mark in (one for one in test.pytestmark if one.name == "parametrize"):
         names = [name.strip() for name in mark.args[0].split(",")]
         if "kind" in names:
             found |= {case if len(names) == 1 else case[names.index("kind")] for case in mark.args[1]}

@@ -17,6 +17,7 @@ from mmspec.imagegen.jacobi import SJD
 from mmspec.imagegen.pipeline import ImagePipeline
 from mmspec.imagegen.rowwise.row_parallel import RowParallelRule
 from mmspec.imagegen.target import Guidance
+from mmspec.methods import find
 from tests.imagegen.tiny import LABELS, TinyModel, generate
 
 FORCED = Geometry(((3, 4),), row_end=16, tail=(17,))
@@ -255,7 +256,9 @@ def test_pixels_that_cannot_be_are_refused_before_anything_is_drawn() -> None:
 def test_rules_of_other_domains_are_refused_in_the_first_round() -> None:
     pipeline = ImagePipeline(TinyModel())
     for temperature in (0, 1):
-        with pytest.raises(ValueError, match="rule 'reflection': expected a target that gives Gaussians"):
+        with pytest.raises(ValueError, match="rule: expected one of exact, token.*got 'reflection'"):
             pipeline([0], rule="reflection", temperature=temperature)
+        with pytest.raises(ValueError, match="rule 'reflection': expected a target that gives Gaussians"):
+            pipeline([0], rule=find("reflection", kind="rule").load()(), temperature=temperature)
         with pytest.raises(ValueError, match="expected one whose verdict is a path for this target, got a mask"):
             pipeline([0], rule=RowParallelRule(), temperature=temperature)
