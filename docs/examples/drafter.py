@@ -31,7 +31,7 @@ class LastSeen:
 
 
 class Followers:
-    """The state of one request.   after: a dict a row, from a token to the token that followed it last."""
+    """The state of one request. `after` has a dict for each row: from a token to the token that followed it last."""
 
     passes = 0  # forward passes of a draft model; this drafter has none
 

@@ -32,7 +32,7 @@ class JointStop:
 
 
 class JointGrowth:
-    """The decisions of one draft.   product: float [B], of the confidences so far."""
+    """The decisions of one draft. `product`, float [B], is the product of the confidences so far."""
 
     def __init__(self, control: JointStop):
         self.control, self.product = control, None

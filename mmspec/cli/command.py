@@ -30,7 +30,7 @@ def documented(text: str | None) -> tuple[str, dict[str, tuple[str, str]]]:
         text: The docstring, in Google style; behind an argument's name stand in brackets its flags and the word for its value.
 
     Returns:
-        The text in front of the arguments, and by argument what stands in brackets and what it is.
+        The text in front of the arguments; and for each argument its text in brackets and its description.
     """
     about, _, lines = inspect.cleandoc(text or "").partition("Args:\n")
     joined = re.sub(r"\n {8,}", " ", lines)

@@ -132,7 +132,7 @@ def _open(model: str, decoding: str | None, options: dict[str, Any]) -> tuple[Op
 
 
 def _image_resources(model: str) -> ImageResources:
-    """A model of pictures; refuses one of videos."""
+    """Load a model of pictures. A model of videos is refused."""
     from mmspec.evaluate.image.resources import folder_resources, zoo_resources
     from mmspec.evaluate.model_kinds import IMAGE_MODELS
 

@@ -42,7 +42,7 @@ def list_models(json: Json = None) -> None:
 
 
 def _title(name: str) -> str:
-    """The description of a model; of a fetched one also its licence and what is downloaded."""
+    """The description of a model. That of a fetched model has its licence and its download too."""
     row = MODELS[name]
     if row.source is None:
         return row.about
