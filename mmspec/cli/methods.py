@@ -90,6 +90,10 @@ def _show(one: MethodInfo) -> None:
             table.add_row(setting.name, setting.expected, default, setting.about)
         console.print(table)
     line(f"  example: {example(one)}")
+    from mmspec.evaluate.registry import benches_of
+
+    for domain, suites in benches_of(one).items():
+        line(f"  measured by: mmspec bench {domain} --suite {' or '.join(suites)}")
 
 
 def example(one: MethodInfo) -> str:

@@ -7,9 +7,12 @@ from types import ModuleType
 from typing import TYPE_CHECKING
 
 from mmspec.evaluate.engine.config import BenchConfig, check_choice
+from mmspec.methods import MethodInfo
+from mmspec.methods.text import split
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.domain import Domain, Sweep
+    from mmspec.evaluate.engine.suite import Suite
 
 DOMAINS = {
     "vlm": "mmspec.evaluate.vlm",
@@ -44,3 +47,27 @@ def sweep_of(name: str) -> Sweep:
 def _folder(name: str) -> str:
     check_choice("domain", name, DOMAINS)
     return DOMAINS[name]
+
+
+def benches_of(method: MethodInfo) -> dict[str, list[str]]:
+    """The suites that have rows of a method, by domain.
+
+    Args:
+        method: A drafter, a decoding, a rule or another method.
+    """
+    found = {}
+    for domain in method.domains:
+        suites = import_module(f"{_folder(domain)}.suites").SUITES
+        if held := [name for name, suite in suites.items() if method.name in _names_in(suite)]:
+            found[domain] = held
+    return found
+
+
+def _names_in(suite: Suite) -> set[str]:
+    """The methods that the rows of a suite name: the front of each text, and of each model of the zoo such as "vlm/msd"."""
+    texts = {
+        text for row in suite.methods for field in ("decoding", "drafter", "rule") if (text := getattr(row, field, ""))
+    }
+    texts |= {row.key.rpartition("-")[0] for row in suite.methods}
+    names = {split(text)[0] for text in (*texts, *getattr(suite, "drafters", ())) if text}
+    return names | {name.rpartition("-")[2].partition("_")[0] for name in names}

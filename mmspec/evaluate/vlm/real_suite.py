@@ -162,7 +162,7 @@ REAL = VlmSuite(
     tasks=TASKS,
     methods=_FREE,
     each=_shaped_rows,
-    drafters=("smollm2-eagle3", "smollm2-dspark"),
+    drafters=("smollm2-eagle3",),
     prompts=8,
     columns=(
         "method",
