@@ -139,7 +139,13 @@ class MethodInfo:
         """The method that `record` was made of."""
         settings = tuple(map(MethodSetting.of_record, record.get("settings", ())))
         lists = {name: tuple(record.get(name, ())) for name in ("domains", "needs", "aliases")}
-        return cls(**{**record, **lists, "settings": settings})
+        facts = {name: _frozen(value) for name, value in record.get("facts", {}).items()}
+        return cls(**{**record, **lists, "settings": settings, "facts": facts})
+
+
+def _frozen(value: Any) -> Any:
+    """The value of a fact with tuples for lists, so that it is the same from the index and from the class."""
+    return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
 _registered: dict[tuple[Kind, str, tuple[Domain, ...]], MethodInfo] = {}
@@ -161,8 +167,9 @@ def method(
         domains = (domain,) if isinstance(domain, str) else tuple(domain)
         home = f"{made.__module__}:{made.__qualname__}"
         known, own = settings_of(takes or made), getattr(made, "method_facts", dict)()
+        more = {key: _frozen(value) for key, value in {**own, **facts}.items()}
         described = MethodInfo(
-            name, domains, kind, title, exact, about, home, paper, tuple(needs), known, tuple(aliases), {**own, **facts}
+            name, domains, kind, title, exact, about, home, paper, tuple(needs), known, tuple(aliases), more
         )
         _registered[kind, name, domains] = described
         return made

@@ -12,7 +12,7 @@ import pytest
 
 import mmspec.methods as registry
 from mmspec.methods import MethodSetting, find, method, methods, names, parse
-from mmspec.methods.registry import INDEX, ModelParts, _registered
+from mmspec.methods.registry import INDEX, ModelParts, _indexed, _registered
 from mmspec.methods.settings import settings_of
 from tests.methods.index import index_text, modules_with_methods
 from tests.methods.page import PAGE, first_table, measured, page_text
@@ -51,6 +51,12 @@ def test_the_index_is_what_the_classes_say() -> None:
     stored = (Path(registry.__file__).parent / INDEX).read_text(encoding="utf-8")
     assert stored == index_text(), "python -m tests.methods.index"
     assert "mmspec.imagegen.rules.gsd" in list(modules_with_methods())
+
+
+def test_a_method_is_the_same_before_and_after_its_module_is_imported() -> None:
+    for stored in _indexed().values():
+        stored.load()
+        assert _registered.get((stored.kind, stored.name, stored.domains), stored) == stored, stored.name
 
 
 def test_the_page_of_methods_is_what_the_registry_says() -> None:
