@@ -20,7 +20,6 @@ from mmspec.cli.console import (
     reports_errors,
     save_json,
     say,
-    screen,
     spinner,
     step_progress,
 )
@@ -101,7 +100,10 @@ def show_result(domain: Domain, result: dict, markdown: Path | None, plot: Path 
         draw(domain.panels(result), plot)
     say(environment_line(page, result))
     for part in tables(page, result):
-        screen().print(part, markup=False, soft_wrap=isinstance(part, str))
+        if isinstance(part, str):
+            say(part)
+        else:
+            print_table(part.title, part.heads, part.lines, part.figures)
     wrong = bench_failures(domain, result)
     if wrong:
         raise ValueError("; ".join(wrong))

@@ -49,15 +49,12 @@ def need_plots(option: str, without: str) -> None:
 
 def show_report(found: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
     """Writes a report and prints its tables; its rows and notes, for JSON."""
-    from mmspec.evaluate.report.bench_page import is_right_aligned
     from mmspec.evaluate.report.build import write_report
-    from mmspec.evaluate.report.tables import by_table, columns_of
+    from mmspec.evaluate.report.tables import grids
 
     made = write_report(found, folder, plots=plots)
-    for title, rows in by_table(made.rows).items():
-        columns = columns_of(rows)
-        right = [head for number, head in enumerate(columns) if is_right_aligned(number)]
-        print_table(title, columns, ([cell(row) for cell in columns.values()] for row in rows), right)
+    for grid in grids(made.rows):
+        print_table(grid.title, grid.heads, grid.lines, grid.figures)
     for note in made.notes:
         say(f"Note: {note}")
     say(f"{made.files[0]} and {len(made.files) - 1} more files beside it")

@@ -16,16 +16,8 @@ from mmspec.evaluate.engine.runs import TimedRun, completed
 from mmspec.evaluate.engine.statistics import middle, pairs
 from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryReference
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import (
-    IMAGE_COLUMNS,
-    Cell,
-    Page,
-    best_rows,
-    counts,
-    figure,
-    near_plain,
-    suite_page,
-)
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Page, best_rows, counts, near_plain, suite_page
+from mmspec.evaluate.report.page import Cell, figure
 from mmspec.evaluate.report.plots import SPEEDUP, Line, Panel, grouped, lines_of, plot_of
 
 BY = ("batch", "guidance", "num_iter", "temperature")

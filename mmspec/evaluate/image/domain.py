@@ -15,16 +15,8 @@ from mmspec.evaluate.image.runner import cases, certainty, make_draw, margin_at,
 from mmspec.evaluate.image.suites import PLAIN, SUITES
 from mmspec.evaluate.quality.gallery import FIELDS, QUALITY, GalleryReference
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import (
-    IMAGE_COLUMNS,
-    Cell,
-    Page,
-    best_rows,
-    counts,
-    figure,
-    near_plain,
-    suite_page,
-)
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Page, best_rows, counts, near_plain, suite_page
+from mmspec.evaluate.report.page import Cell, figure
 from mmspec.evaluate.report.plots import Line, Panel, grouped, lines_of, plot_of
 
 BY = ("batch", "guidance", "top_k", "temperature")

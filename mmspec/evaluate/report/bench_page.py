@@ -1,4 +1,4 @@
-"""A page of bench results: columns and cells, tables on the screen, and the Markdown page."""
+"""The page of a bench: the columns that all domains share, its tables and its Markdown."""
 
 from __future__ import annotations
 
@@ -8,52 +8,31 @@ from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 
-from rich.table import Table
-
 from mmspec.evaluate.engine.suite import Suite
+from mmspec.evaluate.report.page import (
+    Cell,
+    Columns,
+    Grid,
+    bullets,
+    document,
+    fact_lines,
+    figure,
+    grid_of,
+    law,
+    picture,
+    ratio,
+    run_facts,
+    same,
+    version_texts,
+)
 
-Cell = Callable[[dict], str]
-
-
-def figure(name: str) -> Cell:
-    """A field as it is, "-" for None."""
-    return lambda row: "-" if row.get(name) is None else f"{row[name]}"
-
-
-def large(name: str) -> Cell:
-    """A large number."""
-    return lambda row: "-" if row.get(name) is None else f"{row[name]:,}"
-
-
-def ratio(name: str, spread: str) -> Cell:
-    """A field with the interval that another one holds."""
-
-    def cell(row: dict) -> str:
-        if row.get(name) is None:
-            return "-"
-        low, high = row[spread]
-        return f"{row[name]} ({low}-{high})"
-
-    return cell
-
-
-def law(row: dict) -> str:
-    """What the row keeps of the target's law."""
-    return {True: "exact", False: "relaxed", None: "failed"}[row["exact"]]
+Title = Callable[[Sequence[dict]], str]
 
 
 def shares(row: dict) -> str:
     """Of the decode time."""
     parts = [row.get(f"{part}_share") for part in ("draft", "target", "verify")]
     return "-" if parts[0] is None else " + ".join(f"{part:.2f}" for part in parts)
-
-
-def identical_cell(row: dict) -> str:
-    """How many requests gave the baseline's output; of the others how many at a tie, and the largest margin they parted at."""
-    if row.get("identical") is None:
-        return "-"
-    tied = f" and {row['ties']} at a tie" if row.get("ties") else ""
-    return row["identical"] + tied + ("" if row.get("margin") is None else f", margin {row['margin']:.2g}")
 
 
 # columns of every domain; a domain adds its own
@@ -65,7 +44,7 @@ COLUMNS: dict[str, Cell] = {
     "seconds": figure("seconds"),
     "x plain (10-90 %)": ratio("speedup_vs_ar", "spread"),
     "draft + target + verify share": shares,
-    "identical": identical_cell,
+    "identical": same("identical", "ties", "margin"),
 }
 
 # of domains whose output is judged as pictures
@@ -79,31 +58,23 @@ IMAGE_COLUMNS: dict[str, Cell] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Grid:
-    """A compact table: a figure of many rows at once.
+class Page:
+    """The page of a bench as a domain describes it.
 
     Attributes:
-        title: What the figure is, and of which rows.
-        heads: The heads of the columns, that of the names of the lines first.
-        lines: The cells.
-    """
-
-    title: str
-    heads: tuple[str, ...]
-    lines: tuple[tuple[str, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Page:
-    """about: what is compared.   columns: heads and the cells below them, the method's and its law's first.
-    by: fields that split rows into tables.   title: of a table, from its rows.   notes: sentences below the tables.
-    grids: compact tables behind the others.   has_table: the rows that full tables show.
+        about: What is compared.
+        columns: The heads and the cells below them, the method's and its law's first.
+        by: The fields that split rows into tables.
+        title: The title of a table, from its rows.
+        notes: Sentences on the results.
+        grids: Compact tables behind the others.
+        has_table: The rows that full tables show.
     """
 
     about: str
-    columns: dict[str, Cell]
+    columns: Columns
     by: tuple[str, ...]
-    title: Callable[[Sequence[dict]], str]
+    title: Title
     notes: tuple[str, ...] = ()
     grids: tuple[Grid, ...] = ()
     has_table: Callable[[dict], bool] = lambda row: True
@@ -112,14 +83,15 @@ class Page:
 def suite_page(
     suites: Mapping[str, Suite],
     result: dict,
-    columns: Mapping[str, Cell],
+    columns: Columns,
     by: tuple[str, ...],
-    title: Callable[[Sequence[dict]], str],
+    title: Title,
     notes: Iterable[str],
+    **more: object,
 ) -> Page:
     """The page of a bench file: the columns that its suite names, in their order; the other arguments as `Page` has them."""
     suite = suites[result["env"]["suite"]]
-    return Page(suite.about, {head: columns[head] for head in suite.columns}, by, title, tuple(notes))
+    return Page(suite.about, {head: columns[head] for head in suite.columns}, by, title, tuple(notes), **more)
 
 
 def counts(rows: Sequence[dict], unit: str = "prompts") -> list[str]:
@@ -145,12 +117,11 @@ def near_plain(row: dict) -> bool:
     return (row.get("frechet_ratio") or 2.0) <= 1.05
 
 
-def sections(page: Page, rows: Sequence[dict]) -> Iterator[tuple[str, list[dict], list[str]]]:
-    """(title, rows, sentences on their failures) per table, in the order of the rows."""
+def sections(page: Page, rows: Sequence[dict]) -> list[Grid]:
+    """A table per setting, in the order of the rows, each with sentences on its failures; then the compact tables."""
     shown = filter(page.has_table, rows)
-    for _, group in groupby(shown, key=lambda row: [row[name] for name in page.by]):
-        part = list(group)
-        yield page.title(part), part, failure_notes(part)
+    parts = [list(group) for _, group in groupby(shown, key=lambda row: [row[name] for name in page.by])]
+    return [*(grid_of(page.title(part), page.columns, part, failure_notes(part)) for part in parts), *page.grids]
 
 
 def failure_notes(rows: Sequence[dict]) -> list[str]:
@@ -162,46 +133,21 @@ def failure_notes(rows: Sequence[dict]) -> list[str]:
     ]
 
 
-def is_right_aligned(number: int) -> bool:
-    """Whether a column is of figures, which stand on the right; the first two say what and how exact."""
-    return number > 1
-
-
 def markdown(page: Page, result: dict, plot: str | None = None) -> str:
     """A title, how and where it was measured, what was found, the plot, and a table per setting.
 
     plot: of the picture, as the page links to it.
     """
     env = result["env"]
-    lines = [f"# `mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}", ""]
-    lines += ["Written by the command below; not to be edited by hand.", "", *_measured(env), ""]
-    if page.notes:
-        lines += [*(f"- {note}" for note in page.notes), ""]
-    if plot is not None:
-        lines += [f"![{page.about}]({plot})", ""]
-    for title, rows, failures in sections(page, result["rows"]):
-        lines += [f"## {title}", "", *table_lines(page.columns, rows), "", *(f"- {note}" for note in failures)]
-        lines += [""] if failures else []
-    for grid in page.grids:
-        lines += [f"## {grid.title}", "", *grid_lines(grid), ""]
-    return "\n".join(lines)
-
-
-def _measured(env: dict) -> list[str]:
-    """A table of how and where."""
-    versions = ", ".join(f"{name} {number}" for name, number in env["versions"].items())
-    facts = {
-        "command": f"`{env['command']}`",
-        "date": env["date"],
-        "model": f"{env['model']}, {env['dtype']}",
-        "machine": f"{env['processor']}, cores: {env['cores']}, threads: {env['threads']}, {env['system']}",
-        "versions": versions,
-        "code and weights": env["code"],
-        "seed": str(env["seed"]),
-        "timing": env.get("timing"),
-        "quality": env.get("quality"),
-    }
-    return fact_lines(facts)
+    facts = run_facts([env], {"model": f"{env['model']}, {env['dtype']}"})
+    return document(
+        f"`mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}",
+        ["Written by the command below; not to be edited by hand."],
+        fact_lines(facts | {name: env.get(name) for name in ("timing", "quality")}),
+        bullets(page.notes),
+        picture(page.about, plot) if plot is not None else [],
+        grids=sections(page, result["rows"]),
+    )
 
 
 def linked(plot: Path | None, page: Path) -> str | None:
@@ -209,63 +155,18 @@ def linked(plot: Path | None, page: Path) -> str | None:
     return None if plot is None else Path(os.path.relpath(plot, page.parent)).as_posix()
 
 
-def table_line(cells: Sequence[str]) -> str:
-    """A row of a Markdown table."""
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
-
-
-def table_lines(columns: Mapping[str, Cell], rows: Sequence[dict]) -> list[str]:
-    """A Markdown table."""
-    rule = ["---:" if is_right_aligned(number) else "---" for number in range(len(columns))]
-    return [
-        table_line(cells)
-        for cells in (list(columns), rule, *([cell(row) for cell in columns.values()] for row in rows))
-    ]
-
-
-def grid_lines(grid: Grid) -> list[str]:
-    """A Markdown table."""
-    rule = ["---", *("---:" for _ in grid.heads[1:])]
-    return [table_line(cells) for cells in (grid.heads, rule, *grid.lines)]
-
-
-def fact_lines(facts: Mapping[str, str | None]) -> list[str]:
-    """A Markdown table of names and values; values that are empty are left out."""
-    return [table_line(pair) for pair in (("", ""), ("---", "---"), *facts.items()) if pair[1] or not pair[0]]
-
-
-def rich_table(title: str, columns: Mapping[str, Cell], rows: Iterable[dict], **first: object) -> Table:
-    """A table for the screen.   first: how the first column is shown."""
-    lines = ([cell(row) for cell in columns.values()] for row in rows)
-    return _screen_table(title, tuple(columns), lines, is_right_aligned, **first)
-
-
-def _screen_table(
-    title: str, heads: Sequence[str], lines: Iterable[Sequence[str]], is_right: Callable[[int], bool], **first: object
-) -> Table:
-    table = Table(title=title, title_justify="left")
-    for number, head in enumerate(heads):
-        table.add_column(head, justify="right" if is_right(number) else "left", **({} if number else first))
-    for line in lines:
-        table.add_row(*line)
-    return table
-
-
-def tables(page: Page, result: dict) -> Iterator[Table | str]:
-    """A rich table per setting, each followed by the sentences of its failures; then what the bench found."""
-    for title, rows, failures in sections(page, result["rows"]):
-        yield rich_table(title, page.columns, rows)
-        yield from failures
-    for grid in page.grids:
-        yield _screen_table(grid.title, grid.heads, grid.lines, bool)
+def tables(page: Page, result: dict) -> Iterator[Grid | str]:
+    """What the screen shows: the tables, each followed by its notes; then what the bench found."""
+    for grid in sections(page, result["rows"]):
+        yield grid
+        yield from grid.notes
     yield from page.notes
 
 
 def environment_line(page: Page, result: dict) -> str:
     """One line on suite, model, machine and versions."""
     env = result["env"]
-    versions = ", ".join(f"{name} {number}" for name, number in env["versions"].items())
     return (
         f"{page.about}; {env['model']}; {env['dtype']}, {env['processor']}, threads: {env['threads']}; "
-        f"{versions}; `{env['command']}`"
+        f"{', '.join(version_texts(env))}; `{env['command']}`"
     )

@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mmspec.evaluate.engine.shards import Records
-from mmspec.evaluate.report.bench_page import Cell, fact_lines, figure, law, ratio, table_lines
 from mmspec.evaluate.report.measures import MEASURES
+from mmspec.evaluate.report.page import (
+    Cell,
+    Grid,
+    bullets,
+    document,
+    fact_lines,
+    figure,
+    grid_of,
+    joined,
+    law,
+    picture,
+    ratio,
+    run_facts,
+)
 
 
 def _measured(name: str) -> Cell:
@@ -34,14 +47,6 @@ SPEED: dict[str, Cell] = {
 }
 
 
-def columns_of(rows: Sequence[dict]) -> dict[str, Cell]:
-    """Heads and cells of a table: what is told of speed, and the measures that one of its rows has."""
-    quality = {
-        one.title: _measured(name) for name, one in MEASURES.items() if any(row.get(name) is not None for row in rows)
-    }
-    return {**SPEED, **quality}
-
-
 def by_table(rows: Sequence[dict]) -> dict[str, list[dict]]:
     """Rows of every table, by its title."""
     found: dict[str, list[dict]] = {}
@@ -50,69 +55,73 @@ def by_table(rows: Sequence[dict]) -> dict[str, list[dict]]:
     return found
 
 
+def grids(rows: Sequence[dict]) -> list[Grid]:
+    """The tables of all settings: the columns of speed, and those of the measures that a row of the table has."""
+    made = []
+    for title, part in by_table(rows).items():
+        known = {name: one for name, one in MEASURES.items() if any(row.get(name) is not None for row in part)}
+        made.append(grid_of(title, SPEED | {one.title: _measured(name) for name, one in known.items()}, part))
+    return made
+
+
 CATEGORY = ("samples", "accept length", "x plain, end to end (10-90 %)", "x plain, decode only (10-90 %)")
 
 
-def category_lines(rows: Sequence[dict]) -> list[str]:
+def category_grids(rows: Sequence[dict]) -> list[Grid]:
     """A table of every setting, a row per category and method; [] where there are no categories."""
-    lines: list[str] = []
     columns = {"category": figure("category"), "method": SPEED["method"], **{name: SPEED[name] for name in CATEGORY}}
-    for title, part in by_table(rows).items():
-        lines += [f"## {title}, by category", "", *table_lines(columns, part), ""]
-    return lines
+    return [grid_of(f"{title}, by category", columns, part) for title, part in by_table(rows).items()]
+
+
+READING = [
+    "Exact methods keep the law of plain decoding: their quality differs from its by chance alone. End to "
+    "end is the whole call,",
+    "pictures read and prompt prefilled included; decode only is what comes behind the prefill. Ratios are "
+    "medians over the same",
+    "prompts and seeds; intervals of quality are 90 % by bootstrap over prompts.",
+]
 
 
 def page(
     found: Records, rows: Sequence[dict], categories: Sequence[dict], notes: Sequence[str], pictures: Mapping[str, str]
 ) -> str:
-    """A Markdown page.   categories: rows of single categories.   notes: cautions and failures.   pictures: files beside it,
-    by what they show."""
-    lines = ["# Quality against speed", "", *facts(found), ""]
-    if notes:
-        lines += [*(f"- **{note}**" for note in notes), ""]
-    lines += [
-        "Exact methods keep the law of plain decoding: their quality differs from its by chance alone. End to "
-        "end is the whole call,",
-        "pictures read and prompt prefilled included; decode only is what comes behind the prefill. Ratios are "
-        "medians over the same",
-        "prompts and seeds; intervals of quality are 90 % by bootstrap over prompts.",
-        "",
-    ]
-    lines += [line for title, file in pictures.items() for line in (f"![{title}]({file})", "")]
-    for title, part in by_table(rows).items():
-        lines += [f"## {title}", "", *table_lines(columns_of(part), part), ""]
-    return "\n".join([*lines, *category_lines(categories)])
+    """Return the Markdown page of a sweep.
+
+    Args:
+        found: The run.
+        rows: Its rows.
+        categories: The rows of single categories.
+        notes: Cautions and failures.
+        pictures: The files beside the page, by what they show.
+    """
+    return document(
+        "Quality against speed",
+        fact_lines(facts(found)),
+        bullets(f"**{note}**" for note in notes),
+        READING,
+        *(picture(title, file) for title, file in pictures.items()),
+        grids=[*grids(rows), *category_grids(categories)],
+    )
 
 
-def facts(found: Records) -> list[str]:
-    """A table of how and with what the run was made, from the headers of all that wrote and the models' own lines."""
-
-    def each(tell: Callable[[dict], Iterable[str]]) -> str:
-        return ", ".join(dict.fromkeys(said for one in found.headers for said in tell(one)))
-
-    told = {
-        "command": each(lambda one: [f"`{one['command']}`"]),
-        "date": each(lambda one: [one["date"]]),
-        "models": ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in found.models.values()),
-        "machine": each(
-            lambda one: [f"{one['processor']}, cores: {one['cores']}, threads: {one['threads']}, {one['system']}"]
-        ),
-        "versions": each(lambda one: (f"{name} {number}" for name, number in one["versions"].items())),
-        "code and weights": each(lambda one: [one["about"]["code"]]),
-        "seed": each(lambda one: [str(one["about"]["seed"])]),
-        "prompts": each(
+def facts(found: Records) -> dict[str, str]:
+    """How and with what the run was made, from the headers of all that wrote and the models' own lines."""
+    models = ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in found.models.values())
+    return run_facts([one | one["about"] for one in found.headers], {"models": models}) | {
+        "prompts": joined(
+            found.headers,
             lambda one: (
-                f"{model}: {said['count']} of {said['set']} ({said['hash']})" for model, said in one["prompts"].items()
-            )
+                f"{model}: {row['count']} of {row['set']} ({row['hash']})" for model, row in one["prompts"].items()
+            ),
         ),
-        "pictures read by": each(
+        "pictures read by": joined(
+            found.headers,
             lambda one: (
                 f"{row['extractor']} {row['extractor_hash']}" for row in one["judges"].values() if "extractor" in row
-            )
+            ),
         ),
         "writers": str(len(found.headers)),
     }
-    return fact_lines(told)
 
 
 def as_csv(rows: Sequence[dict]) -> str:

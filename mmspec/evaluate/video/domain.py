@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.model_kinds import BLOCKS
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import Cell, Page, best_rows, counts, figure, ratio, suite_page
+from mmspec.evaluate.report.bench_page import Page, best_rows, counts, suite_page
+from mmspec.evaluate.report.page import Cell, figure, ratio
 from mmspec.evaluate.report.plots import SPEEDUP, Panel, lines_of, plot_of
 from mmspec.evaluate.video.config import VideoBenchConfig
 from mmspec.evaluate.video.quality import FIELDS, QUALITY, VideoReference

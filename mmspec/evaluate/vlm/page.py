@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import Cell, Page, figure, large, ratio, suite_page
+from mmspec.evaluate.report.bench_page import Page, suite_page
+from mmspec.evaluate.report.page import Cell, figure, large, ratio, same
 from mmspec.evaluate.report.plots import ACCEPT_LENGTH, SPEEDUP, Line, Panel, grouped, lines_of, plot_of
 from mmspec.evaluate.vlm.measured import curve_text
 from mmspec.evaluate.vlm.suites import SUITES
@@ -28,14 +28,6 @@ def _round(row: dict) -> str:
     return "-" if parts[0] is None else " + ".join(map(str, parts))
 
 
-def _alone(row: dict) -> str:
-    """How many rows of batches are their prompts alone; of the others how many at a tie, and the largest margin."""
-    if row.get("alone") is None:
-        return "-"
-    tied = f" and {row['alone_ties']} at a tie" if row.get("alone_ties") else ""
-    return row["alone"] + tied + ("" if row.get("alone_margin") is None else f", margin {row['alone_margin']:.2g}")
-
-
 # every column a suite can name
 COLUMNS: dict[str, Cell] = {
     **SHARED,
@@ -44,7 +36,7 @@ COLUMNS: dict[str, Cell] = {
     "x total time": figure("total_speedup_vs_hf"),
     "x decoding (10-90 %)": ratio("decode_speedup_vs_hf", "decode_spread_vs_hf"),
     "peak MB": figure("peak_mb"),
-    "batch as alone": _alone,
+    "batch as alone": same("alone", "alone_ties", "alone_margin"),
     "ms a round: draft + target + verify + other": _round,
     "verify share": figure("verify_share"),
     "drafter passes a token": figure("drafter_passes_per_token"),
@@ -68,13 +60,13 @@ def describe(row: Mapping) -> str:
 
 def page(result: dict) -> Page:
     """The page of a bench file; of a suite with rows over all tasks, the others are lines of compact tables."""
-    made = suite_page(SUITES, result, COLUMNS, BY, _title, (*_same_drafts(result), *_curve(result), *summary(result)))
-    together = SUITES[result["env"]["suite"]].united
-    if not together:
-        return made
-    notes = (*made.notes, *best_lines(result["rows"], together), *parted_lines(result["rows"], together))
-    grids = kind_grids(result["rows"], together)
-    return replace(made, notes=notes, grids=grids, has_table=lambda row: row["task"] == together)
+    rows, together = result["rows"], SUITES[result["env"]["suite"]].united
+    notes, grids = [*_same_drafts(result), *_curve(result), *summary(result)], ()
+    if together:
+        notes += [*best_lines(rows, together), *parted_lines(rows, together)]
+        grids = kind_grids(rows, together)
+    shown = {"grids": grids, "has_table": lambda row: not together or row["task"] == together}
+    return suite_page(SUITES, result, COLUMNS, BY, _title, notes, **shown)
 
 
 def _curve(result: dict) -> list[str]:

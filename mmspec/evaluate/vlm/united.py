@@ -7,7 +7,7 @@ from statistics import fmean
 
 from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun, completed
 from mmspec.evaluate.engine.statistics import PARTS, middle, paired_ratios, pairs, spread
-from mmspec.evaluate.report.bench_page import Grid
+from mmspec.evaluate.report.page import Grid
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.methods import PEER, PLAIN
 

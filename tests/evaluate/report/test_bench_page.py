@@ -6,6 +6,7 @@ from pathlib import Path
 
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.report.bench_page import COLUMNS, Page, linked, markdown, sections
+from mmspec.evaluate.report.page import Grid, bullets, document
 
 HEADS = ("method", "law", "x plain (10-90 %)")
 PAGE = Page(
@@ -60,5 +61,12 @@ def test_a_plot_is_linked_from_where_the_page_lies() -> None:
 
 
 def test_rows_are_split_where_a_field_changes() -> None:
-    found = list(sections(PAGE, [row(1), row(1), row(2)]))
-    assert [(title, len(rows)) for title, rows, _ in found] == [("batch 1", 2), ("batch 2", 1)]
+    found = sections(PAGE, [row(1), row(1), row(2)])
+    assert [(grid.title, len(grid.lines)) for grid in found] == [("batch 1", 2), ("batch 2", 1)]
+
+
+def test_a_page_has_no_gap_where_a_block_is_empty() -> None:
+    grid = Grid("g", ("name", "a|b"), (("x", "1"),), notes=("low",))
+    text = document("t", ["first"], [], bullets(()), grids=[grid])
+    assert text == "# t\n\nfirst\n\n## g\n\n| name | a\\|b |\n| --- | ---: |\n| x | 1 |\n\n- low\n"
+    assert grid.figures == ("a|b",)

@@ -20,7 +20,7 @@ from mmspec.evaluate.report.profiles import (
     without_temperature,
 )
 from mmspec.evaluate.report.rows import category_rows, rows, tables
-from mmspec.evaluate.report.tables import category_lines
+from mmspec.evaluate.report.tables import category_grids
 from tests.evaluate.report.kept import failed, grid, header, real, sample, score, written
 
 
@@ -187,6 +187,6 @@ def test_categories_have_rows_of_their_own(tmp_path: Path) -> None:
     found = written(tmp_path, records)
     speeds = {(row["category"], row["method"]): row["speedup_vs_ar"] for row in category_rows(found)}
     assert speeds == {("a", "plain"): 1.0, ("a", "eagle"): 0.5, ("b", "plain"): 1.0, ("b", "eagle"): 2.0}
-    lines = category_lines(category_rows(found))
-    assert lines[0] == "## t2i, T = 1, by category" and "| b | eagle | 2 |" in "\n".join(lines)
+    (grid,) = category_grids(category_rows(found))
+    assert grid.title == "t2i, T = 1, by category" and ("b", "eagle", "2") in [line[:3] for line in grid.lines]
     assert not category_rows(written(tmp_path / "one", [sample("ar", 0, category="a")]))
