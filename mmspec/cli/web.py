@@ -28,9 +28,9 @@ def web(
     if port is not None and not 0 < port < 65536:
         raise BadOption(f"--port: expected 1 to 65535, got {port}, change it")
     with refusing():
-        from mmspec.web.server import need_gradio
+        from mmspec.web.server import need_packages
 
-        need_gradio()
+        need_packages()
     from mmspec.web.limits import Limits
     from mmspec.web.model_cache import ModelCache
     from mmspec.web.server import is_loopback, serving

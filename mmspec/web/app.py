@@ -11,7 +11,7 @@ import gradio as gr
 
 from mmspec.web.calls import HandlerInput
 from mmspec.web.lanes import markup
-from mmspec.web.pareto import known_runs, plots, rows_of_run
+from mmspec.web.runs import known_runs, plots, rows_of_run
 from mmspec.web.tabs.controls import QUIET, UNCHECKED, PageContext, handler, small_handler, status_line
 from mmspec.web.tabs.pictures import ContinuousTab, ImageTab, VideoTab
 from mmspec.web.tabs.vlm import VlmTab

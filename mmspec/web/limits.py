@@ -42,7 +42,7 @@ class Limits:
     blocks: int = 16
     waiting: int = 16
     seconds: float = 120.0
-    rows: int = 2_000
+    rows: int = 500
 
     def __post_init__(self) -> None:
         for field in fields(self):

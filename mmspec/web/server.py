@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 OWN = (LOOPBACK, "localhost", "[::1]")  # names of this machine for itself
-MISSING = 'web: expected gradio, got none, pip install "mmspec[web]"'
+PACKAGES = ("gradio", "matplotlib")  # what the extra `web` brings
 # gradio reads them when it is imported, and libraries below it when they are used
 QUIET = {
     "GRADIO_ANALYTICS_ENABLED": "False",
@@ -28,12 +28,13 @@ QUIET = {
 SECONDS_TO_END = 20.0  # for the round that is being decoded and for uploads that are on their way
 
 
-def need_gradio() -> None:
-    """Raises ValueError where gradio is not installed."""
+def need_packages() -> None:
+    """Raises ValueError where a package of the extra `web` is not installed."""
     from importlib.util import find_spec
 
-    if find_spec("gradio") is None:
-        raise ValueError(MISSING)
+    for name in PACKAGES:
+        if find_spec(name) is None:
+            raise ValueError(f'web: expected {name}, got none, pip install "mmspec[web]"')
 
 
 def is_loopback(host: str) -> bool:
@@ -54,9 +55,9 @@ def serving(
 
     runs: the folder whose runs of `mmspec evaluate` may be read.   port: None for a free one from 7860 on.
     Uploads lie in a folder of their own, which goes with the server.
-    Raises ValueError without gradio, and for a port that is taken.
+    Raises ValueError without the extra `web`, and for a port that is taken.
     """
-    need_gradio()
+    need_packages()
     limits = limits or Limits()
     with tempfile.TemporaryDirectory(prefix="mmspec-web-") as folder:
         with _environment({**QUIET, "GRADIO_TEMP_DIR": folder}):

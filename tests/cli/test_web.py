@@ -29,9 +29,10 @@ def refused(*words: str) -> str:
     return line
 
 
-def test_without_gradio_one_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    assert refused() == 'Error: web: expected gradio, got none, pip install "mmspec[web]"'
+@pytest.mark.parametrize("missing", ("gradio", "matplotlib"))
+def test_without_a_package_one_sentence_says_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
+    assert refused() == f'Error: web: expected {missing}, got none, pip install "mmspec[web]"'
 
 
 @pytest.mark.parametrize(

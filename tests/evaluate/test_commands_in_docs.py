@@ -113,7 +113,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(import_module("mmspec.cli.convert"), "_convert", begin)
     for work in ("fetch", "remove"):
         monkeypatch.setattr(f"mmspec.zoo.files.fetched.{work}", begin)
-    monkeypatch.setattr("mmspec.web.server.need_gradio", begin)
+    monkeypatch.setattr("mmspec.web.server.need_packages", begin)
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )

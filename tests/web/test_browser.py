@@ -200,7 +200,7 @@ def test_a_run_is_shown_as_quality_against_speed(visit) -> None:
         one.tab("Quality against speed")
         one.page.locator("#pareto-run").click()
         one.state("pareto", "done")
-        assert one.page.locator("#pareto-plots svg").count() >= 1
+        assert one.page.locator("#pareto-plots img").count() >= 1
         one.shot(f"pareto-{theme}")
         one.quiet()
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import re
+from html import escape
 from pathlib import Path
 
 import pytest
 
+from mmspec.evaluate.report.pareto import draw
+from mmspec.evaluate.report.tables import grids
 from mmspec.web.limits import Limits, RefusedRequest
-from mmspec.web.pareto import known_runs, plots, rows_of_run
-from tests.evaluate.report.kept import grid, written
+from mmspec.web.runs import known_runs, plots, rows_of_run
+from tests.evaluate.report.kept import grid, sample, written
 
 
 @pytest.fixture(scope="module")
@@ -51,28 +55,32 @@ def test_too_many_rows_are_left_to_the_report(runs: Path) -> None:
         rows_of_run(runs, "one", Limits(rows=1))
 
 
-def test_exact_methods_are_filled_relaxed_hollow_and_plain_decoding_a_star(runs: Path) -> None:
+def test_every_table_has_the_plot_of_its_report_and_its_figures(runs: Path, tmp_path: Path) -> None:
     rows, _ = rows_of_run(runs, "one", Limits())
     drawn = plots(rows)
-    laws = re.findall(r'<g class="(plain|exact|relaxed)"', drawn)
-    assert {law: laws.count(law) > 0 for law in ("plain", "exact", "relaxed")} == dict.fromkeys(
-        ("plain", "exact", "relaxed"), True
-    )
-    assert laws.count("plain") * 2 == laws.count("exact") + laws.count("relaxed")
-    for row in rows:
-        assert f"{row['speedup_vs_ar']:.2f} times" in drawn
+    (held,) = re.findall(r'<img class="mm-plot" alt="[^"]+" src="data:image/svg\+xml;base64,([^"]+)">', drawn)
+    (file,) = draw(rows, tmp_path / "plot", ("svg",))
+    assert base64.b64decode(held) == file.read_bytes() and b">sjd + gsd</text>" in file.read_bytes()
+    for table in grids(rows):
+        assert all(f"<td>{escape(cell)}</td>" in drawn for line in table.lines for cell in line)
 
 
-def test_points_lie_inside_the_plot_and_faster_ones_further_right(runs: Path) -> None:
-    rows, _ = rows_of_run(runs, "one", Limits())
-    (first, *_) = re.findall(r"<svg.*?</svg>", plots(rows), re.S)
-    across = {law: float(x) for law, x in re.findall(r'class="(exact|relaxed)">.*?<circle cx="([\d.]+)"', first)}
-    (star,) = re.findall(r'translate\(([\d.]+) [\d.]+\)" d="M0-9', first)
-    assert 0 < float(star) < across["exact"] < across["relaxed"] < 520
+def test_a_table_without_quality_has_no_plot(tmp_path: Path) -> None:
+    written(tmp_path / "fast", [sample("ar", 0), sample("eagle", 0)])
+    drawn = plots(rows_of_run(tmp_path, "fast", Limits())[0])
+    assert "<img" not in drawn and "<td>eagle</td>" in drawn
 
 
 def test_names_in_a_run_are_escaped(tmp_path: Path) -> None:
     records = [dict(one, title="<script>x</script>") if "title" in one else one for one in grid(3)]
     written(tmp_path / "odd", records)
     rows, _ = rows_of_run(tmp_path, "odd", Limits())
-    assert "<script>" not in plots(rows)
+    drawn = plots(rows)
+    (held,) = re.findall(r'base64,([^"]+)"', drawn)
+    assert "<script>" not in drawn and b"<script>" not in base64.b64decode(held)
+
+
+def test_a_name_that_looks_like_a_formula_is_drawn_as_it_is(tmp_path: Path) -> None:
+    records = [dict(one, title=r"a $\frac{$ b") if "title" in one else one for one in grid(3)]
+    written(tmp_path / "odd", records)
+    assert "<img" in plots(rows_of_run(tmp_path, "odd", Limits())[0])

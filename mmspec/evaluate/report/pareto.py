@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from mmspec.evaluate.report.measures import MEASURES, PLOTTED
-from mmspec.evaluate.report.style import BLACK, GRID, Look, draw_grid, figure_of, keep, legend, looks
+from mmspec.evaluate.report.style import BLACK, FORMATS, GRID, Look, draw_grid, figure_of, keep, legend, looks
 from mmspec.evaluate.report.tables import by_table
 
 MOST = 3  # measures side by side
@@ -37,8 +37,17 @@ def front(points: Sequence[tuple[float, float]], better: str) -> list[tuple[floa
     return found[::-1]
 
 
-def draw(rows: Sequence[dict], stem: Path) -> list[Path]:
-    """A row of panels per table, a panel per measure; none where no cell has both speed and quality."""
+def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw a row of panels per table, a panel per measure.
+
+    Args:
+        rows: The rows of the tables.
+        stem: The files, without their endings.
+        kinds: The formats of the files.
+
+    Returns:
+        The files; none where no row has both speed and quality.
+    """
     tables = {title: drawable(part) for title, part in by_table(rows).items()}
     tables = {title: part for title, part in tables.items() if part}
     if not tables:
@@ -61,7 +70,7 @@ def draw(rows: Sequence[dict], stem: Path) -> list[Path]:
                 axis.set_title(title, loc="left")
         shown = list(dict.fromkeys(row["method"] for part in tables.values() for row in part))
         legend(figure, _handles(shown, look), shown)
-        return keep(figure, stem)
+        return keep(figure, stem, kinds)
 
 
 def _filled_line(wanted: list[tuple[str, str]], across: int) -> list[tuple[str, str] | None]:

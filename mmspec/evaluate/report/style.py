@@ -35,6 +35,7 @@ PRINT = {
     "savefig.dpi": 220,
     "svg.fonttype": "none",
     "svg.hashsalt": "mmspec",
+    "text.parse_math": False,  # names of methods are no formulas
 }
 FORMATS = ("png", "svg")
 
@@ -134,10 +135,10 @@ def draw_grid(
         return keep(figure, stem)
 
 
-def keep(figure: Any, stem: Path) -> list[Path]:
-    """Writes a figure as STEM.png and STEM.svg; both files."""
-    made = [stem.with_name(f"{stem.name}.{kind}") for kind in FORMATS]
-    for file, kind in zip(made, FORMATS, strict=True):
+def keep(figure: Any, stem: Path, kinds: Sequence[str] = FORMATS) -> list[Path]:
+    """Writes a figure as STEM.png and STEM.svg, or in the formats of `kinds`; the files."""
+    made = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
+    for file, kind in zip(made, kinds, strict=True):
         write_figure(figure, file, kind)
     return made
 
