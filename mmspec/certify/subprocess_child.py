@@ -22,14 +22,18 @@ def main(order: str, out: TextIO) -> None:
         out.write(json.dumps(message) + "\n")
         out.flush()
 
-    from mmspec.certify.cases import Shape
-    from mmspec.certify.examination import certify
-    from mmspec.certify.step import load_step
+    from mmspec.methods.modules import import_methods
 
     asked = json.loads(order)
     spec, shapes = asked.pop("step"), asked.pop("shapes")
-    say(ready=True)
     try:
+        for module in asked.pop("modules", ()):
+            import_methods(module)
+        from mmspec.certify.cases import Shape
+        from mmspec.certify.examination import certify
+        from mmspec.certify.step import load_step
+
+        say(ready=True)
         step = load_step(spec)
         shapes = None if shapes is None else [Shape(tuple(parents), drawn) for parents, drawn in shapes]
         found = certify(step, shapes=shapes, name=spec, on_case=lambda case: say(case=asdict(case)), **asked)

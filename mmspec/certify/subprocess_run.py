@@ -18,6 +18,7 @@ from mmspec.certify.certificate import CaseResult, Certificate
 from mmspec.certify.probes import PROBES
 from mmspec.certify.runners import CaseCallback
 from mmspec.certify.step import StepFailed
+from mmspec.methods.modules import imported
 
 PROBE_SHARE = 1 / 20  # of the limit of a case goes to its probes
 CLOSING = 10.0  # seconds for a process to end
@@ -34,7 +35,7 @@ def certify_in_subprocess(
     Raises StepFailed as `certify` and `step_named` do, and for a step that hangs or takes its process down.
     """
     order = {"step": spec, "values": values, "samples": samples, "probes": probes,
-             "seconds": PROBE_SHARE * limit, "arrays": arrays,
+             "seconds": PROBE_SHARE * limit, "arrays": arrays, "modules": imported(),
              "shapes": None if shapes is None else [(one.parents, one.drawn) for one in shapes]}  # fmt: skip
     with subprocess.Popen(**child_command(json.dumps(order))) as child:
         try:

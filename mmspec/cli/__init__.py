@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import typer
 
 from mmspec.cli import bench, train, zoo
 from mmspec.cli.caption import caption
 from mmspec.cli.certify import certify
+from mmspec.cli.command import LateHelp
+from mmspec.cli.console import refusing, reports_errors
 from mmspec.cli.convert import convert
 from mmspec.cli.demo import demo
 from mmspec.cli.evaluate import evaluate
@@ -26,7 +30,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 for _command in (demo, caption, image, video, evaluate, report, convert, certify, methods, supported, web):
-    app.command()(_command)
+    app.command(cls=LateHelp if hasattr(_command, "texts") else None)(_command)
 for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():
     app.add_typer(_group, name=_name)
 
@@ -40,7 +44,22 @@ def _print_version(wanted: bool) -> None:
 
 
 @app.callback(help=_HELP)
+@reports_errors
 def _root(
-    version: bool = typer.Option(False, "--version", help="Print the version.", callback=_print_version, is_eager=True),
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+    modules: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--import", metavar="MODULE", help="Also know the methods of a module or a .py file; may be repeated."
+        ),
+    ] = None,
 ) -> None:
     """Options of the command itself."""
+    if modules:
+        from mmspec.methods.modules import import_methods
+
+        with refusing():
+            for name in modules:
+                import_methods(name)

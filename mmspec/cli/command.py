@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
 from mmspec.cli.console import reports_errors
 
@@ -52,23 +53,34 @@ def option(shown: str, about: str) -> Any:
     return typer.Option(*flags, metavar=" ".join(words[len(flags) :]) or None, help=about)
 
 
-def command(**texts: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+class LateHelp(TyperCommand):
+    """A command whose help texts are completed when they are shown, so that they name imported methods too."""
+
+    def format_help(self, *args: Any) -> None:
+        """Put the texts of `command` in their places and write the help."""
+        texts = {name: text() for name, text in self.callback.texts.items()}
+        for one in self.params if texts else ():
+            one.help = (one.help or "").format(**texts)
+        super().format_help(*args)
+
+
+def command(**texts: Callable[[], str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Decorate a function that is a command.
 
     Arguments by position become the command's arguments, those by keyword its options. Errors end in one sentence.
 
     Args:
-        **texts: What stands for {name} in the docstring.
+        **texts: What stands for {name} in the help texts of options, see `LateHelp`.
     """
 
     def decorate(work: Callable[..., None]) -> Callable[..., None]:
         run = reports_errors(work)
-        about, lines = documented((work.__doc__ or "").format(**texts) if texts else work.__doc__)
+        about, lines = documented(work.__doc__)
         signature = inspect.signature(work, eval_str=True)
         parameters = [_parameter(one, SHARED | lines) for one in signature.parameters.values()]
         run.__signature__ = signature.replace(parameters=parameters)
         run.__annotations__ = {one.name: one.annotation for one in run.__signature__.parameters.values()}
-        run.__doc__ = about
+        run.__doc__, run.texts = about, texts
         return run
 
     return decorate

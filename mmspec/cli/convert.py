@@ -38,7 +38,7 @@ KINDS = {
 DTYPES = ("float32", "bfloat16", "float16")
 
 
-@command(dtypes=", ".join(DTYPES))
+@command(dtypes=lambda: ", ".join(DTYPES))
 def convert(
     file: Path, place: Path | None = None, *, out: Path | None = None, kind: str | None = None, heads: int | None = None,
     image_size: int | None = None, dtype: str | None = None,

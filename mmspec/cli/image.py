@@ -37,9 +37,15 @@ WINDOWED = ("window", "coupling", "init")  # `auto` decides these itself
 CONTINUOUS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of continuous tokens have
 
 
-@command(decodings=listed("image", "decoding", "rule"), rules=listed("image", "rule"),
-         masked=listed("continuous", "decoding", models="masked"), causal=listed("continuous", "decoding", models="causal"),
-         vectors=listed("continuous", "rule"), usual=decoding_with("usual").name, judged=judged("image"))  # fmt: skip
+@command(
+    decodings=lambda: listed("image", "decoding", "rule"),
+    rules=lambda: listed("image", "rule"),
+    masked=lambda: listed("continuous", "decoding", models="masked"),
+    causal=lambda: listed("continuous", "decoding", models="causal"),
+    vectors=lambda: listed("continuous", "rule"),
+    usual=lambda: decoding_with("usual").name,
+    judged=lambda: judged("image"),
+)
 def image(
     prompts: list[str], *, model: str = "t2i", decoding: str | None = None, rule: str | None = None,
     window: str | None = None, coupling: str | None = None, init: str | None = None, drafter: str | None = None,

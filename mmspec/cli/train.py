@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mmspec.cli.command import command
+from mmspec.cli.command import LateHelp, command
 from mmspec.cli.console import BadOption, check_writable, print_table, progress, refusing, save_json, say
 from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_resources
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from mmspec.vlm.training.job import Job
 
 app = typer.Typer(help="Train drafters.", no_args_is_help=True)
-_KINDS = trained_kinds()
 
 
 @app.callback()
@@ -27,8 +26,8 @@ def _root() -> None:
     """Train drafters."""
 
 
-@app.command("vlm-drafter")
-@command(kinds=f"{', '.join(_KINDS[:-1])} or {_KINDS[-1]}")
+@app.command("vlm-drafter", cls=LateHelp)
+@command(kinds=lambda: " or ".join(", ".join(trained_kinds()).rsplit(", ", 1)))
 def vlm_drafter(
     *, out: Path, kind: str, target: str = ZOO, data: str = ZOO, texts: Path | None = None, size: list[str] | None = None,
     steps: int = 800, batch: int = 12, recipe: str = "equal", lr: float | None = None, loss: str | None = None,

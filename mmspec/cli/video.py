@@ -49,8 +49,12 @@ MOST_FPS = 1000
 TOKENS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # when left out
 
 
-@command(drawn=listed("video", "decoding", models="blocks"), decodings=listed("video", "decoding", "rule", models="codes"),
-         usual=decoding_with("usual", "video").name, routers=forms("video", "router"))  # fmt: skip
+@command(
+    drawn=lambda: listed("video", "decoding", models="blocks"),
+    decodings=lambda: listed("video", "decoding", "rule", models="codes"),
+    usual=lambda: decoding_with("usual", "video").name,
+    routers=lambda: forms("video", "router"),
+)
 def video(
     prompt: str, *, model: str = "video", decoding: str | None = None, threshold: float | None = None,
     router: str | None = None, reduction: str | None = None, sync: str | None = None, draft: str | None = None,

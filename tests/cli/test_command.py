@@ -10,10 +10,12 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.cli.command import command, documented
+from mmspec.cli.command import LateHelp, command, documented
+
+KINDS = ("red", "blue")
 
 
-@command(kinds="red, blue")
+@command(kinds=lambda: ", ".join(KINDS))
 def paint(
     thing: str, *, kind: str = "red", sides: int | None = None, small: bool = False, json: Path | None = None
 ) -> None:
@@ -34,7 +36,7 @@ def paint(
 
 
 TOY = typer.Typer(add_completion=False)
-TOY.command()(paint)
+TOY.command(cls=LateHelp)(paint)
 
 
 def invoke(*words: str):
@@ -45,9 +47,15 @@ def test_keywords_are_options_and_the_docstring_is_their_help() -> None:
     found = {one.name: one for one in get_command(TOY).params}
     assert [one.param_type_name for one in found.values()] == ["argument", *["option"] * 4]
     assert found["thing"].metavar == "THING" and found["sides"].metavar == "N" and found["kind"].metavar is None
-    assert found["kind"].help == "One of red, blue; of a long line." and found["small"].opts == ["--tiny"]
+    assert found["small"].opts == ["--tiny"]
     assert found["json"].help == "Also write the figures to this file." and found["json"].metavar == "FILE"
     assert get_command(TOY).help == "Paint a thing.\n\nMore of it."
+
+
+def test_a_help_text_is_completed_when_it_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "One of red, blue; of a long line." in invoke("--help").stdout
+    monkeypatch.setitem(globals(), "KINDS", ("green",))
+    assert "One of green; of a long line." in invoke("--help").stdout
 
 
 def test_a_command_runs_with_its_options_and_ends_in_one_sentence() -> None:

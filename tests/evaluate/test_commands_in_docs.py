@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from collections.abc import Iterator
 from functools import cache
 from importlib import import_module
 from itertools import product
@@ -22,6 +23,7 @@ from mmspec.cli import app
 from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.zoo.files.table import MODELS
+from tests.docs.examples import EXAMPLES, prepared
 from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
 from tests.evaluate.report.kept import grid, written
 
@@ -78,7 +80,7 @@ def code() -> str:
 
 
 @pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A folder with what the placeholders name, tiny models in the place of the zoo's, and nothing expensive."""
 
     def load(name: str) -> object:
@@ -121,9 +123,14 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)
+    for file in EXAMPLES.glob("*.py"):
+        Path(file.name).symlink_to(file)
     Path("made/work/log.jsonl").write_text('{"step": 1, "accept_length": 2.0}\n')
     written(Path("runs/zoo"), grid(2), about={"code": code(), "seed": 0})
     Path("requests.jsonl").write_text((json.dumps({"text": "What?", "images": ["scene.png"]}) + "\n") * 12)
+    monkeypatch.setattr("mmspec.methods.modules._imported", {})
+    with prepared(monkeypatch):
+        yield
 
 
 @pytest.mark.usefixtures("place")
