@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from mmspec.cli.console import refusing, reports_errors, save_json, screen
-from mmspec.cli.options import Json
+from mmspec.cli.command import command
+from mmspec.cli.console import print_table, refusing, save_json, say
 
 if TYPE_CHECKING:
     from mmspec.methods import MethodInfo
@@ -15,19 +14,19 @@ if TYPE_CHECKING:
 _WORDS = {"vlm": "text", "image": "images", "continuous": "continuous images", "video": "videos"}
 
 
-@reports_errors
+@command()
 def methods(
-    name: Annotated[
-        str | None, typer.Argument(help="A method, to see its settings; all of them when left out.")
-    ] = None,
-    domain: Annotated[str | None, typer.Option(help="vlm, image, continuous or video.")] = None,
-    kind: Annotated[str | None, typer.Option(help="drafter, decoding, rule, router, controller or schedule.")] = None,
-    exact: Annotated[
-        bool | None, typer.Option("--exact/--relaxed", help="Those that keep the model's distribution.")
-    ] = None,
-    json: Json = None,
-) -> None:
-    """List the methods, or show one: what it is, its paper, its settings and an example."""
+    name: str | None = None, *, domain: str | None = None, kind: str | None = None, exact: bool | None = None,
+    json: Path | None = None,
+) -> None:  # fmt: skip
+    """List the methods, or show one: what it is, its paper, its settings and an example.
+
+    Args:
+        name: A method, to see its settings; all of them when left out.
+        domain: vlm, image, continuous or video.
+        kind: drafter, decoding, rule, router, controller or schedule.
+        exact (--exact/--relaxed): Those that keep the model's distribution.
+    """
     from mmspec import methods as registry
     from mmspec.methods.registry import DOMAINS, KINDS
     from mmspec.methods.settings import nearest
@@ -49,17 +48,10 @@ def methods(
 
 
 def _list(found: list[MethodInfo]) -> None:
-    from rich.table import Table
-
-    console = screen()
     for kind in dict.fromkeys(one.kind for one in found):
-        table = Table(title=f"{kind}s", title_justify="left")
-        for head in ("name", "for", "output", "what it does"):
-            table.add_column(head, overflow="fold")
-        for one in (one for one in found if one.kind == kind):
-            table.add_row(one.name, ", ".join(_WORDS[domain] for domain in one.domains), law(one), one.about)
-        console.print(table)
-    console.print("mmspec methods NAME shows the settings of one", soft_wrap=True)
+        rows = [(one.name, _homes(one), law(one), one.about) for one in found if one.kind == kind]
+        print_table(f"{kind}s", ("name", "for", "output", "what it does"), rows)
+    say("mmspec methods NAME shows the settings of one")
 
 
 def law(one: MethodInfo) -> str:
@@ -67,33 +59,25 @@ def law(one: MethodInfo) -> str:
     return "exact" if one.exact else "relaxed"
 
 
+def _homes(one: MethodInfo) -> str:
+    return ", ".join(_WORDS[domain] for domain in one.domains)
+
+
 def _show(one: MethodInfo) -> None:
-    from rich.table import Table
-
-    console = screen()
-
-    def line(text: str) -> None:
-        console.print(text, markup=False, soft_wrap=True)
-
-    line(f"{one.name}: {one.title}, a {one.kind} for {', '.join(_WORDS[domain] for domain in one.domains)}; {law(one)}")
-    line(f"  {one.about}")
+    say(f"{one.name}: {one.title}, a {one.kind} for {_homes(one)}; {law(one)}\n  {one.about}")
     if one.paper:
-        line(f"  paper: {one.paper}")
+        say(f"  paper: {one.paper}")
     if one.needs:
-        line(f"  needs: {', '.join(one.needs)}")
+        say(f"  needs: {', '.join(one.needs)}")
     if one.settings:
-        table = Table()
-        for head in ("setting", "takes", "default", "what it does"):
-            table.add_column(head, overflow="fold")
-        for setting in one.settings:
-            default = "-" if setting.required else setting.written(setting.default)
-            table.add_row(setting.name, setting.expected, default, setting.about)
-        console.print(table)
-    line(f"  example: {example(one)}")
+        rows = [(setting.name, setting.expected, "-" if setting.required else setting.written(setting.default), setting.about)
+                for setting in one.settings]  # fmt: skip
+        print_table("", ("setting", "takes", "default", "what it does"), rows)
+    say(f"  example: {example(one)}")
     from mmspec.evaluate.registry import benches_of
 
     for domain, suites in benches_of(one).items():
-        line(f"  measured by: mmspec bench {domain} --suite {' or '.join(suites)}")
+        say(f"  measured by: mmspec bench {domain} --suite {' or '.join(suites)}")
 
 
 def example(one: MethodInfo) -> str:

@@ -7,9 +7,8 @@ import secrets
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from mmspec.cli.command import SHARED, option
 from mmspec.cli.console import BadOption, quiet_transformers, refusing, spinner
 from mmspec.methods import Domain, Kind, methods, names
 
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
 FILTER_ORDERS = ("top_k_first", "top_p_first")
 PIPELINE = "a folder with a saved pipeline"
-Json = Annotated[Path | None, option(*SHARED["json"])]
 
 
 def listed(domain: Domain, *kinds: Kind, models: str | None = None) -> str:

