@@ -22,13 +22,7 @@ from mmspec.cli.video import video
 from mmspec.cli.web import web
 
 _HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
-app = typer.Typer(
-    name="mmspec",
-    help=_HELP,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
+app = typer.Typer(name="mmspec", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
 for _command in (demo, caption, image, video, evaluate, report, convert, certify, methods, supported, web):
     app.command(cls=LateHelp if hasattr(_command, "texts") else None)(_command)
 for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():

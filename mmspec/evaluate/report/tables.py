@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from typing import Any
 
 from mmspec.evaluate.engine.shards import Records
@@ -23,6 +24,7 @@ from mmspec.evaluate.report.page import (
     ratio,
     run_facts,
 )
+from mmspec.evaluate.report.plots import grouped
 
 
 def _measured(name: str) -> Cell:
@@ -49,10 +51,7 @@ SPEED: dict[str, Cell] = {
 
 def by_table(rows: Sequence[dict]) -> dict[str, list[dict]]:
     """Rows of every table, by its title."""
-    found: dict[str, list[dict]] = {}
-    for row in rows:
-        found.setdefault(row["table"], []).append(row)
-    return found
+    return grouped(rows, itemgetter("table"))
 
 
 def grids(rows: Sequence[dict]) -> list[Grid]:

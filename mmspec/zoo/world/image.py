@@ -136,10 +136,7 @@ _OPENERS = ("", "", "a picture of ", "an image of ", "a drawing of ", "there is 
 _CORNERS = ("in the {} corner", "in the {}", "at the {}")
 _SIDES = ("at the {}", "on the {}")
 _MIDDLES = ("in the middle", "in the center")
-_RELATIONS = {
-    ("left", "right"): ("to the left of", "left of", "beside"),
-    ("top", "bottom"): ("above", "over"),
-}
+_RELATIONS = {("left", "right"): ("to the left of", "left of", "beside"), ("top", "bottom"): ("above", "over")}
 _EXTRAS = ("plain", "small", "large", "dotted", "and", "with", "below", "under", "right", "of", "picture", "image", ",")
 
 

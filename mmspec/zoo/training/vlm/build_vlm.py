@@ -15,15 +15,7 @@ from transformers import LlavaForConditionalGeneration, LlavaProcessor, PreTrain
 from mmspec.zoo.architectures.llava import PatchReader, TextSize, new_model, new_processor, new_tower, patch_features
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.files.vlm import leave_out_tower, read_vlm, write_vlm
-from mmspec.zoo.training.loop import (
-    TrainingPlan,
-    ZooRecipe,
-    autocast,
-    load_or_train,
-    prefetched,
-    start_over,
-    train,
-)
+from mmspec.zoo.training.loop import TrainingPlan, ZooRecipe, autocast, load_or_train, prefetched, start_over, train
 from mmspec.zoo.training.vlm.conversations import (
     ConversationBatch,
     ConversationEncoder,
@@ -93,10 +85,7 @@ def embed_rows(model: LlavaForConditionalGeneration, rows: ConversationBatch) ->
 def answer_logits(model: LlavaForConditionalGeneration, rows: ConversationBatch) -> tuple[Tensor, Tensor]:
     """Logits float [T, V] at every supervised token of the rows, and those tokens int64 [T]."""
     hidden = model.model.language_model(
-        inputs_embeds=embed_rows(model, rows),
-        attention_mask=rows.visible,
-        position_ids=rows.positions,
-        use_cache=False,
+        inputs_embeds=embed_rows(model, rows), attention_mask=rows.visible, position_ids=rows.positions, use_cache=False
     ).last_hidden_state
     wanted = rows.supervised[:, 1:]
     # the head runs on every token: a new matrix shape each step would fill oneDNN's cache without end
