@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -66,7 +67,8 @@ def test_a_drafter_of_a_file_is_supported(invoke: Invoke) -> None:
     assert "two tokens of the text so far" in invoke("--import", "toy_copies.py", "supported")[1]
 
 
-def test_processes_of_their_own_are_refused(invoke: Invoke) -> None:
+def test_processes_of_their_own_are_refused(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(import_module("mmspec.cli.evaluate"), "_run", lambda *_: pytest.fail("the sweep began"))
     for more in (("--workers", "2"), ("--engine", "ray")):
         words = ("--import", "toy_drafts.py", "evaluate", "run", "--model", "t2i", "--no-report", *more)
         code, _, said = invoke(*words)
