@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL.Image import Image
 
-from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.io.images import open_image
@@ -126,7 +126,7 @@ def _under(name: object) -> bool:
 DESCRIBE = "Describe this picture in detail."
 
 
-def prompts_for(plan: SweepPlan, sweep: Sweep, model: str) -> list[EvaluationPrompt]:
+def prompts_for(plan: SweepPlan, domain: Domain, model: str) -> list[EvaluationPrompt]:
     """The first `plan.count` prompts of the set that a model is asked.
 
     zoo: the world's own.   coco=FILE: captions of COCO's annotations.   imagenet=FILE: labels.   folder=DIR: pictures to
@@ -135,10 +135,10 @@ def prompts_for(plan: SweepPlan, sweep: Sweep, model: str) -> list[EvaluationPro
     Raises ValueError for a set of another name, files that are none, and sets without prompts.
     """
     if plan.prompts == "zoo":
-        return sweep.prompts(model, plan.count, plan.seed)
+        return domain.prompts(model, plan.count, plan.seed)
     name, _, path = plan.prompts.partition("=")
     makers: dict[str, Callable[[Path], Iterable[EvaluationPrompt]]] = {
-        "coco": lambda file: coco(file, plan.pictures, sweep.shows == "text", plan.count),
+        "coco": lambda file: coco(file, plan.pictures, domain.shows == "text", plan.count),
         "imagenet": imagenet,
         "folder": pictures,
         "texts": texts,

@@ -176,14 +176,13 @@ def test_a_stopped_bench_goes_on_and_says_what_was_kept(sham: typer.Typer, monke
 def test_a_bench_stopped_within_a_setting_runs_only_what_is_missing(
     sham: typer.Typer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
-
     from tests.evaluate.sham.domain import DOMAIN
 
     calls: list[str] = []
+    runner_of = DOMAIN.runner
 
     def counted(method, resources, setting):
-        run = DOMAIN.runner(method, resources, setting)
+        run = runner_of(method, resources, setting)
 
         def request(case, seed):
             calls.append(method.key)
@@ -193,7 +192,7 @@ def test_a_bench_stopped_within_a_setting_runs_only_what_is_missing(
 
         return request
 
-    monkeypatch.setattr(bench_command, "domain_of", lambda name: replace(DOMAIN, runner=counted))
+    monkeypatch.setattr(DOMAIN, "runner", counted)
     stopped = invoke(sham, "--json", "b.json")
     assert stopped.exit_code == 130 and "(requests: 2) is kept in b.json.part.jsonl" in stopped.stderr
     # what is there of a bench can be read as a run
@@ -233,11 +232,13 @@ def test_an_exact_row_with_other_output_fails_the_bench(sham: typer.Typer, monke
 
     from tests.evaluate.sham.domain import DOMAIN
 
+    runner_of = DOMAIN.runner
+
     def spoiled(method, resources, setting):
-        run = DOMAIN.runner(method, resources, setting)
+        run = runner_of(method, resources, setting)
         return (lambda case, seed: replace(run(case, seed), output=((0,),) * 2)) if method.key == "by-3" else run
 
-    monkeypatch.setattr(bench_command, "domain_of", lambda name: replace(DOMAIN, runner=spoiled))
+    monkeypatch.setattr(DOMAIN, "runner", spoiled)
     result = invoke(sham, "--json", "b.json")
     assert result.exit_code == 1 and Path("b.json").is_file()
     assert "3 drafted (batch 2, T = 0): expected the numbers of plain counting, got them in 0 of 2" in result.stderr

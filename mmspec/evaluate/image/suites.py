@@ -9,11 +9,11 @@ from mmspec.core.rules.base import Rule
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
 from mmspec.evaluate.engine.suite import SAMPLED
 from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.pictures import PLAIN
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
 from mmspec.imagegen.base_pipeline import auto_decoding
 from mmspec.imagegen.request import AUTO
 from mmspec.methods import Domain, MethodInfo, methods, parse
-
-PLAIN = "ar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class ImageMethod(DrawnMethod):
 _TIMED = (
     "method", "law", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
 )  # fmt: skip
-_JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
+_JUDGED = tuple(IMAGE_COLUMNS)
 
 
 _AR = ImageMethod(PLAIN, "plain AR")

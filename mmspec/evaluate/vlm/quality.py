@@ -1,4 +1,4 @@
-"""How well a zoo VLM reads held-out scenes: objects, digits, certainty, and whether it looks at the picture at all."""
+"""How well a zoo VLM reads held-out scenes, and scorers of single texts about the zoo's world."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.vlm.requests import DOCUMENT
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import Example, encode
 from mmspec.zoo.world.captions import REQUESTS, Claim, parse_caption, truth
@@ -140,3 +143,44 @@ def _recall(scenes: list[Scene], claims: list[list[Claim]], part: str | None = N
 def _share(hits) -> float:
     hits = list(hits)
     return sum(hits) / max(1, len(hits))
+
+
+class ObjectsRight:
+    """Of the objects of the zoo's scene that a caption is about, the share it names at their place with colour and kind."""
+
+    name, hash = "objects_right", "world-1"
+    about = "share of a scene's objects that the caption names, with place and colour"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        worlds = [None if one.category == DOCUMENT else one.world for one in prompts]
+        return np.array([self._share(text, world) for text, world in zip(made, worlds, strict=True)])
+
+    def _share(self, text: str, world: int | None) -> float:
+        if world is None:
+            return float("nan")
+        said = parse_caption(text)
+        return float(np.mean([claim in said for claim in truth(sample_scene(world))]))
+
+
+class WordsRight:
+    """Of the words of a document of the zoo's world, the share that a text has, in order."""
+
+    name, hash, about = "words_right", "documents-1", "share of a document's words that the text has in their order"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        return np.array([
+            words_right(text, sample_document(one.world)) if one.category == DOCUMENT else float("nan")
+            for text, one in zip(made, prompts, strict=True)
+        ])  # fmt: skip
+
+
+class AnswerRight:
+    """Whether one of the answers that a prompt names stands in the text."""
+
+    name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        return np.array([
+            float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
+            for text, one in zip(made, prompts, strict=True)
+        ])  # fmt: skip
