@@ -99,12 +99,8 @@ def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
     for number, record in enumerate(read_json_lines(folder / "mmspec.jsonl"), 1):
         where = f"{folder / 'mmspec.jsonl'}, line {number}"
         turns, shown = record.get("turns"), record.get("image")
-        if (
-            not isinstance(turns, list)
-            or not turns
-            or not all(isinstance(one, str) for one in turns)
-            or "id" not in record
-        ):
+        is_spoken = isinstance(turns, list) and turns and all(isinstance(one, str) for one in turns)
+        if not is_spoken or "id" not in record:
             raise ValueError(
                 f"{where}: expected id, image, turns and category, got {sorted(record)}; fetch the set again"
             )

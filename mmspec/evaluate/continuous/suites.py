@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
 from mmspec.evaluate.continuous.resources import ContinuousResources, PipelineArguments, decoding_of, rule_names
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
@@ -36,6 +37,8 @@ class ContinuousMethod(DrawnMethod):
         head: The states that a call of the target's head evaluates beside the decoding; 0 for the decoding's own.
     """
 
+    shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "gamma")
+
     decoding: str = PLAIN
     kind: str = ""
     gamma: int | None = None
@@ -48,9 +51,6 @@ class ContinuousMethod(DrawnMethod):
         rule = self.rule if self.rule in rule_names() else None
         made = decoding_of(self.decoding, resources, {"rule": rule})
         return made | ({"head_sampling": HeadSampling(self.head)} if self.head else {})
-
-    def row(self) -> dict:
-        return {**DrawnMethod.row(self), "gamma": self.gamma}
 
 
 _TIMED = (

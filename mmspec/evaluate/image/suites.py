@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
@@ -25,6 +26,8 @@ class ImageMethod(DrawnMethod):
         domain: Where the decoding is looked for.
     """
 
+    shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "rule")
+
     decoding: str = PLAIN
     domain: Domain = "image"
 
@@ -37,9 +40,6 @@ class ImageMethod(DrawnMethod):
     def rule_of(self, resources: ImageResources) -> str | Rule | None:
         """The rule, None for the drafter's own."""
         return None if self.rule == "exact" else resources.rule(self.rule)
-
-    def row(self) -> dict:
-        return {**DrawnMethod.row(self), "rule": self.rule}
 
 
 _TIMED = (

@@ -170,7 +170,7 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
         by_case = [paired_ratios([a], [b]) for a, b in zip(plain, own, strict=True)]
-        row["speedup_interval"] = interval([one for one in by_case if one], _median)
+        row["speedup_interval"] = interval([one for one in by_case if one], np.median)
         passes = row["target_passes"]
         row["fewer_passes"] = round(rows[PLAIN]["target_passes"] / passes, 2) if passes else None
     if timed.resources.kind != BLOCKS:
@@ -224,10 +224,6 @@ def _predictions(runs: Sequence[TimedRun], price: PassCosts, alone: bool) -> dic
         "predicted_seconds": middle([guess for _, guess in told], 4),
         "prediction_ratio": middle([seconds / guess for seconds, guess in told if guess > 0], 3),
     }
-
-
-def _median(values: np.ndarray) -> float:
-    return float(np.median(values))
 
 
 def _percentile(values: Sequence[float], percent: float) -> float | None:

@@ -17,7 +17,7 @@ from mmspec.evaluate.vlm import page
 from mmspec.evaluate.vlm.config import VlmBenchConfig, VlmSetting
 from mmspec.evaluate.vlm.figures import complete
 from mmspec.evaluate.vlm.measured import cost_curve, same_drafts
-from mmspec.evaluate.vlm.methods import PEER, VlmMethod
+from mmspec.evaluate.vlm.methods import PEER, VlmMethod, chained
 from mmspec.evaluate.vlm.quality import AnswerRight, ObjectsRight, WordsRight
 from mmspec.evaluate.vlm.requests import CAPTIONS, encode_turns, evaluation_prompts, scene_prompts
 from mmspec.evaluate.vlm.resources import (
@@ -33,7 +33,6 @@ from mmspec.evaluate.vlm.resources import (
 from mmspec.evaluate.vlm.runner import cases, certainty, runner, timed_runner
 from mmspec.evaluate.vlm.suites import SUITES, SWEPT
 from mmspec.evaluate.vlm.united import united
-from mmspec.evaluate.vlm.variants import chained
 from mmspec.methods import parse
 from mmspec.methods.text import split
 

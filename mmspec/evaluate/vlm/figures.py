@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -15,12 +16,14 @@ from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
 from mmspec.evaluate.engine.rows import TIE, Margin, Results, differences, identical, parting
 from mmspec.evaluate.engine.runs import TimedRun, completed
-from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, spread
+from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.requests import VlmPrompt, encode
-from mmspec.evaluate.vlm.resources import VlmResources, card_of
+from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs
 from mmspec.evaluate.vlm.runner import generation_arguments, margins, preference, timed_runner
-from mmspec.evaluate.vlm.united import ratio_fields, run_columns
+from mmspec.evaluate.vlm.united import against_best, ratio_fields, run_columns
+from mmspec.io.readers import read_json
+from mmspec.zoo.files.registry import folder_of
 
 # units of a dtype's spacing at 1 by which logits of passes of two widths may differ: logits lie between 16 and 32, where the
 # spacing is 16 units, and rounding moves each of two logits by up to two of these
@@ -28,7 +31,6 @@ _ROUNDED = 64
 MEASURED = 4  # requests a drafter is timed alone on
 READINGS = 3  # of every prompt
 Output = tuple[int, ...]
-_NONE = {"alone": None, "alone_ties": None, "alone_margin": None}
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
@@ -63,21 +65,27 @@ def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
     peer = method.like or PEER
     first, own = timed.results[peer], timed.results[method.key]
     margins = cache(lambda case: preference(timed, case, peer))
-    found = parting(first, own, margins, 0.0 if method.like else _tie(timed))
+    name, batch = timed.setting.task.name, timed.setting.batch
     parted = [
-        {
-            "prompt": f"{timed.setting.task.name} {one.case * timed.setting.batch + one.row + 1}",
-            "token": one.place + 1,
-            "margin": None if one.margin == math.inf else one.margin,
-        }
+        {"prompt": f"{name} {one.case * batch + one.row + 1}", "token": one.place + 1,
+         "margin": None if one.margin == math.inf else one.margin}
         for one in differences(first, own, margins)
-    ]
-    return found | {"parted": parted}
+    ]  # fmt: skip
+    return {**parting(first, own, margins, 0.0 if method.like else _tie(timed)), "parted": parted}
 
 
 def _tie(timed: TimedSetting) -> float:
     """The margin of logits that the rounding of passes over several tokens may explain."""
     return max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps)
+
+
+def card_of(name: str) -> dict:
+    """What is known about the training of a drafter: the card of a zoo model or beside a saved one, {} without one."""
+    choice = drafter_specs().get(name)
+    if choice is not None and choice.part is None:
+        return {}
+    file = (Path(name) if choice is None else folder_of(choice.part)) / "card.json"
+    return read_json(file) if file.is_file() else {}
 
 
 def training_of(method: VlmMethod, resources: VlmResources) -> dict:
@@ -139,11 +147,7 @@ def _compare(timed: TimedSetting, rows: Mapping[str, dict], reference: str) -> N
 def _against_best(fixed: Sequence[str], rows: Mapping[str, dict], results: Results, key: str) -> dict:
     best = max(fixed, key=lambda name: rows[name]["speedup_vs_ar"], default=None)
     ratios = paired_ratios(results[best], results[key]) if best else []
-    return {
-        "best_fixed": best and rows[best]["method"],
-        "speedup_vs_best_fixed": middle(ratios),
-        "spread_vs_best_fixed": spread(ratios),
-    }
+    return against_best(best and rows[best]["method"], ratios)
 
 
 def _ratio(row: dict, other: dict | None, name: str) -> float | None:
@@ -184,18 +188,14 @@ def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
             single.append([_as_run(_alone(method, timed, made[number], number))])
             batched.append([_as_run(run.output[row])])
     if not prompts:
-        return dict(_NONE)
+        return {"alone": None, "alone_ties": None, "alone_margin": None}
     model, processor = timed.resources.model, timed.resources.processor
 
     def of_prompt(index: int) -> Margin:
         return margins(model, encode(processor, [prompts[index]]), single[index][0].output, setting.task.natural)
 
     found = parting(single, batched, of_prompt, tie)
-    return {
-        "alone": identical(single, batched),
-        "alone_ties": found["ties"],
-        "alone_margin": found["margin"],
-    }
+    return {"alone": identical(single, batched), "alone_ties": found["ties"], "alone_margin": found["margin"]}
 
 
 def _alone(method: VlmMethod, timed: TimedSetting, prompt: VlmPrompt, number: int) -> Output:

@@ -62,23 +62,12 @@ def generate_texts(
     texts, certain = [], []
     for first in range(0, len(asked), batch):
         part = slice(first, first + batch)
-        inputs = encode(
-            processor,
-            [
-                Example(text, text, (picture,))
-                for text, picture in zip(prompts[part], map(show, asked[part]), strict=True)
-            ],
-        )
+        pairs = zip(prompts[part], map(show, asked[part]), strict=True)
+        inputs = encode(processor, [Example(text, text, (picture,)) for text, picture in pairs])
         inputs = {name: value.to(model.device) for name, value in inputs.items()}
-        out = class_generate(model)(
-            **inputs,
-            max_new_tokens=LIMIT,
-            do_sample=sample,
-            temperature=1.0 if sample else None,
-            top_k=0 if sample else None,
-            output_logits=sample,
-            return_dict_in_generate=True,
-        )
+        law = {"do_sample": sample, "temperature": 1.0 if sample else None, "top_k": 0 if sample else None}
+        how = {"max_new_tokens": LIMIT, "output_logits": sample, "return_dict_in_generate": True}
+        out = class_generate(model)(**inputs, **law, **how)
         new = out.sequences[:, inputs["input_ids"].shape[1] :]
         texts += [text.strip() for text in processor.batch_decode(new, skip_special_tokens=True)]
         if sample:

@@ -9,7 +9,22 @@ from typing import Any
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
-from mmspec.evaluate.vlm.methods import COMMON, VlmMethod, VlmSuite
+from mmspec.evaluate.vlm.methods import (
+    COMMON,
+    HEAD,
+    DrafterChange,
+    VlmMethod,
+    VlmSuite,
+    blocks,
+    both,
+    chained,
+    shaped,
+    whole_layer,
+    with_acceptance_head,
+    with_goodput,
+    with_lookup,
+    with_vision_skip,
+)
 from mmspec.evaluate.vlm.requests import (
     ALBUMS,
     CAPTIONS,
@@ -21,19 +36,6 @@ from mmspec.evaluate.vlm.requests import (
     REAL_TASKS,
 )
 from mmspec.evaluate.vlm.resources import HYBRID, SMOLLM2
-from mmspec.evaluate.vlm.variants import (
-    HEAD,
-    DrafterChange,
-    blocks,
-    both,
-    chained,
-    shaped,
-    whole_layer,
-    with_acceptance_head,
-    with_goodput,
-    with_lookup,
-    with_vision_skip,
-)
 
 LONGEST = 12
 FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths the controller is held against
