@@ -105,12 +105,9 @@ def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
                 f"{where}: expected id, image, turns and category, got {sorted(record)}; fetch the set again"
             )
         names = [] if shown is None else shown if isinstance(shown, list) else [shown]
-        opened = tuple(
-            picture_in(folder / "images", Path(str(one)).name if _under(one) else str(one), where) for one in names
-        )
-        found.append(
-            EvaluationPrompt(str(record["id"]), tuple(turns), pictures=opened, category=str(record.get("category", "")))
-        )
+        names = [Path(str(one)).name if _under(one) else str(one) for one in names]
+        opened, category = tuple(picture_in(folder / "images", one, where) for one in names), record.get("category", "")
+        found.append(EvaluationPrompt(str(record["id"]), tuple(turns), pictures=opened, category=str(category)))
     return found
 
 
@@ -187,17 +184,8 @@ def jsonl(file: Path, folder: Path) -> Iterable[EvaluationPrompt]:
         answers = record.get("answers", [])
         if not all(isinstance(one, str) for one in (*shown, *answers)):
             raise ValueError(f"{where}: expected names of pictures and answers as texts, got others; correct them")
-        real = record.get("real")
-        found.append(
-            EvaluationPrompt(
-                str(record.get("id", f"{number - 1:05d}")),
-                tuple(turns),
-                label,
-                tuple(picture_in(folder, name, where) for name in shown),
-                str(record.get("category", "")),
-                tuple(answers),
-                None if real is None else picture_in(folder, real, where),
-                source=record,
-            )
-        )
+        name, category = str(record.get("id", f"{number - 1:05d}")), str(record.get("category", ""))
+        seen = tuple(picture_in(folder, one, where) for one in shown)
+        real = picture_in(folder, record["real"], where) if record.get("real") is not None else None
+        found.append(EvaluationPrompt(name, tuple(turns), label, seen, category, tuple(answers), real, source=record))
     return found

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from mmspec.cli import bench as bench_command
 from mmspec.evaluate import registry
 from mmspec.evaluate.engine.config import BenchConfig
-from mmspec.evaluate.engine.domain import Domain
+from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.shards import read_run
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
@@ -117,6 +117,35 @@ def test_the_engine_reports_and_measures_know_no_domain() -> None:
         for line in re.findall(r"^\s*(?:from|import) (\S+)", path.read_text(), re.M):
             assert not line.startswith(("mmspec.vlm", "mmspec.imagegen", "mmspec.zoo", "transformers")), (path, line)
             assert not any(line.startswith(DOMAINS[name]) for name in DOMAINS), (path, line)
+
+
+def test_a_domain_is_swept_by_the_keys_of_its_rows_unless_it_says_more(sham: typer.Typer) -> None:
+    domain = domain_of("sham")
+    assert list(domain.defaults("")) == [("ar", "")] and domain.method("", "by-3", "").title == "3 drafted"
+    with pytest.raises(ValueError, match="--decoding: expected a row of the benches of sham, got 'by-2', name another"):
+        domain.method("", "by-2", "")
+    setting = domain.setting("", 0.5, SamplingOverrides())
+    assert (setting.batch, setting.cases, domain.drawing(setting)) == (1, 1, {"batch": 1, "temperature": 0.5})
+    assert domain.row("by-1", lambda row: row.drafted > 1) is None and domain.prompts("", 3, 0) == []
+
+
+def test_a_runner_is_a_sampler_without_its_output(sham: typer.Typer) -> None:
+    domain = domain_of("sham")
+    (setting,) = config_of("sham")(prompts=2).settings()
+    parts = domain.method("", "by-1", ""), domain.resources(config_of("sham")(step=3)), setting
+    (case,) = domain.cases(parts[1], setting)
+    run, output = domain.sampler(*parts)(case, 0)
+    assert domain.runner(*parts)(case, 0) == run and output == run.output == tuple(
+        tuple(range(start, start + 36, 3)) for start in case
+    )
+
+
+def test_a_domain_without_a_sampler_cannot_be_made() -> None:
+    from tests.evaluate.sham.domain import ShamDomain
+
+    half = {name: one for name, one in vars(ShamDomain).items() if name not in ("sampler", "__abstractmethods__")}
+    with pytest.raises(TypeError, match="sampler"):
+        type("HalfDomain", (Domain,), half)()
 
 
 def test_an_unknown_domain_is_refused() -> None:

@@ -54,8 +54,8 @@ class DrawnSuite(Suite):
     held against plain decoding's.   prompts: of what is timed.   plot: has a curve.
     """
 
-    timed: bool
-    judged: bool
+    timed: bool = True
+    judged: bool = False
     prompts: int = 16
     batches: tuple[int, ...] = (1, 8)
     temperatures: tuple[float, ...] = (1.0,)

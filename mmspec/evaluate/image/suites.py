@@ -153,7 +153,6 @@ SUITES: dict[str, ImageSuite] = {
     "all": ImageSuite(
         about="speed and quality of every method",
         methods=_ALL,
-        timed=True,
         judged=True,
         columns=(*_TIMED, *_JUDGED, "identical"),
         temperatures=(1.0, 0.0),
@@ -161,8 +160,6 @@ SUITES: dict[str, ImageSuite] = {
     "speed": ImageSuite(
         about="every method timed beside plain decoding",
         methods=_ALL,
-        timed=True,
-        judged=False,
         columns=(*_TIMED, "identical"),
         temperatures=(1.0, 0.0),
     ),

@@ -183,8 +183,6 @@ SUITES: dict[str, VideoSuite] = {
         about="every router and every way of keeping up timed beside the target alone",
         methods=(_AR, _ALONE, _NONE, _ALL, *map(_sdvg, _SHARES), *(_sdvg(0.75, one) for one in ("eager", "rebuilt")),
                  *_routers(0.75)[1:], *_budgets(0.75)),
-        timed=True,
-        judged=False,
         columns=_TIMED,
     ),
     "routers": VideoSuite(
@@ -197,7 +195,6 @@ SUITES: dict[str, VideoSuite] = {
     "threshold": VideoSuite(
         about="a sweep of thresholds: what is kept of the reward, and how fast",
         methods=(_AR, _ALONE, _ALL, *map(_sdvg, _SWEEP), *(one for share in (0.5, 0.75) for one in _budgets(share))),
-        timed=True,
         judged=True,
         columns=("method", "law", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
         prompts=4,
@@ -206,8 +203,6 @@ SUITES: dict[str, VideoSuite] = {
     "tokens": VideoSuite(
         about="exact decodings of codes, frame after frame, timed beside plain decoding",
         methods=_CODES,
-        timed=True,
-        judged=False,
         kind=CODES,
         model="video/tokens",
         columns=("method", "law", "passes", "fewer passes", "seconds", "x plain (10-90 %)", "x plain's median (90 %)",

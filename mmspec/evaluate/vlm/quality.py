@@ -45,11 +45,6 @@ class VlmQuality:
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
-def held_out_scenes(count: int, offset: int = 0) -> list[Scene]:
-    """The first `count` evaluation scenes from `offset` on."""
-    return [sample_scene(EVAL_START + offset + index) for index in range(count)]
-
-
 @torch.no_grad()
 def generate_texts(
     model, processor, asked: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
@@ -78,7 +73,7 @@ def generate_texts(
 
 def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int = 50) -> VlmQuality:
     """Greedy captions, greedy answers and T = 1 samples of `count` held-out scenes in handwriting never trained on."""
-    scenes = held_out_scenes(count)
+    scenes = [sample_scene(EVAL_START + index) for index in range(count)]
     request = [REQUESTS[0]] * count
     captions, _ = generate_texts(model, processor, scenes, request, batch)
     claims = [parse_caption(text) for text in captions]

@@ -146,12 +146,10 @@ def demo_scenes(count: int = 3) -> list[Scene]:
 def prompts_by_kind() -> dict[InstructionKind, tuple[VlmPrompt, ...]]:
     """All real prompts, by kind."""
     records = read_json(_REAL_FILE)
-    return {kind: tuple(_real_prompt(record) for record in records[kind]) for kind in INSTRUCTION_KINDS}
-
-
-def _real_prompt(record: dict) -> VlmPrompt:
-    history = tuple((role, text) for role, text in record.get("history", ()))
-    return VlmPrompt(record["text"], history=history)
+    return {
+        kind: tuple(VlmPrompt(one["text"], history=tuple(map(tuple, one.get("history", ())))) for one in records[kind])
+        for kind in INSTRUCTION_KINDS
+    }
 
 
 def real_prompts(count: int, seed: int = 0, *, kind: InstructionKind) -> Sequence[VlmPrompt]:
@@ -189,14 +187,11 @@ def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
     by_kind = prompts_by_kind()
     mixed = [(kind, number, by_kind[kind][number]) for number in range(REAL_COUNT) for kind in INSTRUCTION_KINDS]
     first = seed * count % len(mixed)
-    return [
-        EvaluationPrompt(f"{kind}-{number}", (*_users_turns(prompt), prompt.text), category=kind)
-        for kind, number, prompt in (mixed[first:] + mixed[:first])[:count]
-    ]
-
-
-def _users_turns(prompt: VlmPrompt) -> tuple[str, ...]:
-    return tuple(text for role, text in prompt.history if role == "user")
+    found = []
+    for kind, number, prompt in (mixed[first:] + mixed[:first])[:count]:
+        turns = (*(text for role, text in prompt.history if role == "user"), prompt.text)
+        found.append(EvaluationPrompt(f"{kind}-{number}", turns, category=kind))
+    return found
 
 
 def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
