@@ -6,7 +6,6 @@ import math
 
 from mmspec.core.rules.by_name import resolve
 from mmspec.evaluate.model_kinds import BLOCKS, CAUSAL, CODES, CONTINUOUS_PIPELINES, MASKED
-from mmspec.evaluate.supported import records_of
 from mmspec.evaluate.video.resources import router_of
 from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
 from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
@@ -58,8 +57,9 @@ def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
 def continuous_records() -> list[dict]:
     """One record per kind of model and decoding."""
     named = {kind: name for name, kind in CONTINUOUS_PIPELINES.items()}
-    rows = ((named[kind], name, text, _law(rule), tested) for kind, name, text, rule, tested in _continuous_rows())
-    return records_of(("model of vectors", "decoding", "asked by", "law", "tested by"), rows)
+    heads = ("model of vectors", "decoding", "asked by", "law", "tested by")
+    rows = [(named[kind], name, text, _law(rule), tested) for kind, name, text, rule, tested in _continuous_rows()]
+    return [dict(zip(heads, row, strict=True)) for row in rows]
 
 
 _NOTHING = "every block against its model from nothing, whatever is accepted; wrong caches that show"
@@ -99,8 +99,10 @@ def _video_rows() -> list[tuple[str, str, str, object, str]]:
 
 def router_records() -> list[dict]:
     """One record per kind of model and decoding."""
-    rows = ((kind, decoding, asked, _law(rule), tested) for kind, decoding, asked, rule, tested in _video_rows())
-    return records_of(("videos of", "decoding", "asked by", "law", "tested by"), rows)
+    return [
+        {"videos of": kind, "decoding": decoding, "asked by": asked, "law": _law(rule), "tested by": tested}
+        for kind, decoding, asked, rule, tested in _video_rows()
+    ]
 
 
 _FROM_NOTHING = "drafted and redrawn blocks against diffusers' own passes"
@@ -119,4 +121,4 @@ def video_model_records() -> list[dict]:
         ("Helios", "HeliosVideo", history, _FROM_NOTHING),
         ("Helios in stages, distilled", "HeliosVideo(.., steps=(2, 2, 2))", history, _FROM_NOTHING),
     ]  # fmt: skip
-    return records_of(("video model", "class", "keeps", "tested by"), rows)
+    return [{"video model": name, "class": made, "keeps": keeps, "tested by": by} for name, made, keeps, by in rows]
