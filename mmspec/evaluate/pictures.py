@@ -17,6 +17,7 @@ from mmspec.evaluate.engine.drawn import DrawnSetting
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.engine.runs import completed, raise_errors
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.quality.features import Scorer
 from mmspec.evaluate.quality.gallery import FIELDS, GalleryReference
 from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
@@ -35,7 +36,6 @@ from mmspec.zoo.world.image import (
 )
 from mmspec.zoo.world.language import with_article
 
-PLAIN = "ar"
 FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on
 STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
 COLUMNS: dict[str, Cell] = {**SHARED, **IMAGE_COLUMNS, "knob": figure("knob")}

@@ -16,8 +16,9 @@ from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.rows import identical
 from mmspec.evaluate.engine.runs import TimedRun, completed
 from mmspec.evaluate.engine.statistics import middle, pairs
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.model_kinds import MASKED
-from mmspec.evaluate.pictures import PLAIN, GenerationRequest
+from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.imagegen.continuous.head_sampling.head import sample
 from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise, Noise
 from mmspec.imagegen.continuous.masked_decoding import PlainSteps

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mmspec import zoo
 from mmspec.evaluate.decoding_options import decoding_call, refuse_options
 from mmspec.evaluate.engine.config import check_choice
-from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, zoo_part
+from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
 from mmspec.evaluate.pictures import PictureResources, checked_captions, labels_of
 from mmspec.methods import methods, names
 from mmspec.methods.text import joined, split
@@ -94,7 +95,7 @@ class ContinuousResources(PictureResources):
             return pipeline_of(self.draft, "--draft")
         if not self.zoo:
             raise ValueError(f"--draft: expected the folder of a smaller model for {self.name}, got none, name one")
-        return zoo_part(f"{self.zoo}/draft", "--draft")
+        return zoo_pipeline(f"{self.zoo}/draft", "--draft")
 
     def check_judged(self) -> None:
         """Raises ValueError for a model whose pictures the zoo's scorers cannot read."""
@@ -106,10 +107,18 @@ class ContinuousResources(PictureResources):
                              f"{self.classes}, take a suite that times requests")  # fmt: skip
 
 
+def zoo_pipeline(name: str, option: str = "--model") -> Any:
+    """The zoo's pipeline of that name.   Raises ValueError where it has no weights."""
+    if not in_zoo(name):
+        raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a pipeline or "
+                         f"run `mmspec zoo build {name}`")  # fmt: skip
+    return zoo.load(name)
+
+
 def pipeline_of(model: str, option: str = "--model") -> Any:
     """The pipeline of the zoo, or that saved in a folder.   Raises ValueError where there is none."""
     if model in CONTINUOUS_MODELS:
-        return zoo_part(model)
+        return zoo_pipeline(model)
     if continuous_kind(model, option) == MASKED:
         from mmspec.imagegen.continuous.mar.pipeline import MARPipeline
 

@@ -8,9 +8,8 @@ from typing import ClassVar
 
 from mmspec.evaluate.continuous.resources import ContinuousResources, PipelineArguments, decoding_of, rule_names
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
-from mmspec.evaluate.engine.suite import SAMPLED
+from mmspec.evaluate.engine.suite import PLAIN, SAMPLED
 from mmspec.evaluate.model_kinds import CAUSAL, MASKED
-from mmspec.evaluate.pictures import PLAIN
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 

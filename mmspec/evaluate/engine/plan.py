@@ -11,11 +11,10 @@ import torch
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
 from mmspec.evaluate.engine.provenance import files_digest
-from mmspec.evaluate.engine.suite import CellGroup, Method
+from mmspec.evaluate.engine.suite import PLAIN, CellGroup, Method
 from mmspec.evaluate.registry import DOMAINS, domain_of
 
 DEFAULT_MODELS = ("vlm", "t2i", "car", "mar", "video")
-PLAIN = "ar"  # in every domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

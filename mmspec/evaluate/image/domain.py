@@ -16,6 +16,7 @@ from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.rows import Margin, parting
 from mmspec.evaluate.engine.runs import Sampler, TimedRun, completed
 from mmspec.evaluate.engine.statistics import middle
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.image import page
 from mmspec.evaluate.image.config import ImageBenchConfig, ImageSetting
 from mmspec.evaluate.image.figures import codes_run, margin_at, observe_laws, target_figures
@@ -29,7 +30,6 @@ from mmspec.evaluate.image.resources import (
 from mmspec.evaluate.image.suites import SUITES, SWEPT, ImageMethod
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.evaluate.pictures import (
-    PLAIN,
     GenerationRequest,
     PictureDomain,
     caption_prompts,

@@ -8,9 +8,8 @@ from typing import ClassVar
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
-from mmspec.evaluate.engine.suite import SAMPLED
+from mmspec.evaluate.engine.suite import PLAIN, SAMPLED
 from mmspec.evaluate.image.resources import ImageResources
-from mmspec.evaluate.pictures import PLAIN
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
 from mmspec.imagegen.base_pipeline import auto_decoding
 from mmspec.imagegen.request import AUTO

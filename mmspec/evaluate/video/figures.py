@@ -15,9 +15,10 @@ from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.rows import identical
 from mmspec.evaluate.engine.runs import TimedRun, completed, raise_errors
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.image.figures import LawObserver
 from mmspec.evaluate.model_kinds import BLOCKS
-from mmspec.evaluate.pictures import PLAIN, GenerationRequest
+from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.resources import ALONE, PipelineCall, VideoResources
 from mmspec.video.decoding.cost_model import BlockCosts, BlockWork

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from mmspec.evaluate.engine.statistics import interval
-from mmspec.evaluate.pictures import PLAIN
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.video.config import VideoBenchConfig, VideoSetting
 from mmspec.evaluate.video.figures import accepted_blocks, draw, video_shape
 from mmspec.evaluate.video.resources import PipelineCall, VideoResources, motion_prompts

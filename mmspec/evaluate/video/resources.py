@@ -12,9 +12,10 @@ import torch
 from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.domain import PipelineResources
 from mmspec.evaluate.engine.runs import raise_errors
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.image.resources import ImageResources, folder_resources
 from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, video_kind, zoo_part
-from mmspec.evaluate.pictures import PLAIN, GenerationRequest
+from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.evaluate.quality.rewards import check_reward, reward_of
 from mmspec.methods import MethodCall, names, parse
 from mmspec.video.decoding.output import VideoStats

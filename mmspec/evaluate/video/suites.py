@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.model_kinds import BLOCKS, CODES
-from mmspec.evaluate.pictures import PLAIN
 from mmspec.evaluate.video.config import VideoSetting
 from mmspec.evaluate.video.resources import ALONE, PipelineCall, VideoResources, pipeline_call, router_calibration
 from mmspec.methods import parse
