@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from mmspec.cli import bench as bench_command
 from mmspec.evaluate import registry
 from mmspec.evaluate.engine.config import BenchConfig
-from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
+from mmspec.evaluate.engine.domain import Domain, PipelineResources, SamplingOverrides
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.shards import read_run
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
@@ -146,6 +147,20 @@ def test_a_domain_without_a_sampler_cannot_be_made() -> None:
     half = {name: one for name, one in vars(ShamDomain).items() if name not in ("sampler", "__abstractmethods__")}
     with pytest.raises(TypeError, match="sampler"):
         type("HalfDomain", (Domain,), half)()
+
+
+def test_a_part_is_the_resources_own_unless_a_text_names_where_it_is_saved() -> None:
+    class OwnParts(PipelineResources):
+        def own_part(self, name: str) -> str:
+            return f"own {name}"
+
+    class Pipe:
+        model, loaders = torch.nn.Linear(1, 1), {"draft": lambda source, pipe: f"read {source}"}
+
+    resources = OwnParts(Pipe())
+    assert (resources.part("draft"), resources.part("draft", "runs/x")) == ("own draft", "read runs/x")
+    with pytest.raises(ValueError, match="one of the parts that a text can name .draft., got 'head'"):
+        resources.part("head", "runs/x")
 
 
 def test_an_unknown_domain_is_refused() -> None:
