@@ -164,7 +164,7 @@ def _generate(
     from time import perf_counter
 
     from mmspec.core.rules.base import UnsupportedCombination
-    from mmspec.evaluate.image.runner import figures_of
+    from mmspec.evaluate.image.figures import figures_of
 
     pictures, stats, errors = [], [], {}
     began = perf_counter()

@@ -58,7 +58,7 @@ def open_discrete(
     Raises:
         BadOption: There is no such model, decoding or rule, or it refuses a setting.
     """
-    from mmspec.evaluate.image.decodings import decoding_of
+    from mmspec.evaluate.image.resources import decoding_of
 
     window = options["window"]
     if window is not None and not (window.isascii() and window.isdigit()):
@@ -85,7 +85,7 @@ def open_continuous(model: str, decoding: str, options: dict[str, Any]) -> Opene
     check_left_out(others, f"a model of discrete tokens, got {model!r}, whose tokens are continuous")
     check_range(0, LARGEST_SCALE, temperature=options["temperature"])
     with spinner("loading the model"):
-        from mmspec.evaluate.continuous.decodings import decoding_of
+        from mmspec.evaluate.continuous.resources import decoding_of
         from mmspec.evaluate.continuous.resources import open_continuous as open_resources
         from mmspec.evaluate.decoding_options import check_needs
         from mmspec.evaluate.model_kinds import MASKED

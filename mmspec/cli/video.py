@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from mmspec.evaluate.image.resources import ImageResources
-    from mmspec.evaluate.video.decodings import PipelineCall
-    from mmspec.evaluate.video.resources import VideoResources
+    from mmspec.evaluate.video.resources import PipelineCall, VideoResources
 
 MOST_FPS = 1000
 TOKENS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # when left out
@@ -189,8 +188,7 @@ def _error_of(output: Any) -> str | None:
 def _opened(model: str, decoding: str, options: dict[str, Any]) -> tuple[VideoResources, PipelineCall]:
     with spinner("loading the model"):
         from mmspec.evaluate.decoding_options import check_needs
-        from mmspec.evaluate.video.decodings import decoding_of
-        from mmspec.evaluate.video.resources import open_video
+        from mmspec.evaluate.video.resources import decoding_of, open_video
 
         quiet_transformers()
         with refuse_unreadable(model, PIPELINE):
@@ -269,7 +267,7 @@ def _tokens(
     import numpy as np
 
     from mmspec.core.rules.base import UnsupportedCombination
-    from mmspec.evaluate.image.runner import figures_of
+    from mmspec.evaluate.image.figures import figures_of
 
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}
     opened = open_discrete(model, decoding, options | usual, _token_resources, "video")

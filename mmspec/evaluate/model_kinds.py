@@ -28,30 +28,27 @@ def _pipeline_class(folder: Path) -> str | None:
     return name if isinstance(name, str) else None
 
 
-def continuous_kind_of_folder(folder: Path) -> str | None:
-    """The kind of the pipeline saved in `folder`, None where it is no model of continuous tokens.
+def _continuous_kind(model: str) -> str | None:
+    """The kind of a model of continuous tokens, None for any other.   Raises ValueError for a damaged index."""
+    if model in CONTINUOUS_MODELS:
+        return CONTINUOUS_MODELS[model]
+    return CONTINUOUS_PIPELINES.get(_pipeline_class(Path(model))) if Path(model).is_dir() else None
 
-    Raises ValueError for a damaged index.
-    """
-    return CONTINUOUS_PIPELINES.get(_pipeline_class(folder))
+
+def is_continuous(model: str) -> bool:
+    """Whether tokens of this model of the zoo, or of this folder, are vectors."""
+    return _continuous_kind(model) is not None
 
 
 def continuous_kind(model: str, option: str = "--model") -> str:
     """The kind of a model of the zoo or of a folder.   Raises ValueError for anything else."""
-    if model in CONTINUOUS_MODELS:
-        return CONTINUOUS_MODELS[model]
-    kind = continuous_kind_of_folder(Path(model)) if Path(model).is_dir() else None
+    kind = _continuous_kind(model)
     if kind is None:
         known, kinds = ", ".join(CONTINUOUS_MODELS), " or ".join(CONTINUOUS_PIPELINES)
         raise ValueError(
             f"{option}: expected one of {known} or a folder with a saved {kinds}, got {model!r}, correct it"
         )
     return kind
-
-
-def is_continuous(model: str) -> bool:
-    """Whether tokens of this model of the zoo, or of this folder, are vectors."""
-    return model in CONTINUOUS_MODELS or (Path(model).is_dir() and continuous_kind_of_folder(Path(model)) is not None)
 
 
 BLOCKS, CODES = "blocks", "codes"

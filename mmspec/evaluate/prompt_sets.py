@@ -8,7 +8,7 @@ from pathlib import Path
 
 from PIL.Image import Image
 
-from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.io.images import open_image
@@ -99,22 +99,15 @@ def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
     for number, record in enumerate(read_json_lines(folder / "mmspec.jsonl"), 1):
         where = f"{folder / 'mmspec.jsonl'}, line {number}"
         turns, shown = record.get("turns"), record.get("image")
-        if (
-            not isinstance(turns, list)
-            or not turns
-            or not all(isinstance(one, str) for one in turns)
-            or "id" not in record
-        ):
+        is_spoken = isinstance(turns, list) and turns and all(isinstance(one, str) for one in turns)
+        if not is_spoken or "id" not in record:
             raise ValueError(
                 f"{where}: expected id, image, turns and category, got {sorted(record)}; fetch the set again"
             )
         names = [] if shown is None else shown if isinstance(shown, list) else [shown]
-        opened = tuple(
-            picture_in(folder / "images", Path(str(one)).name if _under(one) else str(one), where) for one in names
-        )
-        found.append(
-            EvaluationPrompt(str(record["id"]), tuple(turns), pictures=opened, category=str(record.get("category", "")))
-        )
+        names = [Path(str(one)).name if _under(one) else str(one) for one in names]
+        opened, category = tuple(picture_in(folder / "images", one, where) for one in names), record.get("category", "")
+        found.append(EvaluationPrompt(str(record["id"]), tuple(turns), pictures=opened, category=str(category)))
     return found
 
 
@@ -126,7 +119,7 @@ def _under(name: object) -> bool:
 DESCRIBE = "Describe this picture in detail."
 
 
-def prompts_for(plan: SweepPlan, sweep: Sweep, model: str) -> list[EvaluationPrompt]:
+def prompts_for(plan: SweepPlan, domain: Domain, model: str) -> list[EvaluationPrompt]:
     """The first `plan.count` prompts of the set that a model is asked.
 
     zoo: the world's own.   coco=FILE: captions of COCO's annotations.   imagenet=FILE: labels.   folder=DIR: pictures to
@@ -135,10 +128,10 @@ def prompts_for(plan: SweepPlan, sweep: Sweep, model: str) -> list[EvaluationPro
     Raises ValueError for a set of another name, files that are none, and sets without prompts.
     """
     if plan.prompts == "zoo":
-        return sweep.prompts(model, plan.count, plan.seed)
+        return domain.prompts(model, plan.count, plan.seed)
     name, _, path = plan.prompts.partition("=")
     makers: dict[str, Callable[[Path], Iterable[EvaluationPrompt]]] = {
-        "coco": lambda file: coco(file, plan.pictures, sweep.shows == "text", plan.count),
+        "coco": lambda file: coco(file, plan.pictures, domain.shows == "text", plan.count),
         "imagenet": imagenet,
         "folder": pictures,
         "texts": texts,
@@ -191,17 +184,8 @@ def jsonl(file: Path, folder: Path) -> Iterable[EvaluationPrompt]:
         answers = record.get("answers", [])
         if not all(isinstance(one, str) for one in (*shown, *answers)):
             raise ValueError(f"{where}: expected names of pictures and answers as texts, got others; correct them")
-        real = record.get("real")
-        found.append(
-            EvaluationPrompt(
-                str(record.get("id", f"{number - 1:05d}")),
-                tuple(turns),
-                label,
-                tuple(picture_in(folder, name, where) for name in shown),
-                str(record.get("category", "")),
-                tuple(answers),
-                None if real is None else picture_in(folder, real, where),
-                source=record,
-            )
-        )
+        name, category = str(record.get("id", f"{number - 1:05d}")), str(record.get("category", ""))
+        seen = tuple(picture_in(folder, one, where) for one in shown)
+        real = picture_in(folder, record["real"], where) if record.get("real") is not None else None
+        found.append(EvaluationPrompt(name, tuple(turns), label, seen, category, tuple(answers), real, source=record))
     return found

@@ -11,7 +11,7 @@ from mmspec.methods import MethodInfo
 from mmspec.methods.text import split
 
 if TYPE_CHECKING:
-    from mmspec.evaluate.engine.domain import Domain, Sweep
+    from mmspec.evaluate.engine.domain import Domain
     from mmspec.evaluate.engine.suite import Suite
 
 DOMAINS = {
@@ -37,11 +37,6 @@ def domain_of(name: str) -> Domain:
 def machine_bench(name: str) -> ModuleType:
     """The module of a bench of the machine."""
     return import_module(MACHINE[name])
-
-
-def sweep_of(name: str) -> Sweep:
-    """What this domain gives to sweeps."""
-    return import_module(f"{_folder(name)}.sweep").SWEEP
 
 
 def _folder(name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,6 +92,11 @@ def _training(one: MethodInfo) -> str:
     return {("weights",): "that of the trained drafter", ("model",): "none of its own"}.get(one.needs, "none")
 
 
+def records_of(heads: Sequence[str], rows: Iterable[Sequence]) -> list[dict]:
+    """Records from the names of their fields, and their values row by row."""
+    return [dict(zip(heads, row, strict=True)) for row in rows]
+
+
 def model_records() -> list[dict]:
     """One record per model class: its inputs, the law of the output with each drafter, and how it is tested."""
     laws = {row.name: law_of(row) for row in drafter_rows()}
@@ -164,17 +170,12 @@ def _form(outcome: str | None) -> str:
 
 def image_model_records() -> list[dict]:
     """One record per image model class of transformers: its published sampler, and how it is tested."""
-    return [
-        {
-            "image model": one.name,
-            "guidance": one.guidance_scale,
-            "top-k": one.top_k,
-            "size": "chosen" if one.sized else "fixed",
-            "pixels": "yes" if one.pixels else "codes only",
-            "tested by": one.tested,
-        }
+    heads = ("image model", "guidance", "top-k", "size", "pixels", "tested by")
+    sizes, pixels = {True: "chosen", False: "fixed"}, {True: "yes", False: "codes only"}
+    return records_of(heads, (
+        (one.name, one.guidance_scale, one.top_k, sizes[bool(one.sized)], pixels[bool(one.pixels)], one.tested)
         for one in image_models()
-    ]
+    ))  # fmt: skip
 
 
 def law_of(row: DrafterRow) -> str:
@@ -186,28 +187,17 @@ def law_of(row: DrafterRow) -> str:
 
 def drafter_records() -> list[dict]:
     """One record per drafter: what it drafts and what training it needs."""
-    return [
-        {
-            "drafter": row.name,
-            "drafts": row.what,
-            "shapes": ", ".join(drafts.shape for drafts in row.drafts),
-            "needs training": row.training,
-            "in the zoo": row.zoo,
-        }
+    return records_of(("drafter", "drafts", "shapes", "needs training", "in the zoo"), (
+        (row.name, row.what, ", ".join(drafts.shape for drafts in row.drafts), row.training, row.zoo)
         for row in drafter_rows()
-    ]
+    ))  # fmt: skip
 
 
 def rule_records() -> list[dict]:
     """One record per shape of a draft: the rules that take it."""
-    return [
-        {
-            "drafts": drafts.shape,
-            "exact rules": ", ".join(drafts.rules(exact=True)),
-            "relaxed rules": ", ".join(drafts.rules(exact=False)) or "-",
-        }
-        for drafts in _MADE[:4]
-    ]
+    found = ((one.shape, one.rules(exact=True), one.rules(exact=False)) for one in _MADE[:4])
+    rows = ((shape, ", ".join(exact), ", ".join(relaxed) or "-") for shape, exact, relaxed in found)
+    return records_of(("drafts", "exact rules", "relaxed rules"), rows)
 
 
 def combination_records() -> list[dict]:

@@ -6,7 +6,7 @@ import math
 
 from mmspec.core.rules.by_name import resolve
 from mmspec.evaluate.model_kinds import BLOCKS, CAUSAL, CODES, CONTINUOUS_PIPELINES, MASKED
-from mmspec.evaluate.video.decodings import router_of
+from mmspec.evaluate.video.resources import router_of
 from mmspec.imagegen.continuous.cspd.acceptance import Relaxation
 from mmspec.imagegen.continuous.cspd.rules import OwnWithin, TrajectoryRatio
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling

@@ -118,7 +118,7 @@ def test_the_page_on_images_runs(
 
 
 def test_the_page_on_images_names_decodings_and_rules_that_exist() -> None:
-    from mmspec.evaluate.image.decodings import decoding_names
+    from mmspec.evaluate.image.resources import decoding_names
     from mmspec.methods import names
 
     page = IMAGES.read_text()
@@ -144,7 +144,7 @@ def test_the_page_on_continuous_tokens_runs(
 
 
 def test_the_page_on_continuous_tokens_names_decodings_that_exist() -> None:
-    from mmspec.evaluate.continuous.decodings import decoding_names
+    from mmspec.evaluate.continuous.resources import decoding_names
 
     table = CONTINUOUS.read_text().split("## Decodings")[1].split("## The stack")[0]
     assert {row.split()[0] for row in re.findall(r"^\| `(.*?)` \|", table, re.M)} - {"--decoding"} == set(
@@ -171,7 +171,7 @@ def test_the_page_on_videos_runs(
 
 
 def test_the_page_on_videos_names_decodings_and_routers_that_exist() -> None:
-    from mmspec.evaluate.video.decodings import decoding_names
+    from mmspec.evaluate.video.resources import decoding_names
     from mmspec.methods import names
 
     decodings, routers = VIDEO.read_text().split("## Decodings")[1].split("## Cache discipline")[0].split("## Routers")
@@ -246,12 +246,12 @@ def test_the_page_on_quality_names_models_sets_and_extractors_that_exist() -> No
 
     from mmspec.cli import app
     from mmspec.evaluate.exports import LAYOUTS
-    from mmspec.evaluate.registry import DOMAINS, sweep_of
+    from mmspec.evaluate.registry import DOMAINS, domain_of
 
     page = EVALUATE.read_text()
     helps = {one.name: one.help for one in get_command(app).commands["evaluate"].params}
     models = re.search(r"^\| `--model` \| (.*?) of the zoo", page, re.M)[1]
-    assert set(re.findall(r"`([\w/]+)`", models)) == {model for name in DOMAINS for model in sweep_of(name).models}
+    assert set(re.findall(r"`([\w/]+)`", models)) == {model for name in DOMAINS for model in domain_of(name).models}
     sets = {
         row.partition("=")[0] for row in re.findall(r"^\| `(\w+(?:=\w+)?)` \|", page.split("## Prompt sets")[1], re.M)
     }

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from copy import copy
 from pathlib import Path
 
 import pytest
 
 from mmspec.evaluate.engine.plan import SweepPlan
-from mmspec.evaluate.engine.prompt import EvaluationPrompt, MethodText, set_digest
-from mmspec.evaluate.image.sweep import SWEEP as PICTURES
+from mmspec.evaluate.engine.prompt import EvaluationPrompt, set_digest
+from mmspec.evaluate.image.domain import DOMAIN as PICTURES
 from mmspec.evaluate.prompt_sets import prompts_for
 from tests.evaluate.tiny_run import noise
 
-TEXTS = replace(PICTURES, shows="text")
+TEXTS = copy(PICTURES)
+TEXTS.shows = "text"
 
 
-def read(prompts: str, sweep=PICTURES, **changed: object) -> list[EvaluationPrompt]:
-    return prompts_for(SweepPlan(folder=Path("run"), models=("t2i",), prompts=prompts, **changed), sweep, "t2i")
+def read(prompts: str, domain=PICTURES, **changed: object) -> list[EvaluationPrompt]:
+    return prompts_for(SweepPlan(folder=Path("run"), models=("t2i",), prompts=prompts, **changed), domain, "t2i")
 
 
 @pytest.fixture
@@ -162,17 +163,3 @@ def test_a_digest_is_of_all_that_a_model_sees() -> None:
     ]
     assert base.digest() == same.digest() and len({one.digest() for one in (base, *others)}) == 6
     assert set_digest(["a", "b"]) != set_digest(["b", "a"])
-
-
-def test_names_and_settings_are_read_from_one_text() -> None:
-    spec = MethodText.read("sjd:window=32,init=up", "--decoding")
-    assert (spec.name, spec.settings) == ("sjd", {"window": "32", "init": "up"})
-    assert spec.values("--decoding", window=int, init=str) == {"window": 32, "init": "up"}
-    assert MethodText.read("sjd:window=32", "--decoding").said({"sjd": "SJD"}) == "SJD (window 32)"
-    for text in ("", ":a=1", "sjd:window", "sjd:=3", "sjd:window="):
-        with pytest.raises(ValueError, match="--decoding: expected name or name:setting=value"):
-            MethodText.read(text, "--decoding")
-    with pytest.raises(ValueError, match="expected settings that sjd takes"):
-        spec.values("--decoding", window=int)
-    with pytest.raises(ValueError, match="expected a number for window of sjd, got '3.5'"):
-        MethodText.read("sjd:window=3.5", "--decoding").values("--decoding", window=int)

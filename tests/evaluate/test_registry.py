@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+import torch
 import typer
 from typer.testing import CliRunner
 
 from mmspec.cli import bench as bench_command
 from mmspec.evaluate import registry
 from mmspec.evaluate.engine.config import BenchConfig
-from mmspec.evaluate.engine.domain import Domain
+from mmspec.evaluate.engine.domain import Domain, PipelineResources, SamplingOverrides
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.engine.shards import read_run
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of
@@ -119,6 +120,49 @@ def test_the_engine_reports_and_measures_know_no_domain() -> None:
             assert not any(line.startswith(DOMAINS[name]) for name in DOMAINS), (path, line)
 
 
+def test_a_domain_is_swept_by_the_keys_of_its_rows_unless_it_says_more(sham: typer.Typer) -> None:
+    domain = domain_of("sham")
+    assert list(domain.defaults("")) == [("ar", "")] and domain.method("", "by-3", "").title == "3 drafted"
+    with pytest.raises(ValueError, match="--decoding: expected a row of the benches of sham, got 'by-2', name another"):
+        domain.method("", "by-2", "")
+    setting = domain.setting("", 0.5, SamplingOverrides())
+    assert (setting.batch, setting.cases, domain.drawing(setting)) == (1, 1, {"batch": 1, "temperature": 0.5})
+    assert domain.row("by-1", lambda row: row.drafted > 1) is None and domain.prompts("", 3, 0) == []
+
+
+def test_a_runner_is_a_sampler_without_its_output(sham: typer.Typer) -> None:
+    domain = domain_of("sham")
+    (setting,) = config_of("sham")(prompts=2).settings()
+    parts = domain.method("", "by-1", ""), domain.resources(config_of("sham")(step=3)), setting
+    (case,) = domain.cases(parts[1], setting)
+    run, output = domain.sampler(*parts)(case, 0)
+    assert domain.runner(*parts)(case, 0) == run and output == run.output == tuple(
+        tuple(range(start, start + 36, 3)) for start in case
+    )
+
+
+def test_a_domain_without_a_sampler_cannot_be_made() -> None:
+    from tests.evaluate.sham.domain import ShamDomain
+
+    half = {name: one for name, one in vars(ShamDomain).items() if name not in ("sampler", "__abstractmethods__")}
+    with pytest.raises(TypeError, match="sampler"):
+        type("HalfDomain", (Domain,), half)()
+
+
+def test_a_part_is_the_resources_own_unless_a_text_names_where_it_is_saved() -> None:
+    class OwnParts(PipelineResources):
+        def own_part(self, name: str) -> str:
+            return f"own {name}"
+
+    class Pipe:
+        model, loaders = torch.nn.Linear(1, 1), {"draft": lambda source, pipe: f"read {source}"}
+
+    resources = OwnParts(Pipe())
+    assert (resources.part("draft"), resources.part("draft", "runs/x")) == ("own draft", "read runs/x")
+    with pytest.raises(ValueError, match="one of the parts that a text can name .draft., got 'head'"):
+        resources.part("head", "runs/x")
+
+
 def test_an_unknown_domain_is_refused() -> None:
     with pytest.raises(
         ValueError, match="domain: expected one of vlm, image, continuous, video, got 'magic', pick one of these"
@@ -176,14 +220,13 @@ def test_a_stopped_bench_goes_on_and_says_what_was_kept(sham: typer.Typer, monke
 def test_a_bench_stopped_within_a_setting_runs_only_what_is_missing(
     sham: typer.Typer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from dataclasses import replace
-
     from tests.evaluate.sham.domain import DOMAIN
 
     calls: list[str] = []
+    runner_of = DOMAIN.runner
 
     def counted(method, resources, setting):
-        run = DOMAIN.runner(method, resources, setting)
+        run = runner_of(method, resources, setting)
 
         def request(case, seed):
             calls.append(method.key)
@@ -193,7 +236,7 @@ def test_a_bench_stopped_within_a_setting_runs_only_what_is_missing(
 
         return request
 
-    monkeypatch.setattr(bench_command, "domain_of", lambda name: replace(DOMAIN, runner=counted))
+    monkeypatch.setattr(DOMAIN, "runner", counted)
     stopped = invoke(sham, "--json", "b.json")
     assert stopped.exit_code == 130 and "(requests: 2) is kept in b.json.part.jsonl" in stopped.stderr
     # what is there of a bench can be read as a run
@@ -233,11 +276,13 @@ def test_an_exact_row_with_other_output_fails_the_bench(sham: typer.Typer, monke
 
     from tests.evaluate.sham.domain import DOMAIN
 
+    runner_of = DOMAIN.runner
+
     def spoiled(method, resources, setting):
-        run = DOMAIN.runner(method, resources, setting)
+        run = runner_of(method, resources, setting)
         return (lambda case, seed: replace(run(case, seed), output=((0,),) * 2)) if method.key == "by-3" else run
 
-    monkeypatch.setattr(bench_command, "domain_of", lambda name: replace(DOMAIN, runner=spoiled))
+    monkeypatch.setattr(DOMAIN, "runner", spoiled)
     result = invoke(sham, "--json", "b.json")
     assert result.exit_code == 1 and Path("b.json").is_file()
     assert "3 drafted (batch 2, T = 0): expected the numbers of plain counting, got them in 0 of 2" in result.stderr

@@ -13,9 +13,10 @@ from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.runs import TimedRun
 from mmspec.evaluate.engine.shards import Records
 from mmspec.evaluate.engine.work import SweepWork, run_work
-from mmspec.evaluate.registry import DOMAINS, sweep_of
-from mmspec.evaluate.vlm.sweep import AnswerRight, ObjectsRight, combined_run
-from mmspec.evaluate.vlm.sweep import method as text_method
+from mmspec.evaluate.registry import DOMAINS, domain_of
+from mmspec.evaluate.vlm.domain import DOMAIN as TEXTS
+from mmspec.evaluate.vlm.domain import combined_run
+from mmspec.evaluate.vlm.quality import AnswerRight, ObjectsRight
 from mmspec.zoo.world.captions import caption
 from mmspec.zoo.world.scene import sample_scene
 from tests.evaluate.tiny_continuous import use_tiny_continuous
@@ -73,14 +74,14 @@ def test_blocks_of_video_are_films_with_scores(tmp_path: Path, monkeypatch: pyte
 
 def test_keys_of_the_benches_rows_are_decodings_too(monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_images(monkeypatch)
-    method = sweep_of("image").method("t2i", "scd-gumbel-64", "")
-    assert method.title == "SCD gumbel 64" and sweep_of("image").method("t2i", "sjd-16", "token").rule == "token"
-    assert sweep_of("continuous").method("car", "causal-head-8", "").title == "head window 8"
+    method = domain_of("image").method("t2i", "scd-gumbel-64", "")
+    assert method.title == "SCD gumbel 64" and domain_of("image").method("t2i", "sjd-16", "token").rule == "token"
+    assert domain_of("continuous").method("car", "causal-head-8", "").title == "head window 8"
 
 
 def test_rows_of_texts_are_decodings_where_the_zoo_has_their_drafter() -> None:
-    block = sweep_of("vlm").method("vlm", "eagle-block", "")
-    assert block.rule == "block" and sweep_of("vlm").method("vlm", "eagle-block", "token").rule == "token"
+    block = domain_of("vlm").method("vlm", "eagle-block", "")
+    assert block.rule == "block" and domain_of("vlm").method("vlm", "eagle-block", "token").rule == "token"
 
 
 def test_a_decoding_or_a_rule_that_no_model_has_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +126,7 @@ def test_a_plan_that_cannot_be_run_is_refused(changed: dict, said: str) -> None:
 
 def test_every_domain_has_prompts_of_its_own_that_its_models_take() -> None:
     for name in DOMAINS:
-        sweep = sweep_of(name)
+        sweep = domain_of(name)
         for model in sweep.models:
             first, other = sweep.prompts(model, 3, 0), sweep.prompts(model, 3, 1)
             assert len({one.key for one in first}) == 3
@@ -136,7 +137,7 @@ def test_every_domain_has_prompts_of_its_own_that_its_models_take() -> None:
 
 def test_a_conversation_goes_on_from_its_own_answers(monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_zoo(monkeypatch)
-    sweep = sweep_of("vlm")
+    sweep = domain_of("vlm")
     resources, setting = sweep.open("vlm"), sweep.setting("vlm", 0.0, SamplingOverrides(new_tokens=5))
     told: list[list[str]] = []
     whole = resources.processor.apply_chat_template
@@ -178,12 +179,28 @@ def test_objects_and_answers_are_told_from_texts() -> None:
 
 
 def test_rules_of_texts_are_read_from_one_line() -> None:
-    assert text_method("vlm", "lookup", "block").title == "prompt lookup + block verification"
-    made = text_method("vlm", "lookup", "typical:threshold=0.2")
+    assert TEXTS.method("vlm", "lookup", "block").title == "prompt lookup + block verification"
+    made = TEXTS.method("vlm", "lookup", "typical:threshold=0.2")
     assert made.rule == "typical:threshold=0.2" and made.title == "prompt lookup + typical acceptance (threshold 0.2)"
     for text in ("magic", "block:k=3", "typical:k=3"):
         with pytest.raises(ValueError, match="^(--rule|rule '[a-z]+'): expected"):
-            text_method("vlm", "lookup", text)
+            TEXTS.method("vlm", "lookup", text)
+
+
+def test_the_length_of_chains_is_the_setting_of_a_drafter() -> None:
+    made = TEXTS.method("vlm", "small:length=3", "")
+    assert (made.key, made.drafter) == ("small:length=3", "small") and made.title.endswith(" (chain of 3)")
+    for text in ("", ":length=1", "small:length", "small:=3", "small:length="):
+        with pytest.raises(ValueError, match="--decoding: expected NAME, NAME:setting=value"):
+            TEXTS.method("vlm", text, "")
+    for text, expected in (
+        ("small:window=3", r"expected settings that small takes \(length\), got 'window'"),
+        ("ar:length=3", r"expected settings that ar takes \(none\), got 'length'"),
+        ("small:length=3.5", "expected a number for length of small, got '3.5'"),
+        ("small@runs/small", "expected one of ar, hf, .*, got 'small@runs/small'"),
+    ):
+        with pytest.raises(ValueError, match=f"--decoding: {expected}"):
+            TEXTS.method("vlm", text, "")
 
 
 def test_several_turns_need_a_template(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -199,9 +199,9 @@ from mmspec import zoo
 from mmspec.certify.rules import RELAXED, step_of
 from mmspec.certify import certify
 from mmspec.cli import app
-from mmspec.evaluate.image.decodings import decoding_names
+from mmspec.evaluate.image.resources import decoding_names
 from mmspec.evaluate.image.suites import SUITES
-from mmspec.evaluate.video.decodings import decoding_names as video_decodings, router_of
+from mmspec.evaluate.video.resources import decoding_names as video_decodings, router_of
 from mmspec.methods import names
 
 said = CliRunner().invoke(app, ["methods"]).stdout

@@ -1,19 +1,24 @@
-"""A model of continuous tokens and what belongs to it: the smaller one that drafts, and what scores its pictures."""
+"""A model of continuous tokens, the smaller one that drafts, and decodings as text asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec import zoo
-from mmspec.core.pipeline_parts import read_part
-from mmspec.evaluate.image.resources import PictureResources, checked_captions, labels_of
+from mmspec.evaluate.decoding_options import decoding_call, refuse_options
+from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
+from mmspec.evaluate.pictures import PictureResources, checked_captions, labels_of
+from mmspec.methods import methods, names
+from mmspec.methods.text import joined, split
 from mmspec.zoo.world.image import class_names
 
 if TYPE_CHECKING:
     from mmspec.imagegen.continuous.head_sampling.head import Head
+
+PipelineArguments = dict[str, Any]
 
 
 @dataclass(slots=True)
@@ -23,22 +28,14 @@ class ContinuousResources(PictureResources):
     num_sampling_steps: of the heads, None for the model's own many.
     """
 
-    pipeline: Any
     kind: str
     name: str
     zoo: str = ""
     draft: str | None = None
     num_sampling_steps: str | None = None
 
-    @property
-    def model(self) -> Any:
-        """The pipeline's model."""
-        return self.pipeline.model
-
-    def part(self, name: str, source: str | None = None) -> Any:
+    def own_part(self, name: str) -> Any:
         """ "draft", the smaller pipeline, or "head", the head as requests have it.   Raises ValueError without a drafter."""
-        if source is not None:
-            return read_part(self.pipeline, name, source)
         return self.head if name == "head" else self.drafter()
 
     @property
@@ -141,3 +138,55 @@ def open_continuous(model: str, draft: str | None = None, num_sampling_steps: st
     made = ContinuousResources(pipeline_of(model), continuous_kind(model), name, zoo_name, draft, num_sampling_steps)
     _ = made.head  # refuses steps
     return made
+
+
+def decoding_names(kind: str | None = None) -> tuple[str, ...]:
+    """The decodings of a kind of models, "masked" or "causal"; None for all."""
+    return names("continuous", "decoding", models=kind)
+
+
+def rule_names() -> tuple[str, ...]:
+    """The rules of drafted vectors that can be named in the place of a decoding's own."""
+    return tuple(name for name in names("continuous", "rule") if name != "exact")
+
+
+def split_rule(text: str, rule: str | None) -> tuple[str, str | None]:
+    """A decoding without its setting "rule", and the rule of its drafts, None for its own.
+
+    Args:
+        text: A decoding with its settings.
+        rule: The rule from an option; None where it was left out.
+
+    Raises:
+        ValueError: The rule is unknown, or the decoding takes none.
+    """
+    name, written, weights = split(text, "--decoding")
+    found = next((one for one in methods("continuous", "decoding") if one.name == name), None)
+    if found is None or "rule" not in found.facts:
+        if found is not None and rule is not None:
+            refuse_options(name, {"rule": rule}, [one.name for one in found.settings])
+        return text, None
+    rule = rule or written.pop("rule", None)
+    if rule is not None:
+        check_choice("--rule", rule, rule_names())
+    return joined(name, written, weights), rule or found.facts["rule"]
+
+
+def decoding_of(
+    text: str, resources: ContinuousResources, options: Mapping[str, Any] | None = None
+) -> PipelineArguments:
+    """Arguments of the pipeline for a decoding.
+
+    Args:
+        text: The decoding with its settings.
+        resources: The model and its drafter.
+        options: Settings from options of the command line by name, and "rule"; None is one that was left out.
+
+    Raises:
+        ValueError: A name, a setting or a value is unknown or refused, or there is no drafter.
+    """
+    given = dict(options or {})
+    text, rule = split_rule(text, given.pop("rule", None))
+    purpose = f" for {resources.name}, a {resources.kind} model of vectors"
+    made = decoding_call(text, "continuous", resources.kind, given, purpose).make(resources)
+    return {name: value for name, value in (("decoding", made), ("rule", rule)) if value is not None}

@@ -1,25 +1,63 @@
-"""The suites of `mmspec bench continuous` as data: methods, settings, and what is shown of them."""
+"""The suites of `mmspec bench continuous` as data: methods, settings, and the columns of their tables."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
-from mmspec.evaluate.continuous.methods import (
-    HEAD_STATES,
-    PARTS,
-    PLAIN,
-    ContinuousMethod,
-)
-from mmspec.evaluate.engine.drawn import DrawnSuite
-from mmspec.evaluate.engine.suite import SAMPLED
+from mmspec.evaluate.continuous.resources import ContinuousResources, PipelineArguments, decoding_of, rule_names
+from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
+from mmspec.evaluate.engine.suite import PLAIN, SAMPLED
 from mmspec.evaluate.model_kinds import CAUSAL, MASKED
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
+from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
+
+HEAD_STATES = 8  # states that a call of the head evaluates where its window is one of several parts
+# schedules of a model -> the setting that switches each on
+PARTS = {
+    "head": f"head={HEAD_STATES}",
+    "anneal": "annealing=anneal",
+    "checkerboard": "checkerboard=1",
+    "lazy": "lazy=lazy",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ContinuousMethod(DrawnMethod):
+    """A row of a bench.
+
+    Attributes:
+        decoding: The decoding as text, see `mmspec.methods.parse`.
+        kind: The models it is for, "" for all.
+        gamma: The steps that a drafted window has.
+        patch: Whether rejected tokens are put right where they stand, so that every window advances by gamma.
+        bitwise: Whether its tokens are plain decoding's, bit for bit, at any temperature.
+        head: The states that a call of the target's head evaluates beside the decoding; 0 for the decoding's own.
+    """
+
+    shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "gamma")
+
+    decoding: str = PLAIN
+    kind: str = ""
+    gamma: int | None = None
+    patch: bool = False
+    bitwise: bool = False
+    head: int = 0
+
+    def make(self, resources: ContinuousResources) -> PipelineArguments:
+        """Arguments of the pipeline; what they need is imported and loaded now."""
+        rule = self.rule if self.rule in rule_names() else None
+        made = decoding_of(self.decoding, resources, {"rule": rule})
+        return made | ({"head_sampling": HeadSampling(self.head)} if self.head else {})
+
 
 _TIMED = (
     "method", "law", "passes", "target forwards", "tokens a pass", "head calls", "gamma", "acceptance", "c", "v",
     "predicted x", "in full", "seconds", "x plain (10-90 %)", "draft + target + verify share", "identical",
 )  # fmt: skip
-_JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
+_JUDGED = tuple(IMAGE_COLUMNS)
+_SWEPT = ("method", "law", "knob", "passes", "head calls", "acceptance", "x plain (10-90 %)", *_JUDGED, "identical")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
 _RELAXED = ("anneal", "checkerboard", "lazy")
@@ -127,14 +165,13 @@ class ContinuousSuite(DrawnSuite):
     num_iter: tuple[int, ...] = (64,)
 
 
+_PUBLISHED = (_AR, *_cspd("patch", "published"), *map(_bare, _GAMMAS), *_cspd("truncate", "published"), _tolerance(0.0))
 _ALL = (_AR, *_EVERY_CSPD, _tolerance(0.0), _tolerance(1.0), *_HEADS, *_STACK, *_TOKENS, *_CAUSAL)
 
 SUITES: dict[str, ContinuousSuite] = {
     "speed": ContinuousSuite(
         about="every method timed beside plain decoding",
         methods=_ALL,
-        timed=True,
-        judged=False,
         columns=_TIMED,
         guidance=(1.0, 2.0),
     ),
@@ -148,35 +185,23 @@ SUITES: dict[str, ContinuousSuite] = {
     "pareto": ContinuousSuite(
         about="every combination of the schedules and every knob: speed against quality",
         methods=(_AR, *_EVERY_CSPD, *map(_tolerance, (0.0, *_DISTANCES)), *_HEADS, *_STACK, *_TOKENS, *_CAUSAL),
-        timed=True,
         judged=True,
-        columns=(
-            "method",
-            "law",
-            "knob",
-            "passes",
-            "head calls",
-            "acceptance",
-            "x plain (10-90 %)",
-            *_JUDGED,
-            "identical",
-        ),
+        columns=_SWEPT,
         batches=(1,),
         plot=True,
     ),
     "published": ContinuousSuite(
         about="the published algorithm, one token a step: speed-ups beside what costs alone predict",
-        methods=(
-            _AR,
-            *_cspd("patch", "published"),
-            *map(_bare, _GAMMAS),
-            *_cspd("truncate", "published"),
-            _tolerance(0.0),
-        ),
-        timed=True,
-        judged=False,
+        methods=_PUBLISHED,
         columns=_TIMED,
         guidance=(1.0,),
         num_iter=(0,),
     ),
 }
+
+# (decoding, rule) of a sweep that names none, by the kind of the model
+SWEPT = {
+    CAUSAL: (("ar", ""), ("head:window=8", ""), *((f"small:gamma={n}", "") for n in (2, 4)), ("small:gamma=4", "reflection")),
+    MASKED: (("ar", ""), ("head:window=8", ""), *((f"cspd:window=patch,gamma={n}", "") for n in (4, 8, 16)),
+             ("cspd:gamma=8,tolerance=1", "")),
+}  # fmt: skip

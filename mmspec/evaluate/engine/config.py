@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from mmspec.evaluate.engine.suite import Setting, Suite, suite_of
+from mmspec.evaluate.engine.suite import Setting, Suite
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.suite import Method
@@ -87,7 +87,9 @@ class BenchConfig:
     def plan(self) -> Suite:
         """The suite asked for, of those in `suites.py` beside the config."""
         folder = type(self).__module__.rpartition(".")[0]
-        return suite_of(import_module(f"{folder}.suites").SUITES, self.suite)
+        suites = import_module(f"{folder}.suites").SUITES
+        check_choice("--suite", self.suite, suites)
+        return suites[self.suite]
 
     def known(self) -> tuple[Method, ...]:
         """The suite's methods that the zoo has something for, baselines first."""

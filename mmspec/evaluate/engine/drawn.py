@@ -17,10 +17,9 @@ LARGEST = 1 << 12  # prompts of a seed
 class DrawnMethod(Method):
     """A method whose family differs in one setting.   knob: its value, which plots join."""
 
-    knob: float | None = field(default=None, kw_only=True)
+    shown: ClassVar[tuple[str, ...]] = ("family", "knob")
 
-    def row(self) -> dict:
-        return {"method": self.title, "key": self.key, "family": self.family, "knob": self.knob}
+    knob: float | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +54,8 @@ class DrawnSuite(Suite):
     held against plain decoding's.   prompts: of what is timed.   plot: has a curve.
     """
 
-    timed: bool
-    judged: bool
+    timed: bool = True
+    judged: bool = False
     prompts: int = 16
     batches: tuple[int, ...] = (1, 8)
     temperatures: tuple[float, ...] = (1.0,)

@@ -9,13 +9,12 @@ from pathlib import Path
 import torch
 
 from mmspec import zoo
-from mmspec.evaluate.engine.domain import SamplingOverrides, Sweep
+from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
 from mmspec.evaluate.engine.provenance import files_digest
-from mmspec.evaluate.engine.suite import CellGroup, Method
-from mmspec.evaluate.registry import DOMAINS, sweep_of
+from mmspec.evaluate.engine.suite import PLAIN, CellGroup, Method
+from mmspec.evaluate.registry import DOMAINS, domain_of
 
 DEFAULT_MODELS = ("vlm", "t2i", "car", "mar", "video")
-PLAIN = "ar"  # in every domain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,36 +80,35 @@ def domain_of_model(text: str) -> tuple[str, str]:
     if sign and domain in DOMAINS and Path(folder).is_dir():
         return domain, folder
     for name in DOMAINS:
-        if text in sweep_of(name).models:
+        if text in domain_of(name).models:
             return name, text
-    known = ", ".join(model for name in DOMAINS for model in sweep_of(name).models)
+    known = ", ".join(model for name in DOMAINS for model in domain_of(name).models)
     raise ValueError(
         f"--model: expected one of {known}, or {'|'.join(DOMAINS)}=FOLDER with a saved model, got {text!r}, correct it"
     )
 
 
 def _of_model(plan: SweepPlan, domain: str, model: str) -> Iterator[CellGroup]:
-    sweep = sweep_of(domain)
-    pairs = _pairs(plan, sweep, model)
-    methods = [one for one in (_method(sweep, model, *pair) for pair in pairs) if one is not None]
-    of_folder = {} if model in sweep.models else {"weights": files_digest([Path(model)])}
-    for temperature in plan.temperatures or sweep.temperatures:
-        setting = sweep.setting(model, temperature, plan.wishes)
+    own = domain_of(domain)
+    methods = [one for one in (_method(own, model, *pair) for pair in _pairs(plan, own, model)) if one is not None]
+    of_folder = {} if model in own.models else {"weights": files_digest([Path(model)])}
+    for temperature in plan.temperatures or own.temperatures:
+        setting = own.setting(model, temperature, plan.wishes)
         serving = tuple({(one.key, one.rule): one for one in methods if one.serves(temperature)}.values())
-        yield CellGroup(domain, model, setting, serving, {**sweep.said(setting), **of_folder}, sweep.shows)
+        yield CellGroup(domain, model, setting, serving, {**own.drawing(setting), **of_folder}, own.shows)
 
 
-def _pairs(plan: SweepPlan, sweep: Sweep, model: str) -> list[tuple[str, str]]:
+def _pairs(plan: SweepPlan, domain: Domain, model: str) -> list[tuple[str, str]]:
     if not plan.decodings and not plan.rules:
-        return list(sweep.defaults(model))
-    own = tuple(dict.fromkeys(decoding for decoding, _ in sweep.defaults(model)))
+        return list(domain.defaults(model))
+    own = tuple(dict.fromkeys(decoding for decoding, _ in domain.defaults(model)))
     named = [one for one in plan.decodings or own if one != PLAIN]
     return [(PLAIN, ""), *((decoding, rule) for decoding in named for rule in plan.rules or ("",))]
 
 
-def _method(sweep: Sweep, model: str, decoding: str, rule: str) -> Method | None:
+def _method(domain: Domain, model: str, decoding: str, rule: str) -> Method | None:
     try:
-        return sweep.method(model, decoding, rule)
+        return domain.method(model, decoding, rule)
     except ValueError:
         return None
 
@@ -122,7 +120,7 @@ def _check_known(plan: SweepPlan, found: list[CellGroup]) -> None:
     first = found[0]
     for decoding in plan.decodings:
         if decoding not in have:
-            sweep_of(first.domain).method(first.model, decoding, "")
+            domain_of(first.domain).method(first.model, decoding, "")
             raise ValueError(
                 f"--decoding: expected one that goes with a rule that was named, got {decoding!r}, name others"
             )
@@ -130,5 +128,5 @@ def _check_known(plan: SweepPlan, found: list[CellGroup]) -> None:
         if rule not in rules and rule not in ("", "exact"):
             for group in found:
                 for decoding in plan.decodings or (PLAIN,):
-                    sweep_of(group.domain).method(group.model, decoding, rule)
+                    domain_of(group.domain).method(group.model, decoding, rule)
             raise ValueError(f"--rule: expected one that a model has, got {rule!r}, correct it")

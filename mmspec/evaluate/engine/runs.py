@@ -229,13 +229,3 @@ def counted_passes(network: nn.Module) -> Iterator[list[int]]:
         yield passes
     finally:
         hook.remove()
-
-
-def runner_of(sampler: Callable[[Any, Any, Any], Sampler]) -> Callable[[Any, Any, Any], Runner]:
-    """The `runner` of a domain from its `sampler`: benches look at figures and not at what was made."""
-
-    def runner(method: Any, resources: Any, setting: Any) -> Runner:
-        sample = sampler(method, resources, setting)
-        return lambda case, seed: sample(case, seed)[0]
-
-    return runner

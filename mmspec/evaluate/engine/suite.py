@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, ClassVar
 
 GREEDY, SAMPLED = ("greedy",), ("sampled",)
+PLAIN = "ar"  # plain decoding, in every sweep and in benches of drawn output
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +19,10 @@ class Method:
     one setting, which --methods takes too.   at: the temperatures it is run at ("greedy": 0, "sampled": above 0).
     part: what the zoo must have for it; where the zoo does not know that, there is no such row.
     like: the row whose output this one's must equal when exact and greedy; the first baseline's where left out.
+    shown: fields that rows of the bench file have beside title and key.
     """
+
+    shown: ClassVar[tuple[str, ...]] = ()
 
     key: str
     title: str
@@ -39,7 +42,7 @@ class Method:
 
     def row(self) -> dict:
         """The fields of its rows that say what it is."""
-        return {"method": self.title, "key": self.key}
+        return {"method": self.title, "key": self.key, **{name: getattr(self, name) for name in self.shown}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +123,3 @@ class CellGroup:
     def fields(self, method: Method) -> dict[str, Any]:
         """What records of samples say of their cell."""
         return {"cell": self.key(method), "of": self.cell(method), "title": method.title, "shows": self.shows}
-
-
-AnySuite = TypeVar("Chosen", bound=Suite)
-
-
-def suite_of(suites: Mapping[str, AnySuite], name: str) -> AnySuite:
-    """The suite called `name`.   Raises ValueError for an unknown name."""
-    if name not in suites:
-        raise ValueError(f"--suite: expected one of {', '.join(suites)}, got {name!r}, pick one of these")
-    return suites[name]

@@ -17,7 +17,7 @@ from mmspec.evaluate.engine.task_runners import ProgressCallback, TaskRunner, ru
 from mmspec.evaluate.engine.worker import DrawTask, ScoreTask, Task, run_identity
 from mmspec.evaluate.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.quality.judges import Judges
-from mmspec.evaluate.registry import sweep_of
+from mmspec.evaluate.registry import domain_of
 from mmspec.io.interrupts import Stopped
 
 Engine = Literal["local", "ray"]
@@ -40,9 +40,9 @@ class SweepWork:
     def of(cls, plan: SweepPlan) -> SweepWork:
         """Opens no model.   Raises ValueError for what cannot be run."""
         made = cell_groups(plan)
-        prompts = {one.name: prompts_for(plan, sweep_of(one.domain), one.model) for one in made}
+        prompts = {one.name: prompts_for(plan, domain_of(one.domain), one.model) for one in made}
         digests = {name: [one.digest() for one in found] for name, found in prompts.items()}
-        judges = {name: Judges(plan, sweep_of(name[0]), name[1]) for name in prompts}
+        judges = {name: Judges(plan, domain_of(name[0]), name[1]) for name in prompts}
         return cls(plan, made, prompts, digests, judges)
 
     def header(self, workers: int) -> dict[str, Any]:

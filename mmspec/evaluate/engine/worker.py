@@ -20,7 +20,7 @@ from mmspec.evaluate.engine.shards import Records, Shard, read_shards, run_name
 from mmspec.evaluate.engine.suite import CellGroup
 from mmspec.evaluate.prompt_sets import picture_files, prompts_for
 from mmspec.evaluate.quality.judges import Judges
-from mmspec.evaluate.registry import sweep_of
+from mmspec.evaluate.registry import domain_of
 from mmspec.io.images import open_image
 
 
@@ -77,7 +77,7 @@ class Worker:
         return self._real(task) if task.is_real else self._score(task)
 
     def _draw(self, task: DrawTask) -> str:
-        group, sweep = self.groups[task.group], sweep_of(self.groups[task.group].domain)
+        group, domain = self.groups[task.group], domain_of(self.groups[task.group].domain)
         prompt, resources = self._prompts(*group.name)[task.prompt], self._resources(group)
         seed = request_seed(self.plan.seed, prompt.key, task.sample)
         fields = request_fields(prompt, task.digest, task.prompt, task.sample, seed)
@@ -85,7 +85,7 @@ class Worker:
         missing = [cell for cell, one in requests.items() if record_key(one) not in self.known.samples]
         samples: Iterable[tuple[str, Any]]
         try:
-            case = sweep.case(resources, group.setting, prompt)
+            case = domain.case(resources, group.setting, prompt)
             samples = self._turns(task.group).round(case, seed, task.prompt + task.sample, missing)
         except ValueError as error:
             reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
@@ -107,15 +107,15 @@ class Worker:
         """The methods of a group, each made when it is first needed."""
         group = self.groups[number]
         return self._opened.once(("turns", number), lambda: Turns({
-            group.key(method): partial(sweep_of(group.domain).sampler, method, self._resources(group), group.setting)
+            group.key(method): partial(domain_of(group.domain).sampler, method, self._resources(group), group.setting)
             for method in group.methods
         }))  # fmt: skip
 
     def _score(self, task: ScoreTask) -> str:
-        judges, sweep = self._judges(task.domain, task.model), sweep_of(task.domain)
+        judges, domain = self._judges(task.domain, task.model), domain_of(task.domain)
         prompts = {one.key: one for one in self._prompts(task.domain, task.model)}
         samples = [self._sample_of(key) for key in task.keys]
-        made = [load_output(self.plan.folder, one["shown"], sweep.shows) for one in samples]
+        made = [load_output(self.plan.folder, one["shown"], domain.shows) for one in samples]
         entries = judges.scores(made, [prompts[one["prompt"]] for one in samples])
         lines = zip(task.keys, entries, strict=True)
         self.shard.add([{"kind": "score", "key": key, "by": judges.hash, **entry} for key, entry in lines])
@@ -143,17 +143,17 @@ class Worker:
 
     def _resources(self, group: CellGroup) -> Any:
         def make() -> Any:
-            opened = sweep_of(group.domain).open(group.model)
+            opened = domain_of(group.domain).open(group.model)
             self.shard.add([{"kind": "model", "model": group.model, "name": opened.name, **_weights(opened)}])
             return opened
 
         return self._opened.once(("resources", group.name), make)
 
     def _prompts(self, domain: str, model: str) -> list[EvaluationPrompt]:
-        return self._opened.once(("prompts", domain, model), lambda: prompts_for(self.plan, sweep_of(domain), model))
+        return self._opened.once(("prompts", domain, model), lambda: prompts_for(self.plan, domain_of(domain), model))
 
     def _judges(self, domain: str, model: str) -> Judges:
-        return self._opened.once(("judges", domain, model), lambda: Judges(self.plan, sweep_of(domain), model))
+        return self._opened.once(("judges", domain, model), lambda: Judges(self.plan, domain_of(domain), model))
 
 
 def _weights(resources: Any) -> dict[str, str]:

@@ -54,7 +54,7 @@ class ImageBenchConfig(DrawnBenchConfig):
             raise ValueError("--temperature: expected values above 0 for images that are judged, got 0, leave it out")
 
     def short_name(self, name: str) -> str:
-        from mmspec.evaluate.image.decodings import short_name
+        from mmspec.evaluate.image.resources import short_name
 
         return short_name(name)
 

@@ -1,83 +1,33 @@
-"""An image pipeline and what belongs to it: held-out prompts, rules, trained drafters and scorers."""
+"""An image pipeline, the parts of methods that the zoo has for it, and decodings as text asks for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from mmspec import zoo
-from mmspec.core.pipeline_parts import read_part
+from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
+from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.config import check_choice
-from mmspec.evaluate.engine.domain import Resources
-from mmspec.evaluate.model_kinds import IMAGE_MODELS
+from mmspec.evaluate.model_kinds import CODES, IMAGE_MODELS
+from mmspec.evaluate.pictures import PictureResources, checked_captions, labels_of
 from mmspec.imagegen.pipeline import ImagePipeline
+from mmspec.imagegen.request import AUTO
 from mmspec.io.checkpoints import load_model, load_part
 from mmspec.io.readers import read_json
-from mmspec.methods import parse
-from mmspec.zoo.world.image import HELD_OUT, class_names, image_prompt, sample_image_scene
-from mmspec.zoo.world.language import with_article
-
-FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on
-STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
-
-
-@dataclass(frozen=True, slots=True)
-class GenerationRequest:
-    """given: what the pipeline takes.   text: the same in words, for CLIP and the judge."""
-
-    given: str | int
-    text: str
-
-
-def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest]:
-    """`count` prompts for the zoo's "t2i", or classes in turn for its "c2i"; those of different seeds are disjoint."""
-    if model == "c2i":
-        names = class_names()
-        return [GenerationRequest(i % len(names), with_article(names[i % len(names)])) for i in range(count)]
-    prompts = [image_prompt(sample_image_scene(FIRST + STEP * seed + i), 0) for i in range(count)]
-    return [GenerationRequest(prompt, prompt) for prompt in prompts]
-
-
-def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> list[int]:
-    """Class labels from numbers or names ("7", "red circle", "a red circle").   Raises ValueError for others."""
-    found = {name: label for label, name in enumerate(names)}
-    labels = []
-    for text in texts:
-        plain = " ".join(text.lower().split())
-        bare = plain.removeprefix("a ").removeprefix("an ")
-        label = int(plain) if plain.isascii() and plain.isdigit() else found.get(bare, -1)
-        if not 0 <= label < classes:
-            known = f" or a name such as {names[0]!r}" if names else ""
-            raise ValueError(f"PROMPT: expected a label from 0 to {classes - 1}{known}, got {text!r}, correct it")
-        labels.append(label)
-    return labels
-
-
-def checked_captions(model: Any, prompts: Sequence[str]) -> list[str]:
-    """The prompts.   Raises ValueError where the model's caption encoder knows none of their words."""
-    check = getattr(getattr(model, "captions", None), "check", None)
-    if check is not None:
-        check(list(prompts))
-    return list(prompts)
-
-
-@dataclass(slots=True)
-class PictureResources(Resources):
-    """Resources of a domain whose output is judged as pictures."""
-
-    def scorer(self, name: str) -> Any:
-        """A scorer of the zoo, such as "clip" or "image_judge"."""
-        return self.once(f"scorer {name}", lambda: zoo.load(name))
+from mmspec.methods import Domain, MethodCall, find, methods, names, parse
+from mmspec.methods.settings import nearest
+from mmspec.methods.text import joined, split
+from mmspec.zoo.world.image import class_names
 
 
 @dataclass(slots=True)
 class ImageResources(PictureResources):
     """name: what tables call the model.   zoo: its name in the zoo, "" for a model from a folder."""
 
-    pipeline: ImagePipeline
     name: str
     zoo: str = ""
 
@@ -97,18 +47,8 @@ class ImageResources(PictureResources):
         config = getattr(getattr(self.pipeline.model, "transformer", None), "config", None)
         return getattr(config, "model_type", None) != "c2i"
 
-    @property
-    def model(self) -> Any:
-        """The pipeline's model."""
-        return self.pipeline.model
-
-    def part(self, name: str, source: str | None = None) -> Any:
-        """What the zoo has for its model: "eagle", "low"...; or what a text names, see `MethodParts`.
-
-        Raises ValueError where there is none.
-        """
-        if source is not None:
-            return read_part(self.pipeline, name, source)
+    def own_part(self, name: str) -> Any:
+        """A part that the zoo has for its model: "eagle", "low"...   Raises ValueError where there is none."""
         if not self.zoo:
             raise ValueError(
                 f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, decode otherwise"
@@ -164,3 +104,104 @@ def _transformers(folder: Path, name: str) -> ImagePipeline:
             f"--model: expected a processor beside the model in {folder}, got none ({error}), save it"
         ) from error
     return pipeline_for(model, processor)
+
+
+_SHORT = {"t2i/eagle": "eagle", "t2i/upsampler": "learned"}
+
+
+def short_name(name: str) -> str:
+    """What options call what the zoo calls `name`: "eagle" of "t2i/eagle"; any other name as it is."""
+    return _SHORT.get(name, name)
+
+
+def decoding_names(domain: Domain = "image") -> tuple[str, ...]:
+    """What can be asked for: the decodings, and the relaxed rules, which judge Jacobi drafts where nothing else is said."""
+    decodings = names(domain, "decoding", models=CODES)
+    return (*decodings, *(one for one in names(domain, "rule", exact=False) if one not in decodings))
+
+
+def judged_drafts() -> tuple[str, ...]:
+    """The decodings whose drafts a relaxed rule can judge; the first where none is named."""
+    return tuple(one.name for one in methods("image", "decoding") if one.facts.get("judged"))
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDecoding:
+    """A decoding with its settings.
+
+    Attributes:
+        drafts: What drafts.
+        rule: The relaxed rule that was asked for by its name; None where the drafts' own or another holds.
+    """
+
+    drafts: MethodCall
+    rule: MethodCall | None = None
+
+    @property
+    def title(self) -> str:
+        """What tables call it."""
+        return self.drafts.title if self.rule is None else self.rule.title
+
+    @property
+    def about(self) -> str:
+        """What it does and whether it is exact, in a line."""
+        return about(self.drafts if self.rule is None else self.rule)
+
+    def make(self, resources: ImageResources) -> tuple[Drafter | None, str | None]:
+        """The drafter, None for plain decoding, and the text of its rule, None for the drafter's own.
+
+        Raises:
+            ValueError: A setting is refused, or the weights it needs are not at hand.
+        """
+        if self.drafts.method.name == AUTO:
+            return resources.pipeline.automatic, None
+        return self.drafts.make(resources), None if self.rule is None else str(self.rule)
+
+
+def about(call: MethodCall) -> str:
+    """What a method does and whether it is exact."""
+    return f"{call.method.about}; {'exact' if call.method.exact else 'relaxed'}"
+
+
+def decoding_of(text: str, options: Mapping[str, Any] | None = None, domain: Domain = "image") -> ImageDecoding:
+    """The decoding that a text asks for.
+
+    Args:
+        text: A decoding with its settings, or a relaxed rule with its own and those of its drafts.
+        options: Settings from options of the command line by name; None is one that was left out. "drafter" names whose
+            drafts a relaxed rule judges.
+        domain: "image", or "video" for videos of codes.
+
+    Raises:
+        ValueError: A name, a setting or a value is unknown.
+    """
+    given = {name: short_name(str(value)) for name, value in (options or {}).items() if value is not None}
+    name, written, weights = split(short_name(text), "--decoding")
+    if name not in names(domain, "decoding", models=CODES) and _is_relaxed_rule(name, domain):
+        return _relaxed(name, written, given, domain)
+    if name not in decoding_names(domain):
+        known = decoding_names(domain)
+        raise ValueError(f"--decoding: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
+    return ImageDecoding(decoding_call(joined(name, written, weights), domain, CODES, given))
+
+
+def _is_relaxed_rule(name: str, domain: Domain) -> bool:
+    return any(name in (one.name, *one.aliases) for one in methods(domain, "rule", exact=False))
+
+
+def _relaxed(name: str, written: dict[str, str], given: dict[str, str], domain: Domain) -> ImageDecoding:
+    """A relaxed rule over drafts."""
+    rule = find(name, domain, "rule")
+    own = {one.name for one in rule.settings}
+    known = judged_drafts()
+    drafter = given.pop("drafter", written.pop("drafter", known[0]))
+    if drafter not in known:
+        raise ValueError(f"--drafter: expected one of {', '.join(known)}, got {drafter!r}{nearest(drafter, known)}")
+    others = {key: value for key, value in written.items() if key not in own} | given
+    if drafter == "eagle" and others:
+        option, value = next(iter(others.items()))
+        raise ValueError(f"--{option}: expected options that --drafter eagle takes (none of its own), got {value!r}, leave it "
+                         "out")  # fmt: skip
+    mine = {key: value for key, value in written.items() if key in own}
+    drafts = parse(joined(drafter, others), domain, "decoding", models=CODES)
+    return ImageDecoding(drafts, parse(joined(rule.name, mine), domain, "rule"))

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
-from mmspec.evaluate.engine.suite import SAMPLED
+from mmspec.evaluate.engine.suite import PLAIN, SAMPLED
 from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
 from mmspec.imagegen.base_pipeline import auto_decoding
 from mmspec.imagegen.request import AUTO
 from mmspec.methods import Domain, MethodInfo, methods, parse
-
-PLAIN = "ar"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,8 @@ class ImageMethod(DrawnMethod):
         decoding: The decoding as text, see `mmspec.methods.parse`.
         domain: Where the decoding is looked for.
     """
+
+    shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "rule")
 
     decoding: str = PLAIN
     domain: Domain = "image"
@@ -38,14 +40,11 @@ class ImageMethod(DrawnMethod):
         """The rule, None for the drafter's own."""
         return None if self.rule == "exact" else resources.rule(self.rule)
 
-    def row(self) -> dict:
-        return {**DrawnMethod.row(self), "rule": self.rule}
-
 
 _TIMED = (
     "method", "law", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
 )  # fmt: skip
-_JUDGED = ("Frechet (90 %)", "of plain's own (90 %)", "CLIP score", "retrieval", "judge")
+_JUDGED = tuple(IMAGE_COLUMNS)
 
 
 _AR = ImageMethod(PLAIN, "plain AR")
@@ -153,7 +152,6 @@ SUITES: dict[str, ImageSuite] = {
     "all": ImageSuite(
         about="speed and quality of every method",
         methods=_ALL,
-        timed=True,
         judged=True,
         columns=(*_TIMED, *_JUDGED, "identical"),
         temperatures=(1.0, 0.0),
@@ -161,8 +159,6 @@ SUITES: dict[str, ImageSuite] = {
     "speed": ImageSuite(
         about="every method timed beside plain decoding",
         methods=_ALL,
-        timed=True,
-        judged=False,
         columns=(*_TIMED, "identical"),
         temperatures=(1.0, 0.0),
     ),

@@ -54,29 +54,17 @@ def run(
 def shown(row: dict) -> dict[str, str]:
     """A row as the table prints it."""
     if row["step"] == "kernels":
-        of_torch = "" if row["ratio"] is None else f", {row['ratio']} x torch"
-        return {
-            "step": "kernels",
-            "what": f"{row['case']} {row['shape']}",
-            "figure": _us(row["microseconds"]) + of_torch,
-        }
-    if row["step"] in _TRAINED:
-        what = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, batch {row['batch']}, T = {row['temperature']:g}"
-        return {
-            "step": row["step"],
-            "what": f"{what}: {row['method']}",
-            "figure": figures_text(row, AGAINST[row["step"]]),
-        }
-    curve = "  ".join(f"{nodes}: {ratio}" for nodes, ratio in row["cost"].items())
-    return {
-        "step": row["step"],
-        "what": f"{row['model']}, {row['context']} cached (cost only)",
-        "figure": f"t(N)/t(1)  {curve}",
-    }
-
-
-def _us(value: float | None) -> str:
-    return kernels.UNMEASURED if value is None else f"{value} us"
+        took, of_torch = row["microseconds"], "" if row["ratio"] is None else f", {row['ratio']} x torch"
+        figure = (kernels.UNMEASURED if took is None else f"{took} us") + of_torch
+        what = f"{row['case']} {row['shape']}"
+    elif row["step"] in _TRAINED:
+        where = f"batch {row['batch']}, T = {row['temperature']:g}: {row['method']}"
+        what = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, {where}"
+        figure = figures_text(row, AGAINST[row["step"]])
+    else:
+        what = f"{row['model']}, {row['context']} cached (cost only)"
+        figure = "  ".join(["t(N)/t(1)", *(f"{nodes}: {ratio}" for nodes, ratio in row["cost"].items())])
+    return {"step": row["step"], "what": what, "figure": figure}
 
 
 def _kernels(device: torch.device, tiny: bool, repeats: int) -> list[dict]:

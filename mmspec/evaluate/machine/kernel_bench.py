@@ -14,17 +14,10 @@ from mmspec.kernels.dispatch import INTERPRETED, on_kernels
 ABOUT = "The verify core's ops against straightforward torch code and the memory they have to read."
 UNMEASURED = "not yet measured"
 COLUMNS = {
-    "case": "op",
-    "shape": "shape",
-    "ratio": "x torch",
-    "microseconds": "us",
-    "floor_microseconds": "floor us",
-    "bytes_moved": "bytes moved",
-    "bytes_floor": "bytes floor",
-    "bandwidth_share": "of copy bandwidth",
-    "launches": "launches",
-    "torch_launches": "torch's",
-}
+    "case": "op", "shape": "shape", "ratio": "x torch", "microseconds": "us", "floor_microseconds": "floor us",
+    "bytes_moved": "bytes moved", "bytes_floor": "bytes floor", "bandwidth_share": "of copy bandwidth",
+    "launches": "launches", "torch_launches": "torch's",
+}  # fmt: skip
 
 
 def run(

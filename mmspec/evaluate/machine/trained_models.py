@@ -15,8 +15,8 @@ from mmspec import zoo
 from mmspec.core.length import FixedLength
 from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.image.config import ImageSetting
+from mmspec.evaluate.image.domain import DOMAIN as IMAGES
 from mmspec.evaluate.image.resources import ImageResources
-from mmspec.evaluate.image.runner import cases, runner
 from mmspec.evaluate.image.suites import ImageMethod
 from mmspec.evaluate.machine.measure import comparison_rows
 from mmspec.evaluate.vlm.requests import encode, held_out
@@ -162,9 +162,9 @@ def image_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
     for batch in sizes.batches:
         setting = ImageSetting(batch=batch, temperature=1.0, prompts=sizes.prompts * batch, seed=0,
                                guidance=pipe.guidance_scale, top_k=pipe.top_k)  # fmt: skip
-        runners = {one.key: runner(one, resources, setting) for one in _methods(sizes)}
+        runners = {one.key: IMAGES.runner(one, resources, setting) for one in _methods(sizes)}
         shared = {**setting.row(), "model": resources.name, "parameters": parameters, "dtype": dtype}
-        yield from comparison_rows(runners, cases(resources, setting), BASELINES["image"], shared, device)
+        yield from comparison_rows(runners, IMAGES.cases(resources, setting), BASELINES["image"], shared, device)
 
 
 def image_recipe(sizes: GpuImageSizes) -> GptRecipe:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from mmspec.evaluate.engine.domain import Sweep
+from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.records import encode_row
@@ -54,8 +54,8 @@ class Judges:
     """The extractor of a plan, where what a domain makes can be seen, and the domain's own scorers.   Raises ValueError, when
     they are first needed, where their weights are missing."""
 
-    def __init__(self, plan: SweepPlan, sweep: Sweep, model: str):
-        self.shows, self._plan, self._sweep, self._model = sweep.shows, plan, sweep, model
+    def __init__(self, plan: SweepPlan, domain: Domain, model: str):
+        self.shows, self._plan, self._domain, self._model = domain.shows, plan, domain, model
 
     @cached_property
     def extractor(self) -> FeatureExtractor | None:
@@ -64,7 +64,7 @@ class Judges:
 
     @cached_property
     def scorers(self) -> list[Scorer]:
-        own = list(self._sweep.scorers(self._model))
+        own = list(self._domain.scorers(self._model))
         return [*own, reward_scorer_of(self._plan.reward)] if self._plan.reward and self.shows != "text" else own
 
     @cached_property

@@ -1,175 +1,170 @@
-"""The bench of videos, tied together: its tables and its plot."""
+"""The domain of videos, of blocks and of codes: how a request runs, how a method is found by name, and its sweeps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from time import perf_counter
+from typing import Any
 
-from mmspec.evaluate.engine.domain import Domain
-from mmspec.evaluate.model_kinds import BLOCKS
-from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
-from mmspec.evaluate.report.bench_page import Page, best_rows, counts, suite_page
-from mmspec.evaluate.report.page import Cell, figure, ratio
-from mmspec.evaluate.report.plots import SPEEDUP, Panel, lines_of, plot_of
-from mmspec.evaluate.video.config import VideoBenchConfig
+import numpy as np
+
+from mmspec.evaluate.decoding_options import decoding_call
+from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.runs import Sampler, TimedRun, parts_of, raise_errors, timed_run
+from mmspec.evaluate.image.domain import DOMAIN as OF_CODES
+from mmspec.evaluate.image.figures import codes_run
+from mmspec.evaluate.model_kinds import BLOCKS, CODES, VIDEO_MODELS, in_zoo, video_kind
+from mmspec.evaluate.pictures import GenerationRequest
+from mmspec.evaluate.quality.features import Scorer
+from mmspec.evaluate.video import page
+from mmspec.evaluate.video.config import VideoBenchConfig, VideoSetting
+from mmspec.evaluate.video.figures import block_bytes, block_facts, certainty, complete, draw
 from mmspec.evaluate.video.quality import FIELDS, QUALITY, VideoReference
-from mmspec.evaluate.video.resources import VideoResources, cases, open_video
-from mmspec.evaluate.video.rows import certainty, complete
-from mmspec.evaluate.video.runner import runner
-from mmspec.evaluate.video.suites import SUITES
+from mmspec.evaluate.video.resources import (
+    ALONE,
+    FIRST,
+    STEP,
+    PipelineCall,
+    VideoResources,
+    motion_prompts,
+    open_video,
+    requests_of,
+)
+from mmspec.evaluate.video.suites import SUITES, SWEPT_BLOCKS, SWEPT_CODES, VideoMethod
+from mmspec.methods import parse
+from mmspec.zoo.world.tracking import agreement
+from mmspec.zoo.world.video_prompts import named_movers
 
-BY = ("batch", "temperature")
-WANTED = 0.98  # of the target's reward that a fast row should keep
-
-
-def _shares(row: dict) -> str:
-    parts = [row.get(f"{part}_share") for part in ("draft", "target", "vae", "reward")]
-    return "-" if parts[0] is None else " + ".join(f"{part or 0:.2f}" for part in parts)
-
-
-def _interval(name: str) -> Cell:
-    """A figure with its interval, where it has one."""
-    shown, alone = ratio(name, f"{name}_interval"), figure(name)
-    return lambda row: shown(row) if row.get(f"{name}_interval") else alone(row)
-
-
-COLUMNS: dict[str, Cell] = {
-    **SHARED,
-    "knob": figure("knob"),
-    "blocks kept": figure("accepted_share"),
-    "target blocks": figure("target_blocks"),
-    "kept by block": lambda row: " ".join(f"{one:.2f}" for one in row.get("acceptance") or ()) or "-",
-    "target forwards": figure("target_forwards"),
-    "fewer passes": figure("fewer_passes"),
-    "p50 (s)": figure("latency_p50"),
-    "p95 (s)": figure("latency_p95"),
-    "predicted s": figure("predicted_seconds"),
-    "measured / predicted": figure("prediction_ratio"),
-    "x plain's median (90 %)": lambda row: _bounds(row.get("speedup_interval")),
-    "draft + target + VAE + reward share": _shares,
-    "reward": figure("reward"),
-    "of plain's reward (90 %)": _interval("reward_retention"),
-    "truth": figure("truth"),
-    "of plain's truth (90 %)": _interval("truth_retention"),
-    **{name: figure(name) for name in ("colour", "direction", "shape", "seam")},
-    "reward above strided (90 %)": _interval("reward_above_strided"),
-    "above random (90 %)": _interval("reward_above_random"),
-    "truth above strided (90 %)": _interval("truth_above_strided"),
-}
-
-
-def _bounds(pair: Sequence[float] | None) -> str:
-    return f"{pair[0]}-{pair[1]}" if pair else "-"
-
-
-def describe(row: Mapping) -> str:
-    """The setting of a row in words."""
-    return f"batch {row['batch']}, T = {row['temperature']:g}"
-
-
-def page(result: dict) -> Page:
-    """The page of a bench file."""
-    return suite_page(SUITES, result, COLUMNS, BY, _title, summary(result["rows"]))
-
-
-def _title(rows: Sequence[dict]) -> str:
-    first = rows[0]
-    parts = [describe(first), *counts(rows)]
-    videos = next((row["videos"] for row in rows if row.get("videos")), None)
-    if videos:
-        parts.append(f"{videos} videos a figure")
-    if "blocks" in first:
-        parts.append(f"{first['blocks']} blocks of {first['block_frames']} latent frames, {first['target_steps']} and "
-                     f"{first['draft_steps']} passes a block, parameters {first['parameter_ratio']} : 1")  # fmt: skip
-    else:
-        parts.append(f"{first['values']} codes in {first['frames']} frames, mean top-1 probability "
-                     f"{first['top1_probability']}")  # fmt: skip
-    return ", ".join(parts)
-
-
-def summary(rows: Sequence[dict]) -> list[str]:
-    """Sentences on the fastest rows, on predictions, and on what a reward adds to even distances."""
-    done = [row for row in rows if row.get("speedup_vs_ar") and row["key"] not in ("ar", "draft")]
-    groups = {
-        "fastest exact method": [row for row in done if row["exact"]],
-        "fastest relaxed method": [row for row in done if not row["exact"]],
-        f"fastest that keeps {WANTED:.0%} of the reward": [
-            row for row in done if (row.get("reward_retention") or 0) >= WANTED
-        ],
-    }
-    return [*best_rows(groups, describe), *_predictions(rows), *_worth(rows)]
-
-
-def _predictions(rows: Sequence[dict]) -> list[str]:
-    off = [row["prediction_ratio"] for row in rows if row.get("prediction_ratio")]
-    return [f"measured times are {min(off):.2f} to {max(off):.2f} of what the timing model predicts"] if off else []
-
-
-def _worth(rows: Sequence[dict]) -> list[str]:
-    """Where a reward is worth more than even distances, beyond what chance gives; and where it is not."""
-    routed = [row for row in rows if row.get("reward_above_strided_interval")]
-    if not routed:
-        return []
-    above = [row["method"] for row in routed if row["reward_above_strided_interval"][0] > 0]
-    below = [row["method"] for row in routed if row["reward_above_strided_interval"][1] < 0]
-    return [f"above strided routing at equal budget, in reward: {', '.join(above) or 'none'}; below: "
-            f"{', '.join(below) or 'none'}"]  # fmt: skip
-
-
-def panels(result: dict) -> list[Panel]:
-    """What is kept of reward and truth against speed-up: a line per family of knobs, a point per other method.
-
-    Raises ValueError for a suite without a plot.
-    """
-    plot_of(SUITES, result)
-    shown = (("reward_retention", "of the target's reward"), ("truth_retention", "of the target's truth"))
-    return [
-        Panel("videos", SPEEDUP, label, lines_of(result["rows"], _line_name, "speedup_vs_ar", field))
-        for field, label in shown
-    ]
-
-
-def _line_name(row: dict) -> str:
-    return row["method"] if row["knob"] is None else row["family"]
-
-
+CALIBRATION = 16  # videos that shares are calibrated on, as in the benches
 TIMING = (
     "whole calls with pixels; medians of paired ratios; spread: 10th and 90th percentile; seconds of passes are taken from "
     "target and drafter alone, of decoding from the target alone, of scores from all requests that had some"
 )
 
 
-def environment(config: VideoBenchConfig, resources: VideoResources) -> dict:
-    """What a bench file says of the model and the measuring."""
-    suite, model = config.plan(), resources.pipeline.model
-    return {
-        "model": resources.name,
-        "kind": resources.kind,
-        "draft": config.draft,
-        "reward": resources.scorer if resources.kind == BLOCKS else None,
-        "dtype": str(next(model.transformer.parameters()).dtype).removeprefix("torch."),
-        "prompts": config.prompts if suite.timed else None,
-        "judged_prompts": config.judged_prompts if suite.judged else None,
-        "draws": config.draws if suite.judged else None,
-        "calibration": config.calibration if resources.kind == BLOCKS else None,
-        "timing": TIMING if suite.timed else None,
-        "quality": QUALITY if suite.judged else None,
-    }
+class MotionTruth:
+    """Of the objects that a prompt in the world's words names, how well colour, direction and shape are read off the
+    frames."""
+
+    name, hash, about = "truth", "tracking-1", "share of the color, direction and shape asked for that the frames show"
+
+    def __call__(self, made: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        named = [named_movers(one.text) for one in prompts]
+        pairs = zip(made, named, strict=True)
+        return np.array([agreement(film, movers) if movers else np.nan for film, movers in pairs], dtype=np.float64)
 
 
-DOMAIN = Domain(
-    name="video",
-    shows="film",
-    config=VideoBenchConfig,
-    output="videos of the target alone, bit for bit",
-    resources=lambda config: open_video(config.model, config.draft, config.reward),
-    cases=cases,
-    runner=runner,
-    certainty=certainty,
-    environment=environment,
-    describe=describe,
-    page=page,
-    panels=panels,
-    complete=complete,
-    reference=VideoReference,
-    quality={name: name for name in FIELDS},
-)
+class VideoDomain(Domain):
+    """Models of videos, of the zoo or of folders."""
+
+    name, config, suites, models = "video", VideoBenchConfig, SUITES, tuple(VIDEO_MODELS)
+    output = "videos of the target alone, bit for bit"
+    shows = "film"
+    quality = {name: name for name in FIELDS}
+    certainty, complete, reference = staticmethod(certainty), staticmethod(complete), VideoReference
+    describe, page, panels = staticmethod(page.describe), staticmethod(page.page), staticmethod(page.panels)
+
+    def open(self, model: str, config: VideoBenchConfig | None = None) -> VideoResources:
+        return open_video(model, *(() if config is None else (config.draft, config.reward)))
+
+    def cases(self, resources: VideoResources, setting: VideoSetting) -> list[list[GenerationRequest]]:
+        return setting.batches(requests_of(resources, setting.prompts, setting.seed))
+
+    def sampler(self, method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Sampler:
+        """The time of a batch of requests includes the pixels; videos are uint8 [F, H, W, 3]."""
+        way = method.make(resources, setting)
+        return _blocks(method, way, setting) if resources.kind == BLOCKS else _codes(way, setting)
+
+    def environment(self, config: VideoBenchConfig, resources: VideoResources) -> dict:
+        suite, model = config.plan(), resources.model
+        return {
+            "model": resources.name,
+            "kind": resources.kind,
+            "draft": config.draft,
+            "reward": resources.scorer if resources.kind == BLOCKS else None,
+            "dtype": str(next(model.transformer.parameters()).dtype).removeprefix("torch."),
+            "prompts": config.prompts if suite.timed else None,
+            "judged_prompts": config.judged_prompts if suite.judged else None,
+            "draws": config.draws if suite.judged else None,
+            "calibration": config.calibration if resources.kind == BLOCKS else None,
+            "timing": TIMING if suite.timed else None,
+            "quality": QUALITY if suite.judged else None,
+        }
+
+    def defaults(self, model: str) -> list[tuple[str, str]]:
+        """The target alone, the drafter alone, and routers at several shares; of codes plain and exact decodings."""
+        if video_kind(model) != BLOCKS:
+            return list(SWEPT_CODES)
+        return list(SWEPT_BLOCKS if in_zoo(f"{model}/draft") else SWEPT_BLOCKS[:1])
+
+    def method(self, model: str, decoding: str, rule: str) -> VideoMethod:
+        """A decoding of `mmspec video` with its settings, "sdvg:threshold=0.4", or a row of the benches by its key."""
+        kind, rule = video_kind(model), "" if rule == "exact" else rule
+        found = self.row(decoding, lambda row: row.kind == kind)
+        if found is not None and not rule:
+            return found
+        if kind != BLOCKS:
+            made = OF_CODES.method(model, decoding, rule)
+            parse(made.decoding, "video", "decoding", "--decoding", CODES)
+            return VideoMethod(decoding, made.title, made.rule, decoding=made.decoding, kind=kind)
+        if rule:
+            raise ValueError(
+                f"--rule: expected none for videos of blocks, which routers judge, got {rule!r}, leave it out"
+            )
+        call = decoding_call(decoding, "video", BLOCKS, purpose=f" for {model}")
+        return VideoMethod(decoding, call.title, decoding=decoding)
+
+    def setting(self, model: str, temperature: float, wishes: SamplingOverrides) -> VideoSetting:
+        shared = {"batch": 1, "prompts": 1, "seed": 0, "draws": 1, "calibration": CALIBRATION}
+        return VideoSetting(temperature=temperature, blocks=wishes.blocks, model=model, **shared)
+
+    def prompts(self, model: str, count: int, seed: int) -> list[EvaluationPrompt]:
+        asked = enumerate(motion_prompts(count, seed), FIRST + STEP * seed)
+        return [EvaluationPrompt(f"motion-{number}", (one.text,)) for number, one in asked]
+
+    def case(
+        self, resources: VideoResources, setting: VideoSetting, prompt: EvaluationPrompt
+    ) -> list[GenerationRequest]:
+        if resources.codes is not None:
+            return OF_CODES.case(resources.codes, setting, prompt)
+        return [GenerationRequest(prompt.text, prompt.text)]
+
+    def drawing(self, setting: VideoSetting) -> dict[str, Any]:
+        return {**setting.name(), **({} if setting.blocks is None else {"blocks": setting.blocks})}
+
+    def scorers(self, model: str) -> list[Scorer]:
+        return [MotionTruth()]
+
+
+DOMAIN = VideoDomain()
+
+
+def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sampler:
+    alone = method.key == ALONE
+
+    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
+        began = perf_counter()
+        out = draw(way, asked, setting, seed)
+        seconds, stats = perf_counter() - began, out.stats
+        plan = way.pipeline.model.plan
+        output = tuple(block_bytes(one, plan) for one in out.latents)
+        fields: dict[str, Any] = {"rounds": len(stats.block_s), "more": block_facts(way, stats)}
+        if alone:
+            parts = parts_of(stats, seconds)
+            fields |= {"parts": parts | {"draft": parts["draft"] + parts["target"], "target": 0.0}, "exact": False}
+        return timed_run(stats, output, seconds, **fields), out.videos
+
+    return run
+
+
+def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:
+    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
+        given, how = [one.given for one in asked], {"temperature": setting.temperature, **way.arguments}
+        began = perf_counter()
+        out = way.pipeline(given, seed=seed, **how)
+        seconds = perf_counter() - began
+        raise_errors(out.errors)
+        return codes_run(out, seconds), list(out.arrays())
+
+    return run

@@ -10,12 +10,11 @@ import numpy as np
 import torch
 
 from mmspec.evaluate.engine.statistics import interval
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.video.config import VideoBenchConfig, VideoSetting
-from mmspec.evaluate.video.decodings import PLAIN, PipelineCall
-from mmspec.evaluate.video.methods import VideoMethod
-from mmspec.evaluate.video.resources import VideoResources, motion_prompts
-from mmspec.evaluate.video.rows import accepted_blocks, video_shape
-from mmspec.evaluate.video.runner import draw
+from mmspec.evaluate.video.figures import accepted_blocks, draw, video_shape
+from mmspec.evaluate.video.resources import PipelineCall, VideoResources, motion_prompts
+from mmspec.evaluate.video.suites import VideoMethod
 from mmspec.zoo.world.scene import SHAPES
 from mmspec.zoo.world.tracking import agreement, direction_of, shape_of, track
 from mmspec.zoo.world.video_prompts import named_movers

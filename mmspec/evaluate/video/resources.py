@@ -1,16 +1,28 @@
-"""A video model and what belongs to it: held-out prompts of motion, its drafter and its reward."""
+"""A video model, its drafter and its reward, prompts of motion, calibrated routers, and decodings as text asks for them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mmspec.core.pipeline_parts import read_part
-from mmspec.evaluate.engine.domain import Resources
-from mmspec.evaluate.image.resources import GenerationRequest, ImageResources, folder_resources
+import torch
+
+from mmspec.evaluate.decoding_options import decoding_call
+from mmspec.evaluate.engine.domain import PipelineResources
+from mmspec.evaluate.engine.runs import raise_errors
+from mmspec.evaluate.engine.suite import PLAIN
+from mmspec.evaluate.image.resources import ImageResources, folder_resources
 from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, video_kind, zoo_part
+from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.evaluate.quality.rewards import check_reward, reward_of
+from mmspec.methods import MethodCall, names, parse
+from mmspec.video.decoding.output import VideoStats
+from mmspec.video.decoding.sdvg import SDVG
+from mmspec.video.rewards.scores import Reduction, reduced
+from mmspec.video.routing.learned import Advantage, scored_pairs, train_advantage
+from mmspec.video.routing.routers import Explore, Router, threshold_for_share
 from mmspec.zoo.world.video import HELD_OUT, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt
 
@@ -19,10 +31,11 @@ if TYPE_CHECKING:
     from mmspec.video.pipeline import BlockVideoPipeline
     from mmspec.video.rewards.scores import Reward
 
-
 FIRST = HELD_OUT + (1 << 18)  # behind the scenes that trainers measure on
 CALIBRATION = FIRST + (1 << 15)  # of what thresholds and learned routers are fitted on
 STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
+ALONE = "draft"
+EXPLORED_SHARE = 0.4  # of drafts that stand while a router is calibrated
 
 
 def motion_prompts(count: int, seed: int = 0, first: int = FIRST) -> list[GenerationRequest]:
@@ -39,19 +52,13 @@ def requests_of(resources: VideoResources, count: int, seed: int = 0) -> list[Ge
     return motion_prompts(count, seed)
 
 
-def cases(resources: VideoResources, setting: VideoSetting) -> list[list[GenerationRequest]]:
-    """The requests of every batch of a setting."""
-    return setting.batches(requests_of(resources, setting.prompts, setting.seed))
-
-
 @dataclass(slots=True)
-class VideoResources(Resources):
+class VideoResources(PipelineResources):
     """pipeline: a `BlockVideoPipeline`, or an image pipeline whose model draws several frames.   kind: "blocks" or "codes".
     name: what tables call it.   zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the
     zoo's own.   scorer: see `reward_of`.   codes: the same pipeline as `mmspec image` has it, of models of codes.
     """
 
-    pipeline: Any
     kind: str
     name: str
     zoo: str = ""
@@ -59,15 +66,8 @@ class VideoResources(Resources):
     scorer: str = "reward"
     codes: ImageResources | None = None
 
-    @property
-    def model(self) -> Any:
-        """The pipeline's model."""
-        return self.pipeline.model
-
-    def part(self, name: str, source: str | None = None) -> Any:
+    def own_part(self, name: str) -> Any:
         """ "draft", the smaller pipeline, or "reward", what scores frames.   Raises ValueError where there is none."""
-        if source is not None:
-            return read_part(self.pipeline, name, source)
         return self.drafter() if name == "draft" else self.reward()
 
     def drafter(self) -> BlockVideoPipeline:
@@ -127,3 +127,112 @@ def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> 
             f"--model: expected a model of videos, got {model!r}, which draws pictures, call `mmspec image`"
         )
     return VideoResources(codes.pipeline, kind, name, own, codes=codes)
+
+
+@dataclass(frozen=True, slots=True)
+class RouterCalibration:
+    """stats: of requests routed by `Explore`."""
+
+    stats: list[VideoStats]
+
+    def scores(self, reduction: Reduction = "min") -> tuple[list[float], list[float]]:
+        """Of every draft, and beside it of the block that began its video."""
+
+        def score(frames: list[float]) -> float:
+            return reduced(torch.tensor(frames), reduction).item()
+
+        pairs = [
+            (score(block.scores), score(row[0].own_scores))
+            for one in self.stats
+            for row in one.records
+            for block in row[1:]
+            if block.scores is not None
+        ]
+        own, anchors = zip(*pairs, strict=True) if pairs else ((), ())
+        return list(own), list(anchors)
+
+    def advantage(self) -> Advantage:
+        """A model of what redrawing gains.   Raises ValueError where too few blocks were drawn twice."""
+        return train_advantage(*scored_pairs(self.stats)).model
+
+    def gain(self, model: Advantage, share: float) -> float:
+        """The predicted gain that such a share of the drafts does not exceed."""
+        features, _ = scored_pairs(self.stats)
+        with torch.no_grad():
+            return -threshold_for_share(share, (-model(features)).tolist())
+
+
+def router_calibration(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
+    """Of `setting.calibration` videos, drawn once for a bench."""
+    return resources.once(f"calibration {setting.blocks} {setting.seed}", lambda: _explore_videos(resources, setting))
+
+
+def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
+    decoding, found = SDVG(resources.drafter(), resources.reward(), router=Explore(EXPLORED_SHARE)), []
+    asked = [one.given for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
+    for first in range(0, len(asked), setting.batch):
+        part = asked[first : first + setting.batch]
+        seeds = [setting.seed + first + i for i in range(len(part))]
+        out = resources.pipeline(part, decoding=decoding, blocks=setting.blocks, seed=seeds)
+        raise_errors(out.errors)
+        found.append(out.stats)
+    return RouterCalibration(found)
+
+
+@dataclass(frozen=True, slots=True)
+class PipelineCall:
+    """A pipeline and the arguments that say how it draws."""
+
+    pipeline: Any
+    arguments: dict[str, Any]
+
+
+def pipeline_call(call: MethodCall, resources: VideoResources, router: Router | None = None) -> PipelineCall:
+    """The pipeline and its arguments for a decoding.
+
+    Args:
+        call: The decoding.
+        resources: The model, its drafter and its reward.
+        router: A router in the place of the settings' own; None for that.
+
+    Raises:
+        ValueError: A setting is refused, or there is no drafter or reward.
+    """
+    if call.method.name == ALONE and call.weights is None:
+        return PipelineCall(resources.alone(), {})
+    if isinstance(named := call.settings.get("router"), str):
+        parse(named, "video", "router", "--router")
+    if router is not None:
+        call = replace(call, settings={**call.settings, "router": router})
+    made = call.make(resources if resources.codes is None else resources.codes)
+    return PipelineCall(resources.pipeline, {} if call.method.name == PLAIN else {"decoding": made})
+
+
+def decoding_names() -> tuple[str, ...]:
+    """The decodings of models of blocks."""
+    return names("video", "decoding", models=BLOCKS)
+
+
+def router_of(text: str) -> Router:
+    """The router that a text asks for, such as "strided:budget=3" or "hybrid:run=3,least=0.2".
+
+    Raises:
+        ValueError: A name, a setting or a value is unknown, or a setting is missing.
+    """
+    return parse(text, "video", "router", "--router").make()
+
+
+def decoding_of(text: str, resources: VideoResources, options: Mapping[str, Any] | None = None) -> PipelineCall:
+    """The pipeline and its arguments for a decoding.
+
+    Args:
+        text: The decoding with its settings.
+        resources: The model, its drafter and its reward.
+        options: Settings from options of the command line by name; None is an option that was left out.
+
+    Raises:
+        ValueError: A name, a setting or a value is unknown or refused, or there is no drafter or reward.
+    """
+    purpose = f" for {resources.name}, a model of blocks"
+    call = decoding_call(text, "video", BLOCKS, options, purpose)
+    return pipeline_call(call, resources)

@@ -1,24 +1,90 @@
-"""The suites of `mmspec bench video` as data: methods, settings, and what is shown of them."""
+"""The suites of `mmspec bench video` as data: methods, calibrated routers, settings, and the columns of tables."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from mmspec.evaluate.engine.drawn import DrawnSuite
+from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
+from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.model_kinds import BLOCKS, CODES
-from mmspec.evaluate.video.decodings import ALONE, PLAIN
-from mmspec.evaluate.video.methods import (
-    RouterFactory,
-    VideoMethod,
-    budgeted,
-    hybrid,
-    learned,
-    relative,
-    threshold,
-)
+from mmspec.evaluate.video.config import VideoSetting
+from mmspec.evaluate.video.resources import ALONE, PipelineCall, VideoResources, pipeline_call, router_calibration
+from mmspec.methods import parse
 from mmspec.video.routing.budgets import Random, Strided
+from mmspec.video.routing.learned import Learned
+from mmspec.video.routing.routers import Hybrid, Relative, Router, Threshold
+
+RouterFactory = Callable[[VideoResources, VideoSetting], Router]
+
+
+@dataclass(frozen=True, slots=True)
+class VideoMethod(DrawnMethod):
+    """A row of a bench.
+
+    Attributes:
+        decoding: The decoding as text, see `mmspec.methods.parse`.
+        kind: The models it is for.
+        bitwise: Whether its videos are the target's, bit for bit.
+        router: Calibrates the router of the decoding to the share of drafts that its knob says; None for the text's own.
+    """
+
+    decoding: str = PLAIN
+    kind: str = BLOCKS
+    bitwise: bool = False
+    router: RouterFactory | None = None
+
+    def make(self, resources: VideoResources, setting: VideoSetting) -> PipelineCall:
+        """How it draws; what it needs is loaded, and its router is calibrated, now."""
+        router = None if self.router is None else self.router(resources, setting)
+        made = pipeline_call(parse(self.decoding, "video", "decoding", models=self.kind), resources, router)
+        if self.kind == CODES and self.rule != "exact":
+            made.arguments["rule"] = resources.codes.rule(self.rule)
+        return made
+
+
+def threshold(share: float, reduction: str = "min") -> RouterFactory:
+    """The threshold that let such a share of other videos' drafts stand."""
+    if share in (0, 1):
+        return lambda resources, setting: Threshold(math.inf if share == 0 else -math.inf)
+    return lambda resources, setting: Threshold.accepting(
+        share, router_calibration(resources, setting).scores(reduction)[0]
+    )
+
+
+def relative(share: float, reduction: str = "min") -> RouterFactory:
+    """The margin below a video's own first block that let such a share of other videos' drafts stand."""
+    return lambda resources, setting: Relative.accepting(
+        share, *router_calibration(resources, setting).scores(reduction)
+    )
+
+
+def hybrid(run: int, share: float) -> RouterFactory:
+    """At most `run` drafts in a row, and a calibrated threshold that redraws earlier."""
+    return lambda resources, setting: Hybrid(run, threshold(share)(resources, setting))
+
+
+def learned(share: float) -> RouterFactory:
+    """Predicted gains, up to the one that let such a share of other videos' drafts stand."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        found = router_calibration(resources, setting)
+        model = resources.once(f"advantage {setting.blocks} {setting.seed}", found.advantage)
+        return Learned(model, found.gain(model, share))
+
+    return make
+
+
+def budgeted(kind: Callable[[int], Router], share: float) -> RouterFactory:
+    """`Strided` or `Random` with as many target blocks as leave such a share of the others to the drafter."""
+
+    def make(resources: VideoResources, setting: VideoSetting) -> Router:
+        blocks = setting.blocks or resources.pipeline.blocks
+        return kind(1 + round((1 - share) * (blocks - 1)))
+
+    return make
+
 
 _TIMED = (
     "method", "law", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",
@@ -117,8 +183,6 @@ SUITES: dict[str, VideoSuite] = {
         about="every router and every way of keeping up timed beside the target alone",
         methods=(_AR, _ALONE, _NONE, _ALL, *map(_sdvg, _SHARES), *(_sdvg(0.75, one) for one in ("eager", "rebuilt")),
                  *_routers(0.75)[1:], *_budgets(0.75)),
-        timed=True,
-        judged=False,
         columns=_TIMED,
     ),
     "routers": VideoSuite(
@@ -131,7 +195,6 @@ SUITES: dict[str, VideoSuite] = {
     "threshold": VideoSuite(
         about="a sweep of thresholds: what is kept of the reward, and how fast",
         methods=(_AR, _ALONE, _ALL, *map(_sdvg, _SWEEP), *(one for share in (0.5, 0.75) for one in _budgets(share))),
-        timed=True,
         judged=True,
         columns=("method", "law", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
         prompts=4,
@@ -140,8 +203,6 @@ SUITES: dict[str, VideoSuite] = {
     "tokens": VideoSuite(
         about="exact decodings of codes, frame after frame, timed beside plain decoding",
         methods=_CODES,
-        timed=True,
-        judged=False,
         kind=CODES,
         model="video/tokens",
         columns=("method", "law", "passes", "fewer passes", "seconds", "x plain (10-90 %)", "x plain's median (90 %)",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -29,13 +30,8 @@ class VlmSetting(Setting):
         return {"task": self.task.name, "batch": self.batch, "temperature": self.temperature}
 
     def row(self) -> dict:
-        return {
-            **self.name(),
-            "pictures": self.task.pictures,
-            "prompts": self.cases * self.batch,
-            "limit": self.limit,
-            "natural_end": self.task.natural,
-        }
+        count = {"pictures": self.task.pictures, "prompts": self.cases * self.batch}
+        return {**self.name(), **count, "limit": self.limit, "natural_end": self.task.natural}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,17 +94,13 @@ class VlmBenchConfig(BenchConfig):
         return [task for task in self.plan().tasks if self.task_names is None or task.name in self.task_names]
 
     def settings(self) -> Iterator[VlmSetting]:
-        for task in self.chosen():
-            for batch in self.batches:
-                for temperature in self.temperatures:
-                    yield VlmSetting(
-                        batch=batch,
-                        temperature=temperature,
-                        prompts=self.prompts * task.times,
-                        seed=self.seed,
-                        task=task,
-                        limit=self.new_tokens or task.new_tokens,
-                    )
+        for task, batch, temperature in product(self.chosen(), self.batches, self.temperatures):
+            shared = {
+                "seed": self.seed,
+                "prompts": self.prompts * task.times,
+                "limit": self.new_tokens or task.new_tokens,
+            }
+            yield VlmSetting(batch=batch, temperature=temperature, task=task, **shared)
 
     def check(self, resources: VlmResources) -> None:
         if not resources.takes_pictures and any(task.pictures for task in self.chosen()):

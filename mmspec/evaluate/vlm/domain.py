@@ -1,156 +1,40 @@
-"""The bench of models for text, tied together: fields of its rows and its domain."""
+"""The domain of models for text: how a request runs turn after turn, how a method is found by name, and its sweeps."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from functools import cache
+from dataclasses import replace
+from itertools import chain
+from typing import Any
 
-import torch
-from torch import Tensor, nn
-
-from mmspec import vlm
-from mmspec.evaluate.engine.domain import Domain, TimedSetting
-from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
+from mmspec.evaluate.engine.config import check_choice
+from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.resume_log import BenchLog
-from mmspec.evaluate.engine.rows import TIE, Results, differences, parting
-from mmspec.evaluate.engine.runs import completed
-from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, spread
-from mmspec.evaluate.vlm.config import VlmBenchConfig
-from mmspec.evaluate.vlm.measured import alone_fields, cost_curve, keep_alone, same_drafts
-from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
-from mmspec.evaluate.vlm.page import describe, page, panels
-from mmspec.evaluate.vlm.resources import VlmResources, card_of, open_target
-from mmspec.evaluate.vlm.runner import cases, certainty, generation_arguments, preference, runner
-from mmspec.evaluate.vlm.united import ratio_fields, run_columns, united
-
-# units of a dtype's spacing at 1 by which logits of passes of two widths may differ: logits lie between 16 and 32, where the
-# spacing is 16 units, and rounding moves each of two logits by up to two of these
-_ROUNDED = 64
-MEASURED = 4  # requests a drafter is timed alone on
-READINGS = 3  # of every prompt
-
-
-def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
-    """Adds to the rows of a setting what drafters cost to run and to train, and what relates the rows to one another."""
-    suite, greedy = timed.config.plan(), timed.setting.temperature == 0
-    if suite.united:
-        for method in timed.methods:
-            rows[method.key]["runs"] = run_columns(timed.results[method.key])
-    if suite.alone and greedy and timed.setting.batch == 1:
-        keep_alone(timed)
-    for method in timed.methods:
-        row, runs = rows[method.key], completed(timed.results[method.key])
-        if suite.united:
-            row |= ratio_fields([rows[PEER]], [row])
-        peaks = [run.peak_bytes for run in runs if run.peak_bytes is not None]
-        row["peak_mb"] = round(max(peaks) / 1e6, 1) if peaks else None
-        passes = [run.drafter_passes * len(run.output) / run.tokens for run in runs]
-        row |= {"drafter_passes_per_token": mean(passes), "parameters": None, "training_seconds": None}
-        if row["exact"] is not None:
-            row |= training_of(method, timed.resources)
-            row |= _costs(method, timed) if suite.measured else {}
-        if greedy:
-            row |= _parting(method, timed)
-        if greedy and suite.alone and timed.setting.batch > 1 and method.engine == "mmspec":
-            row |= alone_fields(method, timed, _tie(timed))
-    _compare(timed, rows, suite.reference)
-
-
-def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
-    """How near a tie a row parts from the one it is held against, and which prompts do. Strict rows may not part at all;
-    others at what rounding explains."""
-    peer = method.like or PEER
-    first, own = timed.results[peer], timed.results[method.key]
-    margins = cache(lambda case: preference(timed, case, peer))
-    found = parting(first, own, margins, 0.0 if method.like else _tie(timed))
-    parted = [
-        {
-            "prompt": f"{timed.setting.task.name} {one.case * timed.setting.batch + one.row + 1}",
-            "token": one.place + 1,
-            "margin": None if one.margin == math.inf else one.margin,
-        }
-        for one in differences(first, own, margins)
-    ]
-    return found | {"parted": parted}
-
-
-def _tie(timed: TimedSetting) -> float:
-    """The margin of logits that the rounding of passes over several tokens may explain."""
-    return max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps)
-
-
-def training_of(method: VlmMethod, resources: VlmResources) -> dict:
-    """Parameters of a trained drafter, and the seconds its training took where a card tells."""
-    drafter = resources.drafter(method.drafter)
-    size = sum(p.numel() for p in drafter.parameters()) if isinstance(drafter, nn.Module) else None
-    return {"parameters": size, "training_seconds": card_of(method.drafter).get("training", {}).get("seconds")}
-
-
-def _costs(method: VlmMethod, timed: TimedSetting) -> dict:
-    """A trained drafter timed alone; nothing for others, nor for what wraps one."""
-    if method.drafter == "none" or not hasattr(drafter := method.build_drafter(timed.resources), "shape_for"):
-        return {}
-    asked = generation_arguments(timed.resources, timed.setting)
-    return drafter_costs(timed.resources.model, drafter, timed.cases[:MEASURED], **asked)
-
-
-def drafter_costs(model: nn.Module, drafter: object, cases: Sequence[Mapping[str, Tensor]], **generation) -> dict:
-    """Medians over the rounds of one request per case.
-
-    drafter_prefill_ms: reading the prompt.   drafter_round_ms: one draft, with what is read of the round before.
-    drafter_step_ms: that by level of the draft.   drafter_cost_ms: prefill and one round.   drafter_rows: slots in the
-    drafter's cache behind the prompt, None for one without a cache.
-    """
-    rounds: list[tuple[float, int]] = []  # seconds and levels of every draft
-    timed = ObservedDrafter(drafter, lambda draft, seconds: rounds.append((seconds, draft.tree.max_depth)), READINGS)
-    for seed, inputs in enumerate(cases):
-        vlm.start(model, drafter=timed, seed=seed, **inputs, **generation).run()
-    drafted = [(seconds, depth) for seconds, depth in rounds if depth]
-    prefill = middle([1000 * seconds for seconds in timed.opened])
-    round_ = middle([1000 * seconds for seconds, _ in drafted])
-    return {
-        "drafter_prefill_ms": prefill,
-        "drafter_round_ms": round_,
-        "drafter_step_ms": middle([1000 * seconds / depth for seconds, depth in drafted]),
-        "drafter_cost_ms": None if round_ is None else round(prefill + round_, 3),
-        "drafter_rows": middle(timed.rows, 1),
-    }
-
-
-def _compare(timed: TimedSetting, rows: Mapping[str, dict], reference: str) -> None:
-    """Adds to the rows of one setting what relates them to one another.
-
-    accept_vs_reference, cost_vs_reference: against the reference drafter's row, where there is one.
-    best_fixed, speedup_vs_best_fixed, spread_vs_best_fixed: for a controlled row, against the best of the rows that leave
-    the length of the same drafter fixed, plain decoding among them; best by its median against plain decoding.
-    """
-    other = rows.get(reference)
-    for method in timed.methods:
-        row = rows[method.key]
-        if reference:
-            row["accept_vs_reference"] = _ratio(row, other, "accept_length")
-            row["cost_vs_reference"] = _ratio(row, other, "drafter_cost_ms")
-        if method.controlled:
-            fixed = [m.key for m in timed.methods if m.key == PLAIN or m.rivals == method.rivals and not m.controlled]
-            row |= _against_best([key for key in fixed if rows[key]["speedup_vs_ar"]], rows, timed.results, method.key)
-
-
-def _against_best(fixed: Sequence[str], rows: Mapping[str, dict], results: Results, key: str) -> dict:
-    best = max(fixed, key=lambda name: rows[name]["speedup_vs_ar"], default=None)
-    ratios = paired_ratios(results[best], results[key]) if best else []
-    return {
-        "best_fixed": best and rows[best]["method"],
-        "speedup_vs_best_fixed": middle(ratios),
-        "spread_vs_best_fixed": spread(ratios),
-    }
-
-
-def _ratio(row: dict, other: dict | None, name: str) -> float | None:
-    if other is None or not row.get(name) or not other.get(name):
-        return None
-    return round(row[name] / other[name], 3)
-
+from mmspec.evaluate.engine.runs import Sampler, TimedRun
+from mmspec.evaluate.quality.features import Scorer
+from mmspec.evaluate.vlm import page
+from mmspec.evaluate.vlm.config import VlmBenchConfig, VlmSetting
+from mmspec.evaluate.vlm.figures import complete
+from mmspec.evaluate.vlm.measured import cost_curve, same_drafts
+from mmspec.evaluate.vlm.methods import PEER, VlmMethod, chained
+from mmspec.evaluate.vlm.quality import AnswerRight, ObjectsRight, WordsRight
+from mmspec.evaluate.vlm.requests import CAPTIONS, encode_turns, evaluation_prompts, scene_prompts
+from mmspec.evaluate.vlm.resources import (
+    HYBRID,
+    SMOLLM2,
+    TARGETS,
+    VlmResources,
+    drafter_names,
+    open_target,
+    short_name,
+    title_of,
+)
+from mmspec.evaluate.vlm.runner import cases, certainty, runner, timed_runner
+from mmspec.evaluate.vlm.suites import SUITES, SWEPT
+from mmspec.evaluate.vlm.united import united
+from mmspec.methods import parse
+from mmspec.methods.text import split
 
 TIMING = (
     "whole calls with vision tower and prefill; medians of paired ratios of seconds per emitted token; spread: "
@@ -158,39 +42,139 @@ TIMING = (
 )
 
 
-def environment(config: VlmBenchConfig, resources: VlmResources) -> dict:
-    """What a bench file says of the model and the measuring."""
-    return {
-        "model": resources.name,
-        "dtype": str(resources.model.dtype).removeprefix("torch."),
-        "prompts": config.prompts,
-        "timing": TIMING,
-    }
+class VlmDomain(Domain):
+    """Models for pictures and text or for text alone, of the zoo or of folders."""
+
+    name, config, suites, models = "vlm", VlmBenchConfig, SUITES, TARGETS
+    output = "tokens of transformers"
+    temperatures = (0.0, 1.0)
+    cases, runner, certainty = staticmethod(cases), staticmethod(runner), staticmethod(certainty)
+    complete, united = staticmethod(complete), staticmethod(united)
+    describe, page, panels = staticmethod(page.describe), staticmethod(page.page), staticmethod(page.panels)
+
+    def open(self, model: str, config: VlmBenchConfig | None = None) -> VlmResources:
+        if config is not None:
+            return open_target(model, config.dtype)
+        return open_target(model, "float32" if model in TARGETS else "auto")
+
+    def sampler(self, method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Sampler:
+        """Answer turn after turn, each from all that was said before. The cost is that of all answers together without
+        encoding, and the answers are one text."""
+        decode = timed_runner(method, resources, setting)
+
+        def run(prompt: EvaluationPrompt, seed: int) -> tuple[TimedRun, list[str]]:
+            runs: list[TimedRun] = []
+            answers: list[str] = []
+            pictures = tuple(one() for one in prompt.pictures)
+            for turn in range(len(prompt.turns)):
+                inputs = encode_turns(resources.processor, prompt.turns[: turn + 1], answers, pictures)
+                runs.append(decode(inputs, seed + turn))
+                ids = list(runs[-1].output[0])
+                answers.append(resources.processor.decode(ids, skip_special_tokens=True).strip())
+            return combined_run(runs), ["\n\n".join(answers)]
+
+        return run
+
+    def environment(self, config: VlmBenchConfig, resources: VlmResources) -> dict:
+        return {
+            "model": resources.name,
+            "dtype": str(resources.model.dtype).removeprefix("torch."),
+            "prompts": config.prompts,
+            "timing": TIMING,
+        }
+
+    def extras(self, config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
+        """Accept lengths on identical drafts, and the cost curve of the target."""
+        made = same_drafts(config, resources, log)
+        if config.plan().curve:
+            setting = next(config.settings())
+            made["cost_curve"] = log.once({"cost curve": setting.task.name}, lambda: cost_curve(resources, setting))
+        return made
+
+    def may_fail(self, row: dict) -> bool:
+        """Transformers itself refuses some requests."""
+        return row["key"].startswith("hf-")
+
+    def defaults(self, model: str) -> list[tuple[str, str]]:
+        """Plain decoding, the drafters there are, and one relaxed rule; drafters without training for a model of a folder."""
+        known = drafter_names(model) if model in TARGETS else ("lookup", "recycling")
+        found = [(name, "") for name in SWEPT if name in known]
+        return [("ar", ""), *found, ("recycling", "typical:threshold=0.09,alpha=0.3")]
+
+    def method(self, model: str, decoding: str, rule: str) -> VlmMethod:
+        """A drafter by name, with `length` for chains; "ar" is plain decoding, "hf" transformers' own. Keys of rows of the
+        benches are taken too."""
+        name, settings, weights = split(decoding, "--decoding")
+        ours = drafter_names(model) if model in TARGETS else drafter_names()
+        own = (PEER, "plain", *ours)
+        suites = [suite for suite in SUITES.values() if suite.model == (model if model in TARGETS else "vlm")]
+        rows = (one for suite in suites for one in suite.rows() if one.key == decoding and decoding not in own)
+        found = next(rows, None)
+        if found is not None:
+            parse(rule or found.rule, "vlm", "rule", "--rule")
+            return replace(found, rule=rule or found.rule)
+        rule = rule or "exact"
+        judged = parse(rule, "vlm", "rule", "--rule")
+        if name in ("ar", "none", PEER) and weights is None:
+            _chain_length(name, settings, takes=())
+            engine, title = ("transformers", "transformers") if name == PEER else ("mmspec", "plain")
+            return VlmMethod(decoding, title, rule, engine=engine)
+        if weights is not None or short_name(name) not in ours:
+            check_choice("--decoding", name if weights is None else decoding, ("ar", PEER, *ours), f" for {model}")
+        length, name = _chain_length(name, settings), short_name(name)
+        title = title_of(name) + (f" (chain of {length})" if length else "")
+        title += "" if rule == "exact" else f" + {judged.title}"
+        return VlmMethod(decoding, title, rule, drafter=name, change=chained(length) if length else None)
+
+    def setting(self, model: str, temperature: float, wishes: SamplingOverrides) -> VlmSetting:
+        limit = CAPTIONS.new_tokens if wishes.new_tokens is None else wishes.new_tokens
+        return VlmSetting(batch=1, temperature=temperature, prompts=1, seed=0, task=CAPTIONS, limit=limit)
+
+    def drawing(self, setting: VlmSetting) -> dict[str, Any]:
+        return {**setting.name(), "limit": setting.limit}
+
+    def prompts(self, model: str, count: int, seed: int) -> list[EvaluationPrompt]:
+        """The real prompts of the benches for a model of text alone; the hybrid was taught to transcribe documents too."""
+        if model == SMOLLM2:
+            return evaluation_prompts(count, seed)
+        return scene_prompts(count, seed, with_documents=model == HYBRID)
+
+    def scorers(self, model: str) -> list[Scorer]:
+        of_world = [] if model == SMOLLM2 else [ObjectsRight()]
+        return [*of_world, AnswerRight(), *([WordsRight()] if model == HYBRID else [])]
 
 
-def extras(config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
-    """What the file holds beside the rows: accept lengths on identical drafts, and the cost curve of the target."""
-    made = same_drafts(config, resources, log)
-    if config.plan().curve:
-        setting = next(config.settings())
-        made["cost_curve"] = log.once({"cost curve": setting.task.name}, lambda: cost_curve(resources, setting))
-    return made
+DOMAIN = VlmDomain()
 
 
-DOMAIN = Domain(
-    name="vlm",
-    config=VlmBenchConfig,
-    output="tokens of transformers",
-    resources=lambda config: open_target(config.model, config.dtype),
-    cases=cases,
-    runner=runner,
-    certainty=certainty,
-    environment=environment,
-    describe=describe,
-    page=page,
-    panels=panels,
-    complete=complete,
-    extras=extras,
-    united=united,
-    may_fail=lambda row: row["key"].startswith("hf-"),  # what transformers itself refuses
-)
+def _chain_length(name: str, settings: Mapping[str, str], takes: tuple[str, ...] = ("length",)) -> int | None:
+    """The length of chains that a text names, None where it names none.   Raises ValueError for any other setting."""
+    for key in settings.keys() - set(takes):
+        known = ", ".join(takes) or "none"
+        raise ValueError(f"--decoding: expected settings that {name} takes ({known}), got {key!r}, leave it out")
+    text = settings.get("length")
+    if text is not None and not text.isdecimal():
+        raise ValueError(f"--decoding: expected a number for length of {name}, got {text!r}, correct it")
+    return None if text is None else int(text)
+
+
+def combined_run(runs: Sequence[TimedRun]) -> TimedRun:
+    """What requests for one row cost one after another, as one."""
+    if len(runs) == 1:
+        return runs[0]
+    output = tuple(chain.from_iterable(run.output[0] for run in runs))
+    passes = sum(run.target_passes for run in runs)
+    parts = None
+    if all(run.parts is not None for run in runs):
+        parts = {name: sum(run.parts[name] for run in runs) for name in runs[0].parts}
+    return TimedRun(
+        seconds=sum(run.seconds for run in runs),
+        output=(output,),
+        target_passes=passes,
+        accept_length=len(output) / passes,
+        parts=parts,
+        exact=all(run.exact for run in runs),
+        drafter_passes=sum(run.drafter_passes for run in runs),
+        rounds=sum(run.decode_rounds for run in runs),
+        accepted=tuple(chain.from_iterable(run.accepted for run in runs)),
+    )

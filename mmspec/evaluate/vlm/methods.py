@@ -1,18 +1,87 @@
-"""Methods and suites of `mmspec bench vlm` as data, and their rows for every drafter."""
+"""Methods and suites of `mmspec bench vlm` as data, and what a row changes about its drafter: shape, length, reading."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, ClassVar, Literal
 
 from mmspec import zoo
+from mmspec.core.drafting.shapes import Chain, Shape
+from mmspec.core.length import FixedLength, LengthControl
 from mmspec.evaluate.engine.suite import Method, Suite
 from mmspec.evaluate.vlm.requests import VlmTask
 from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs
-from mmspec.evaluate.vlm.variants import DrafterChange, both, chained
 
 PEER, PLAIN = "hf", "plain"
+HEAD = "vlm/specdecpp"  # an acceptance head of the zoo, made for vlm/eagle
+DrafterChange = Callable[[Any], Any]
+
+
+def both(first: DrafterChange, second: DrafterChange | None) -> DrafterChange:
+    """One change after another."""
+    return first if second is None else lambda drafter: second(first(drafter))
+
+
+def shaped(shape: Shape) -> DrafterChange:
+    """Drafts in this shape."""
+    return lambda drafter: drafter.with_shape(shape)
+
+
+def chained(length: int | LengthControl) -> DrafterChange:
+    """Drafts chains of a fixed or controlled length."""
+    return shaped(Chain(FixedLength(length) if isinstance(length, int) else length))
+
+
+def blocks(count: int) -> DrafterChange:
+    """Drafts `count` tokens a pass."""
+    return lambda drafter: drafter.with_block(count)
+
+
+def whole_layer(drafter: Any) -> Any:
+    """Reads prompts with the whole layer, as public code does, where ours computes keys and values alone.
+
+    For drafters whose layer attends from its residual, such as MSD on LLaVA.
+    """
+    other = copy.copy(drafter)
+    other._modules = dict(drafter._modules)
+    layer = copy.copy(drafter.layer)
+    layer.remember = lambda attend, rotary, cache: layer(attend, attend, rotary, cache, None)
+    other.layer = layer
+    return other
+
+
+def with_goodput(drafter: Any) -> Any:
+    """Drafts as many tokens as pay by measured costs, none where none pay."""
+    from mmspec.core.goodput import Goodput
+
+    return Goodput(drafter)
+
+
+def with_lookup(drafter: Any) -> Any:
+    """Prompt lookup beside the drafter in one tree."""
+    from mmspec.vlm.drafters.merged import Merged
+
+    return Merged(drafter)
+
+
+def with_vision_skip(drafter: Any) -> Any:
+    """Drafts nothing where the next token leans on the pictures."""
+    from mmspec.vlm.drafters.viskip import VisionSkip
+
+    return VisionSkip(drafter)
+
+
+def with_acceptance_head(longest: int) -> DrafterChange:
+    """Drafts chains that end on the word of the acceptance head the zoo has for the drafter."""
+
+    def change(drafter: Any) -> Any:
+        from mmspec.vlm.drafters.specdecpp import AcceptanceStop
+
+        return chained(AcceptanceStop(zoo.load(HEAD), longest=longest))(drafter)
+
+    return change
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +95,8 @@ class VlmMethod(Method):
     largest_batch: the engine refuses larger ones; None for any.
     """
 
+    shown: ClassVar[tuple[str, ...]] = ("drafter", "point", "controlled")
+
     engine: Literal["transformers", "mmspec"] = "mmspec"
     drafter: str = "none"
     change: DrafterChange | None = None
@@ -37,15 +108,6 @@ class VlmMethod(Method):
     captured: bool = False
     widely: bool = False
     largest_batch: int | None = None
-
-    def row(self) -> dict:
-        return {
-            "method": self.title,
-            "key": self.key,
-            "drafter": self.drafter,
-            "point": self.point,
-            "controlled": self.controlled,
-        }
 
     def build_drafter(self, resources: VlmResources) -> object:
         """The drafter of the row, changed; None for plain decoding.   Raises ValueError where its weights are missing."""

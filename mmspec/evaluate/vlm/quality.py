@@ -1,4 +1,4 @@
-"""How well a zoo VLM reads held-out scenes: objects, digits, certainty, and whether it looks at the picture at all."""
+"""How well a zoo VLM reads held-out scenes, and scorers of single texts about the zoo's world."""
 
 from __future__ import annotations
 
@@ -6,10 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.vlm.requests import DOCUMENT
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import Example, encode
 from mmspec.zoo.world.captions import REQUESTS, Claim, parse_caption, truth
@@ -42,11 +45,6 @@ class VlmQuality:
         return {name: round(value, 4) for name, value in asdict(self).items()}
 
 
-def held_out_scenes(count: int, offset: int = 0) -> list[Scene]:
-    """The first `count` evaluation scenes from `offset` on."""
-    return [sample_scene(EVAL_START + offset + index) for index in range(count)]
-
-
 @torch.no_grad()
 def generate_texts(
     model, processor, asked: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
@@ -59,23 +57,12 @@ def generate_texts(
     texts, certain = [], []
     for first in range(0, len(asked), batch):
         part = slice(first, first + batch)
-        inputs = encode(
-            processor,
-            [
-                Example(text, text, (picture,))
-                for text, picture in zip(prompts[part], map(show, asked[part]), strict=True)
-            ],
-        )
+        pairs = zip(prompts[part], map(show, asked[part]), strict=True)
+        inputs = encode(processor, [Example(text, text, (picture,)) for text, picture in pairs])
         inputs = {name: value.to(model.device) for name, value in inputs.items()}
-        out = class_generate(model)(
-            **inputs,
-            max_new_tokens=LIMIT,
-            do_sample=sample,
-            temperature=1.0 if sample else None,
-            top_k=0 if sample else None,
-            output_logits=sample,
-            return_dict_in_generate=True,
-        )
+        law = {"do_sample": sample, "temperature": 1.0 if sample else None, "top_k": 0 if sample else None}
+        how = {"max_new_tokens": LIMIT, "output_logits": sample, "return_dict_in_generate": True}
+        out = class_generate(model)(**inputs, **law, **how)
         new = out.sequences[:, inputs["input_ids"].shape[1] :]
         texts += [text.strip() for text in processor.batch_decode(new, skip_special_tokens=True)]
         if sample:
@@ -86,7 +73,7 @@ def generate_texts(
 
 def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int = 50) -> VlmQuality:
     """Greedy captions, greedy answers and T = 1 samples of `count` held-out scenes in handwriting never trained on."""
-    scenes = held_out_scenes(count)
+    scenes = [sample_scene(EVAL_START + index) for index in range(count)]
     request = [REQUESTS[0]] * count
     captions, _ = generate_texts(model, processor, scenes, request, batch)
     claims = [parse_caption(text) for text in captions]
@@ -140,3 +127,44 @@ def _recall(scenes: list[Scene], claims: list[list[Claim]], part: str | None = N
 def _share(hits) -> float:
     hits = list(hits)
     return sum(hits) / max(1, len(hits))
+
+
+class ObjectsRight:
+    """Of the objects of the zoo's scene that a caption is about, the share it names at their place with colour and kind."""
+
+    name, hash = "objects_right", "world-1"
+    about = "share of a scene's objects that the caption names, with place and colour"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        worlds = [None if one.category == DOCUMENT else one.world for one in prompts]
+        return np.array([self._share(text, world) for text, world in zip(made, worlds, strict=True)])
+
+    def _share(self, text: str, world: int | None) -> float:
+        if world is None:
+            return float("nan")
+        said = parse_caption(text)
+        return float(np.mean([claim in said for claim in truth(sample_scene(world))]))
+
+
+class WordsRight:
+    """Of the words of a document of the zoo's world, the share that a text has, in order."""
+
+    name, hash, about = "words_right", "documents-1", "share of a document's words that the text has in their order"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        return np.array([
+            words_right(text, sample_document(one.world)) if one.category == DOCUMENT else float("nan")
+            for text, one in zip(made, prompts, strict=True)
+        ])  # fmt: skip
+
+
+class AnswerRight:
+    """Whether one of the answers that a prompt names stands in the text."""
+
+    name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
+
+    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        return np.array([
+            float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
+            for text, one in zip(made, prompts, strict=True)
+        ])  # fmt: skip

@@ -1,21 +1,25 @@
-"""What benches ask of a vision-language model: questions about pictures and conversations, as inputs."""
+"""Requests to models for text: scenes and documents of the zoo's world, real prompts, and the inputs made of them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import count as counting
+from pathlib import Path
 from typing import Any
 
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.io.readers import read_json
 from mmspec.vlm.training.examples import Example
 from mmspec.vlm.training.examples import encode as encode_examples
 from mmspec.zoo.world.captions import REQUESTS, REVERSED_REQUESTS
 from mmspec.zoo.world.documents import REQUESTS as TRANSCRIBE
 from mmspec.zoo.world.documents import Document, page, sample_document
+from mmspec.zoo.world.instructions import INSTRUCTION_KINDS, InstructionKind
 from mmspec.zoo.world.questions import ORDINALS, QUESTION_KINDS, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
@@ -26,6 +30,9 @@ _APART, _ALBUMS, _ASKED = 100_000, 40_000, 80_000  # scenes of a seed, and where
 _LONG = 5
 _PICTURES_EVERY = 10
 _REQUESTS = (*REQUESTS, *REVERSED_REQUESTS[:1])
+DOCUMENT = "document"  # the category of prompts about one
+REAL_COUNT = 8  # prompts of every kind, written by hand and in none of the training sets
+_REAL_FILE = Path(__file__).with_name("real_prompts.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +119,79 @@ def _prompt(index: int, scenes: Iterator[Scene]) -> VlmPrompt:
     return VlmPrompt(_REQUESTS[index % len(_REQUESTS)], (render(next(scenes)),))
 
 
+def scene_prompts(count: int, seed: int, *, with_documents: bool) -> list[EvaluationPrompt]:
+    """The prompts of a sweep: scenes of five objects and more, which no training saw, that a model is to describe.
+
+    with_documents: every other one is to transcribe a document.
+    """
+    pages = held_out_documents(count, seed) if with_documents else []
+    found = []
+    for i, scene in enumerate(long_scenes(count, seed)):
+        if pages and i % 2:
+            name, shown, seed_ = f"{DOCUMENT}-{pages[i].seed}", (partial(page, pages[i]),), pages[i].seed
+            found.append(EvaluationPrompt(name, TRANSCRIBE[:1], pictures=shown, category=DOCUMENT, world=seed_))
+        else:
+            asked, shown = (REQUESTS[i % len(REQUESTS)],), (partial(render, scene),)
+            found.append(EvaluationPrompt(f"scene-{scene.seed}", asked, pictures=shown, world=scene.seed))
+    return found
+
+
 def demo_scenes(count: int = 3) -> list[Scene]:
     """The held-out scenes of the demo."""
     scenes = _long_scenes(_FIRST - 100_000)
     return [next(scenes) for _ in range(count)]
+
+
+@cache
+def prompts_by_kind() -> dict[InstructionKind, tuple[VlmPrompt, ...]]:
+    """All real prompts, by kind."""
+    records = read_json(_REAL_FILE)
+    return {
+        kind: tuple(VlmPrompt(one["text"], history=tuple(map(tuple, one.get("history", ())))) for one in records[kind])
+        for kind in INSTRUCTION_KINDS
+    }
+
+
+def real_prompts(count: int, seed: int = 0, *, kind: InstructionKind) -> Sequence[VlmPrompt]:
+    """The first prompts of a kind.
+
+    Args:
+        count: How many.
+        seed: Ignored, since the prompts are fixed: it decides the draws of sampled rows alone.
+        kind: The kind of request.
+
+    Returns:
+        `count` prompts.
+
+    Raises:
+        ValueError: for more prompts than there are.
+    """
+    known = prompts_by_kind()[kind]
+    if not 1 <= count <= len(known):
+        raise ValueError(f"--prompts: expected 1 to {len(known)} of a kind, got {count}, change it")
+    return known[:count]
+
+
+def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
+    """The prompts of a sweep, in turns over the kinds, so that the first few show many kinds.
+
+    The answers to earlier turns are the model's own in sweeps, so that only the user's turns are kept.
+
+    Args:
+        count: How many; there are no more than all.
+        seed: Where to begin.
+
+    Returns:
+        The prompts, whose category is their kind.
+    """
+    by_kind = prompts_by_kind()
+    mixed = [(kind, number, by_kind[kind][number]) for number in range(REAL_COUNT) for kind in INSTRUCTION_KINDS]
+    first = seed * count % len(mixed)
+    found = []
+    for kind, number, prompt in (mixed[first:] + mixed[:first])[:count]:
+        turns = (*(text for role, text in prompt.history if role == "user"), prompt.text)
+        found.append(EvaluationPrompt(f"{kind}-{number}", turns, category=kind))
+    return found
 
 
 def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
@@ -166,6 +242,9 @@ CAPTIONS = VlmTask("captions", held_out, 128)
 QUESTIONS = VlmTask("questions", questions, 48, times=3)
 ONE_WORD = VlmTask("one word", questions, 3, times=3)  # "It is red": hardly a draft fits in
 DOCUMENTS = VlmTask("documents", documents, 144)
+REAL_TASKS = tuple(
+    VlmTask(kind, partial(real_prompts, kind=kind), 128, pictures=0, most=REAL_COUNT) for kind in INSTRUCTION_KINDS
+)
 ENDLESS = VlmTask("endless captions", held_out, 128, natural=False)
 ALBUMS = tuple(
     VlmTask(f"{count} picture{'s' * (count > 1)}", partial(albums, pictures=count), 128, pictures=count)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -14,15 +15,14 @@ from transformers import PreTrainedTokenizerBase
 
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import Resources
-from mmspec.evaluate.vlm.variants import untrained, weakened
 from mmspec.io.checkpoints import cast_weights, load_model, load_part
-from mmspec.io.readers import read_json
 from mmspec.methods import MethodInfo, find, methods
 from mmspec.vlm import load_drafter
 from mmspec.zoo.files.table import MODELS
 
 HYBRID, SMOL, SMOLLM2 = "vlm/hybrid", "vlm/smol", "smollm2"
 TARGETS = ("vlm", HYBRID, SMOL, SMOLLM2)  # models of the zoo that commands decode with
+NOISE = 0.6  # of the weights' own spread; leaves the zoo's EAGLE an accept length below 2
 _HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -135,17 +135,6 @@ def title_of(name: str) -> str:
     """What tables call a drafter."""
     found = drafter_specs().get(name)
     return name if found is None else found.title
-
-
-def card_of(name: str) -> dict:
-    """What is known about the training of a drafter: the card of a zoo model or beside a saved one, {} without one."""
-    from mmspec.zoo.files.registry import folder_of
-
-    choice = drafter_specs().get(name)
-    if choice is not None and choice.part is None:
-        return {}
-    file = (Path(name) if choice is None else folder_of(choice.part)) / "card.json"
-    return read_json(file) if file.is_file() else {}
 
 
 @dataclass(slots=True)
@@ -267,3 +256,25 @@ def published_resources(spec: str, local: bool, dtype: str = "auto") -> VlmResou
 def _described(name: str, model: Any) -> str:
     """The name for tables, which name the precision beside it."""
     return f"{name}, {sum(parameter.numel() for parameter in model.parameters()):,} parameters"
+
+
+def untrained(drafter: Any, seed: int = 0) -> Any:
+    """A drafter of the same sizes and shape with fresh random weights."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        other = type(drafter)(drafter.config)
+    other.shapes = drafter.shapes
+    weight = next(drafter.parameters())
+    return other.to(device=weight.device, dtype=weight.dtype).eval().requires_grad_(False)
+
+
+def weakened(drafter: Any, noise: float = NOISE, seed: int = 0) -> Any:
+    """The drafter with Gaussian noise on its matrices, `noise` times each matrix's own standard deviation."""
+    other = copy.deepcopy(drafter)
+    random = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for weight in other.parameters():
+            if weight.dim() > 1:
+                drawn = torch.randn(weight.shape, generator=random).to(device=weight.device, dtype=weight.dtype)
+                weight += noise * weight.std() * drawn
+    return other

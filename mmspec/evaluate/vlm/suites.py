@@ -9,12 +9,12 @@ from typing import Any
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
-from mmspec.evaluate.vlm.methods import COMMON, VlmMethod, VlmSuite
-from mmspec.evaluate.vlm.real_suite import REAL
-from mmspec.evaluate.vlm.requests import ALBUMS, CAPTIONS, DOCUMENTS, ENDLESS, ONE_WORD, QUESTIONS
-from mmspec.evaluate.vlm.resources import HYBRID
-from mmspec.evaluate.vlm.variants import (
+from mmspec.evaluate.vlm.methods import (
+    COMMON,
     HEAD,
+    DrafterChange,
+    VlmMethod,
+    VlmSuite,
     blocks,
     both,
     chained,
@@ -22,8 +22,20 @@ from mmspec.evaluate.vlm.variants import (
     whole_layer,
     with_acceptance_head,
     with_goodput,
+    with_lookup,
     with_vision_skip,
 )
+from mmspec.evaluate.vlm.requests import (
+    ALBUMS,
+    CAPTIONS,
+    DOCUMENTS,
+    ENDLESS,
+    ONE_WORD,
+    QUESTIONS,
+    REAL_COUNT,
+    REAL_TASKS,
+)
+from mmspec.evaluate.vlm.resources import HYBRID, SMOLLM2
 
 LONGEST = 12
 FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths the controller is held against
@@ -44,15 +56,10 @@ def _as_it_is(name: str, title: str) -> tuple[VlmMethod, ...]:
 
 
 def _block_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+    changes = {count: both(chained(8), blocks(count)) for count in range(1, 6)}
     return tuple(
-        VlmMethod(
-            f"{name}-{count}",
-            f"{title}, {count} a pass",
-            drafter=name,
-            change=both(chained(8), blocks(count)),
-            point=count,
-        )
-        for count in range(1, 6)
+        VlmMethod(f"{name}-{count}", f"{title}, {count} a pass", drafter=name, change=change, point=count)
+        for count, change in changes.items()
     )
 
 
@@ -73,52 +80,37 @@ def _goodput(name: str, title: str) -> VlmMethod:
 
 _EAGLE, _BEST, _BLOCK = "eagle", "dspark", "dflash_vision"
 _AUTO = VlmMethod("auto", "auto", drafter="auto", rivals=_BEST, controlled=True)
+_HF_LOOKUP = VlmMethod(
+    "hf-lookup", "transformers prompt lookup", engine="transformers", options={"prompt_lookup_num_tokens": 10}
+)
 _UNTRAINED = (
     VlmMethod("lookup", "prompt lookup", drafter="lookup"),
     VlmMethod("recycling", "Token Recycling", drafter="recycling"),
     VlmMethod("small", "small model chain", drafter="small"),
 )
 _ENGINE = (
-    VlmMethod(
-        "hf-lookup", "transformers prompt lookup", engine="transformers", options={"prompt_lookup_num_tokens": 10}
-    ),
-    VlmMethod(
-        "hf-assisted",
-        "transformers assisted",
-        engine="transformers",
-        options={"assistant_model": lambda resources: resources.zoo_part("vlm/small")[0]},
-    ),
+    _HF_LOOKUP,
+    VlmMethod("hf-assisted", "transformers assisted", engine="transformers",
+              options={"assistant_model": lambda resources: resources.zoo_part("vlm/small")[0]}),
     VlmMethod("eagle", "EAGLE dynamic tree", drafter=_EAGLE, change=shaped(DynamicTree())),
     VlmMethod("eagle-static", "EAGLE static tree", drafter=_EAGLE, change=shaped(StaticTree()), at=GREEDY),
     VlmMethod("eagle-chain", "EAGLE chain", drafter=_EAGLE, change=chained(7), at=GREEDY),
     *(
-        VlmMethod(
-            f"eagle-{rule}",
-            f"EAGLE sampled tree, {title}",
-            drafter=_EAGLE,
-            change=shaped(StaticTree()),
-            rule=rule,
-            at=SAMPLED,
-        )
+        VlmMethod(f"eagle-{rule}", f"EAGLE sampled tree, {title}", rule, "", SAMPLED, drafter=_EAGLE,
+                  change=shaped(StaticTree()))
         for rule, title in (("traversal", "traversal"), ("recursive", "recursive"), ("match", "target-match"))
     ),
     VlmMethod("eagle-block", "EAGLE sampled chain, block", drafter=_EAGLE, change=chained(7), rule="block", at=SAMPLED),
     *_UNTRAINED,
     _AUTO,
-)
+)  # fmt: skip
 _SHAPED = (
     VlmMethod("eagle-tree", "EAGLE dynamic tree", drafter=_EAGLE, change=shaped(DynamicTree())),
-    VlmMethod(
-        "eagle-confidence", "EAGLE, confidence stop", drafter=_EAGLE, change=chained(ConfidenceStop(longest=LONGEST))
-    ),
+    VlmMethod("eagle-confidence", "EAGLE, confidence stop", drafter=_EAGLE, change=chained(ConfidenceStop(longest=LONGEST))),
     VlmMethod("eagle-specdecpp", "EAGLE, SpecDec++", drafter=_EAGLE, change=with_acceptance_head(LONGEST), part=HEAD),
     VlmMethod("msd-viskip", "MSD, ViSkip", drafter="msd", change=with_vision_skip),
-    VlmMethod(
-        "dflash_vision-tree",
-        "DFlash with vision, likeliest prefixes",
-        drafter=_BLOCK,
-        change=shaped(DynamicTree(nodes=16, depth=11, width=4)),
-    ),
+    VlmMethod("dflash_vision-tree", "DFlash with vision, likeliest prefixes", drafter=_BLOCK,
+              change=shaped(DynamicTree(nodes=16, depth=11, width=4))),
     _goodput(_EAGLE, "EAGLE"),
     _goodput("msd", "MSD"),
     _goodput(_BLOCK, "DFlash with vision"),
@@ -126,8 +118,8 @@ _SHAPED = (
     _AUTO,
     *_as_it_is("random", "untrained EAGLE"),
     _goodput("random", "untrained EAGLE"),
-)
-_STRICT_PLAIN = "plain-strict"
+)  # fmt: skip
+_STRICT_PLAIN = VlmMethod("plain-strict", "mmspec plain, strict", strict=True)
 
 
 def _two_ways(way: str, **changed: Any) -> Callable[[str, str], tuple[VlmMethod, ...]]:
@@ -150,6 +142,54 @@ def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
     tree = VlmMethod(f"{short}-tree", f"{title} dynamic tree", drafter=name, change=shaped(DynamicTree()))
     return (VlmMethod(short, title, drafter=name), tree)
 
+
+CHAINS = (2, 3, 4, 6)
+TREES = {nodes: DynamicTree(nodes=nodes, depth=depth, width=width) for nodes, depth, width in (
+    (8, 4, 2), (16, 5, 3), (24, 6, 4), (32, 7, 4),
+)}  # fmt: skip
+_WIDELY_CHAIN, _WIDELY_TREE = 4, 16  # the shapes that sampled requests and batches of `real` are measured with too
+_RIVALS = {"rivals": "real"}
+
+
+def _real_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
+    """Chains and trees of one trained drafter, alone and beside prompt lookup."""
+    short = name.removeprefix(f"{SMOLLM2}-")
+
+    def row(key: str, words: str, change: DrafterChange, point: int, is_wide: bool) -> VlmMethod:
+        return VlmMethod(f"{short}-{key}", f"{title}{words}", family=short, drafter=name, change=change, point=point,
+                         widely=is_wide, **_RIVALS)  # fmt: skip
+
+    chains = {n: row(f"chain-{n}", f", chain of {n}", chained(n), n, n == _WIDELY_CHAIN) for n in CHAINS}
+    trees = [row(f"tree-{n}", f", tree of {n}", shaped(one), n, n == _WIDELY_TREE) for n, one in TREES.items()]
+    merged = [
+        row(f"both-{kind}-{n}", f" + prompt lookup, {kind} of {n}", both(shape, with_lookup), n, n == _WIDELY_CHAIN)
+        for kind, n, shape in (("chain", 3, chained(3)), ("chain", 4, chained(4)), ("tree", 16, shaped(TREES[16])))
+    ]
+    chain = chains[_WIDELY_CHAIN]
+    strict = replace(chain, key=f"{chain.key}-strict", title=f"{chain.title}, strict", widely=False, strict=True,
+                     like=_STRICT_PLAIN.key, rivals="")  # fmt: skip
+    return (*chains.values(), *trees, *merged, strict)
+
+
+REAL = VlmSuite(
+    about="a text model on real prompts of nine kinds, with and without trained drafters",
+    tasks=REAL_TASKS,
+    methods=(
+        replace(_HF_LOOKUP, largest_batch=1, widely=True),
+        _STRICT_PLAIN,
+        *(replace(one, widely=True, **_RIVALS) for one in (*_UNTRAINED[:2], _AUTO)),
+    ),
+    each=_real_rows,
+    drafters=("smollm2-eagle3",),
+    prompts=REAL_COUNT,
+    columns=(*COMMON, "x total time", "x decoding (10-90 %)", "draft + target + verify share", "peak MB", "identical",
+             "batch as alone"),
+    model=SMOLLM2,
+    united="all kinds",
+    narrowed=True,
+    curve=True,
+    alone=True,
+)  # fmt: skip
 
 SUITES: dict[str, VlmSuite] = {
     "real": REAL,
@@ -215,8 +255,8 @@ SUITES: dict[str, VlmSuite] = {
     "strict": VlmSuite(
         about="what the bits of single passes cost; strict rows are compared with plain decoding of their kind",
         tasks=(CAPTIONS,),
-        methods=(VlmMethod(_STRICT_PLAIN, "mmspec plain, strict", strict=True),),
-        each=_two_ways("strict", strict=True, like=_STRICT_PLAIN),
+        methods=(_STRICT_PLAIN,),
+        each=_two_ways("strict", strict=True, like=_STRICT_PLAIN.key),
         drafters=("msd",),
         temperatures=(0.0,),
         columns=(*COMMON, "ms a round: draft + target + verify + other", "identical"),

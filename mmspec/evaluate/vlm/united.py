@@ -160,6 +160,11 @@ def _mean(group: Sequence[dict], name: str) -> float | None:
     return round(fmean(known), 3) if known else None
 
 
+def against_best(title: str | None, ratios: Sequence[float]) -> dict:
+    """Fields of a controlled row: the best of the others, and how it fares against that one, by paired ratios."""
+    return {"best_fixed": title, "speedup_vs_best_fixed": middle(ratios), "spread_vs_best_fixed": spread(ratios)}
+
+
 def _against_best(together: dict[str, dict], groups: dict[str, list[dict]]) -> None:
     """Adds to controlled rows how they fare against the best of the others over all tasks."""
     fixed = [key for key, row in together.items() if key != PEER and not row["controlled"] and row["speedup_vs_ar"]
@@ -168,11 +173,7 @@ def _against_best(together: dict[str, dict], groups: dict[str, list[dict]]) -> N
     for key, row in together.items():
         if row["controlled"]:
             ratios = _ratios(groups[best], groups[key]) if best else []
-            row |= {
-                "best_fixed": best and together[best]["method"],
-                "speedup_vs_best_fixed": middle(ratios),
-                "spread_vs_best_fixed": spread(ratios),
-            }
+            row |= against_best(best and together[best]["method"], ratios)
 
 
 # figures of compact tables: the field, and what it is

@@ -167,7 +167,7 @@ def offered(model: str, law: str) -> dict[str, str]:
 def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]:
     """Of a model of continuous tokens: relaxed methods that a setting makes exact, and the others, once for each choice of
     their first setting or of the rule."""
-    from mmspec.evaluate.continuous.decodings import rule_names
+    from mmspec.evaluate.continuous.resources import rule_names
 
     known = [one for one in methods("continuous", "decoding", models=kind) if _is_here(one, model)]
     texts = [f"{one.name}:{one.facts['exact_at']}" for one in known if exact and "exact_at" in one.facts]
@@ -189,7 +189,7 @@ def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]
 
 def _continuous_call(text: str, kind: str) -> tuple[MethodCall, str]:
     """The decoding of a text, and its title."""
-    from mmspec.evaluate.continuous.decodings import split_rule
+    from mmspec.evaluate.continuous.resources import split_rule
     from mmspec.evaluate.decoding_options import decoding_call
 
     text, rule = split_rule(text, None)
@@ -220,11 +220,11 @@ def image_request(
 
     (given,) = resources.given([prompt])
     if isinstance(resources, ContinuousResources):
-        from mmspec.evaluate.continuous.decodings import decoding_of as continuous_decoding
+        from mmspec.evaluate.continuous.resources import decoding_of as continuous_decoding
 
         fast, (_, title) = continuous_decoding(decoding, resources), _continuous_call(decoding, resources.kind)
     else:
-        from mmspec.evaluate.image.decodings import decoding_of
+        from mmspec.evaluate.image.resources import decoding_of
 
         drafter, rule = decoding_of(decoding).make(resources)
         fast = {"decoding": drafter, "rule": resources.rule(rule)}
@@ -234,7 +234,7 @@ def image_request(
 
 def video_request(resources: VideoResources, prompt: str, threshold: float, blocks: int, seed: int) -> PictureRequest:
     """A video whose drafted blocks need a score of `threshold`; infinity is the model alone, bit for bit."""
-    from mmspec.evaluate.video.decodings import decoding_of
+    from mmspec.evaluate.video.resources import decoding_of
 
     call = decoding_of("sdvg", resources, {"threshold": threshold})
     title = f"SDVG, threshold {threshold:g}"

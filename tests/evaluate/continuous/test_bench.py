@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from mmspec.evaluate.continuous import runner
+from mmspec.evaluate.continuous import figures
 from mmspec.evaluate.continuous.config import ContinuousBenchConfig
-from mmspec.evaluate.continuous.domain import COLUMNS, DOMAIN, predicted_speedup
-from mmspec.evaluate.continuous.methods import PARTS
+from mmspec.evaluate.continuous.domain import DOMAIN, token_bytes
+from mmspec.evaluate.continuous.figures import predicted_speedup
+from mmspec.evaluate.continuous.page import COLUMNS
 from mmspec.evaluate.continuous.resources import open_continuous, pipeline_of
-from mmspec.evaluate.continuous.runner import token_bytes
-from mmspec.evaluate.continuous.suites import SUITES
+from mmspec.evaluate.continuous.suites import PARTS, SUITES
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
@@ -157,9 +157,9 @@ def test_two_draws_with_the_same_noise_are_no_spread(monkeypatch: pytest.MonkeyP
     (setting,) = ContinuousBenchConfig(prompts=2, batches=(2,), guidance=(2.0,), threads=1).settings()
     resources = open_continuous("mar")
     asked = DOMAIN.cases(resources, setting)[0]
-    assert runner.target_figures(resources, setting, asked)["draw_spread"] > 0.05
-    monkeypatch.setattr(runner, "SECOND_DRAW_SEED", 0)
-    assert runner.target_figures(resources, setting, asked)["draw_spread"] == 0
+    assert figures.target_figures(resources, setting, asked)["draw_spread"] > 0.05
+    monkeypatch.setattr(figures, "SECOND_DRAW_SEED", 0)
+    assert figures.target_figures(resources, setting, asked)["draw_spread"] == 0
 
 
 @pytest.mark.whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from mmspec.evaluate.image.runner import codebook_usage
+from mmspec.evaluate.image.figures import codebook_usage
 from mmspec.evaluate.quality.features import clip_score, retrieval
 
 

@@ -19,12 +19,10 @@ from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.report.plots import draw
 from mmspec.evaluate.video import quality
 from mmspec.evaluate.video.config import VideoBenchConfig
-from mmspec.evaluate.video.decodings import PipelineCall
-from mmspec.evaluate.video.domain import COLUMNS, DOMAIN
-from mmspec.evaluate.video.methods import router_calibration
-from mmspec.evaluate.video.resources import CALIBRATION, motion_prompts, open_video
-from mmspec.evaluate.video.rows import PassCosts, pass_costs, predicted_seconds
-from mmspec.evaluate.video.runner import runner
+from mmspec.evaluate.video.domain import DOMAIN
+from mmspec.evaluate.video.figures import PassCosts, pass_costs, predicted_seconds
+from mmspec.evaluate.video.page import COLUMNS
+from mmspec.evaluate.video.resources import CALIBRATION, PipelineCall, motion_prompts, open_video, router_calibration
 from mmspec.evaluate.video.suites import SUITES
 from mmspec.zoo.world.video import render_frames, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt
@@ -99,7 +97,7 @@ def test_the_prediction_counts_what_was_done(speed: dict) -> None:
     resources = open_video("video")
     (asked,) = DOMAIN.cases(resources, setting)
     for method in (one for one in SUITES["speed"].methods if one.key in ("ar", "sdvg-all", "strided-0.75", "sdvg-0.5")):
-        made = runner(method, resources, setting)(asked, 0)
+        made = DOMAIN.runner(method, resources, setting)(asked, 0)
         assert predicted_seconds(made, price) == made.more["target_forwards"]
         drafts = PassCosts(target=0.0, drafter=1.0, decode=0.0, reward=0.0)
         assert predicted_seconds(made, drafts) == made.drafter_passes

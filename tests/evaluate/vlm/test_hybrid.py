@@ -10,14 +10,13 @@ import pytest
 
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import bench_failures
-from mmspec.evaluate.registry import sweep_of
+from mmspec.evaluate.registry import domain_of
 from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
-from mmspec.evaluate.vlm.quality import evaluate_hybrid
+from mmspec.evaluate.vlm.quality import WordsRight, evaluate_hybrid
 from mmspec.evaluate.vlm.requests import DOCUMENTS, documents, held_out_documents
 from mmspec.evaluate.vlm.resources import drafter_names, short_name, zoo_resources
-from mmspec.evaluate.vlm.sweep import WordsRight
 from mmspec.zoo.files.table import MODELS
 from mmspec.zoo.world.scene import EVAL_START
 from tests.evaluate.tiny_hybrid import tiny_hybrid, use_tiny_hybrid
@@ -65,12 +64,12 @@ def test_drafters_of_one_target_are_not_offered_for_the_other(monkeypatch: pytes
     with pytest.raises(ValueError, match="which 'vlm/eagle' was trained for"):
         resources.drafter("eagle")
     with pytest.raises(ValueError, match="expected one of ar, hf"):
-        sweep_of("vlm").method("vlm/hybrid", "eagle", "")
+        domain_of("vlm").method("vlm/hybrid", "eagle", "")
 
 
 def test_every_other_prompt_of_the_hybrids_sweep_is_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_hybrid(monkeypatch)
-    sweep = sweep_of("vlm")
+    sweep = domain_of("vlm")
     asked = sweep.prompts("vlm/hybrid", 4, 0)
     assert [one.category for one in asked] == ["", "document"] * 2
     assert [one.category for one in sweep.prompts("vlm", 4, 0)] == [""] * 4

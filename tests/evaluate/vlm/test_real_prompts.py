@@ -6,9 +6,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from mmspec.evaluate.vlm.real_suite import KINDS, PROMPTS, TASKS, evaluation_prompts, prompts_by_kind, real_prompts
-from mmspec.evaluate.vlm.requests import VlmPrompt
-from mmspec.zoo.world.instructions import INSTRUCTION_KINDS, instruction
+from mmspec.evaluate.vlm.requests import (
+    REAL_COUNT,
+    REAL_TASKS,
+    VlmPrompt,
+    evaluation_prompts,
+    prompts_by_kind,
+    real_prompts,
+)
+from mmspec.zoo.world.instructions import INSTRUCTION_KINDS as KINDS
+from mmspec.zoo.world.instructions import instruction
 
 RUN, SEEDS = 8, range(1500)
 
@@ -29,9 +36,9 @@ def suite_prompts() -> list[VlmPrompt]:
 
 
 def test_every_kind_has_its_prompts_and_no_prompt_stands_twice() -> None:
-    assert KINDS == INSTRUCTION_KINDS and [task.name for task in TASKS] == list(KINDS)
-    assert all(len(prompts_by_kind()[kind]) == PROMPTS for kind in KINDS)
-    assert len({prompt.text for prompt in suite_prompts()}) == len(KINDS) * PROMPTS
+    assert prompts_by_kind().keys() == set(KINDS) and [task.name for task in REAL_TASKS] == list(KINDS)
+    assert all(len(prompts_by_kind()[kind]) == REAL_COUNT for kind in KINDS)
+    assert len({prompt.text for prompt in suite_prompts()}) == len(KINDS) * REAL_COUNT
     for kind in KINDS:
         assert all(bool(prompt.history) == (kind == "second_turn") for prompt in prompts_by_kind()[kind])
     for prompt in prompts_by_kind()["second_turn"]:
@@ -55,14 +62,14 @@ def test_a_shared_run_would_be_noticed() -> None:
 
 def test_more_prompts_than_there_are_are_refused() -> None:
     assert len(real_prompts(3, kind="chat")) == 3
-    for count in (0, PROMPTS + 1):
-        with pytest.raises(ValueError, match=f"--prompts: expected 1 to {PROMPTS} of a kind, got {count}"):
+    for count in (0, REAL_COUNT + 1):
+        with pytest.raises(ValueError, match=f"--prompts: expected 1 to {REAL_COUNT} of a kind, got {count}"):
             real_prompts(count, kind="chat")
 
 
 def test_prompts_of_sweeps_take_turns_over_the_kinds() -> None:
     first = evaluation_prompts(len(KINDS))
     assert [one.category for one in first] == list(KINDS)
-    assert len({one.key for one in evaluation_prompts(1000)}) == len(KINDS) * PROMPTS
+    assert len({one.key for one in evaluation_prompts(1000)}) == len(KINDS) * REAL_COUNT
     (second,) = (one for one in first if one.category == "second_turn")
     assert len(second.turns) == 2

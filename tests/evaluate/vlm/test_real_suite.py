@@ -18,7 +18,6 @@ from mmspec.evaluate.vlm.domain import DOMAIN
 from mmspec.evaluate.vlm.measured import WIDTHS, pass_seconds
 from mmspec.evaluate.vlm.requests import VlmPrompt, encode
 from mmspec.evaluate.vlm.resources import VlmResources, open_target, published_resources
-from mmspec.evaluate.vlm.sweep import SWEEP
 from mmspec.io.checkpoints import cast_weights
 from tests.evaluate.vlm.tiny_text import save_text_model, text_model, text_tokenizer
 
@@ -80,9 +79,9 @@ def test_rows_of_batches_are_their_prompts_alone(result: dict) -> None:
 
 
 def test_a_row_that_differs_from_its_prompt_alone_is_counted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from mmspec.evaluate.vlm import measured
+    from mmspec.evaluate.vlm import figures
 
-    monkeypatch.setattr(measured, "_alone", lambda method, timed, prompt, number: (7,) * 3)
+    monkeypatch.setattr(figures, "_alone", lambda method, timed, prompt, number: (7,) * 3)
     config = VlmBenchConfig(
         suite="real", model=str(folder), task_names=("chat",), prompts=2, new_tokens=3, batches=(2,), temperatures=(0.0,),
         methods=("plain",), threads=1,
@@ -190,11 +189,11 @@ def test_a_drafter_of_the_zoo_has_the_precision_of_the_model(monkeypatch: pytest
 
 
 def test_sweeps_answer_the_turns_of_a_conversation_with_a_text_model(folder: Path) -> None:
-    resources, setting = SWEEP.open(str(folder)), SWEEP.setting(str(folder), 0.0, SamplingOverrides(new_tokens=4))
-    (prompt,) = (one for one in SWEEP.prompts("smollm2", 9, 0) if one.category == "second_turn")
+    resources, setting = DOMAIN.open(str(folder)), DOMAIN.setting(str(folder), 0.0, SamplingOverrides(new_tokens=4))
+    (prompt,) = (one for one in DOMAIN.prompts("smollm2", 9, 0) if one.category == "second_turn")
     texts = []
     for decoding in ("ar", "hf", "lookup"):
-        run, made = SWEEP.sampler(SWEEP.method(str(folder), decoding, ""), resources, setting)(prompt, 0)
+        run, made = DOMAIN.sampler(DOMAIN.method(str(folder), decoding, ""), resources, setting)(prompt, 0)
         texts.append(made)
         assert run.tokens == 8
     assert texts[0] == texts[1] == texts[2]

@@ -13,9 +13,9 @@ from mmspec.evaluate.report.bench_page import markdown
 from mmspec.evaluate.report.plots import draw
 from mmspec.evaluate.vlm.config import VlmBenchConfig
 from mmspec.evaluate.vlm.domain import DOMAIN
+from mmspec.evaluate.vlm.methods import HEAD
 from mmspec.evaluate.vlm.page import COLUMNS
 from mmspec.evaluate.vlm.suites import SUITES
-from mmspec.evaluate.vlm.variants import HEAD
 from mmspec.vlm.drafters.specdecpp import AcceptanceConfig, AcceptanceHead
 from tests.evaluate.tiny_zoo import WIDTH, load, tiny_zoo, use_tiny_zoo
 

@@ -1,26 +1,76 @@
-"""Fields of video rows beside the engine's: blocks, latency, certainty and predicted seconds."""
+"""Figures of requests for videos: what became of blocks, how sure the target is, and what the timing model predicts."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.rows import identical
-from mmspec.evaluate.engine.runs import TimedRun, completed
+from mmspec.evaluate.engine.runs import TimedRun, completed, raise_errors
 from mmspec.evaluate.engine.statistics import interval, middle, paired_ratios
-from mmspec.evaluate.image.runner import LawObserver
+from mmspec.evaluate.engine.suite import PLAIN
+from mmspec.evaluate.image.figures import LawObserver
 from mmspec.evaluate.model_kinds import BLOCKS
+from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.evaluate.video.config import VideoSetting
-from mmspec.evaluate.video.decodings import ALONE, PLAIN
-from mmspec.evaluate.video.resources import VideoResources
+from mmspec.evaluate.video.resources import ALONE, PipelineCall, VideoResources
 from mmspec.video.decoding.cost_model import BlockCosts, BlockWork
+from mmspec.video.wan.rebuilt import Rebuilt
+
+if TYPE_CHECKING:
+    from mmspec.video.decoding.output import VideoOutput, VideoStats
 
 OBSERVED_VIDEOS = 4  # videos that laws are watched on
+
+
+def draw(
+    way: PipelineCall, asked: Sequence[GenerationRequest], setting: VideoSetting, seed: int | Sequence[int]
+) -> VideoOutput:
+    """Videos of blocks.   Raises ValueError where one of them failed."""
+    out = way.pipeline([one.given for one in asked], blocks=setting.blocks, seed=seed, **way.arguments)
+    raise_errors(out.errors)
+    return out
+
+
+def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
+    """What rows and the timing model need of a request.
+
+    steps, draft_steps: passes that draw a block.   sync: how the drafter's context follows.   judges: drafts are scored.
+    blocks: by video, per block whether it was drafted, whether the draft stands, and how many times it was scored.
+    """
+    decoding, steps = way.arguments.get("decoding"), way.pipeline.model.passes
+    drafter = None if decoding is None else decoding.model
+    scored = [[(one.scores is not None) + (one.own_scores is not None) for one in row] for row in stats.records]
+    return {
+        "steps": steps,
+        "draft_steps": steps if drafter is None else drafter.passes,
+        "sync": _sync(decoding),
+        "judges": decoding is not None and decoding.needs.reward,
+        "target_forwards": stats.target_forwards,
+        "context_forwards": stats.context_forwards,
+        "block_s": list(stats.block_s),
+        "blocks": [[[bool(one.drafted), bool(one.kept), times] for one, times in zip(*pair, strict=True)]
+                   for pair in zip(stats.records, scored, strict=True)],
+    }  # fmt: skip
+
+
+def _sync(decoding: Any) -> str:
+    if decoding is None:
+        return "lazy"
+    return "rebuilt" if isinstance(decoding.sync, Rebuilt) else decoding.sync
+
+
+def block_bytes(latents: Tensor, plan: Any) -> tuple[bytes, ...]:
+    """Latents float [C, F, h, w] block by block as they stand in memory: equal where every bit is."""
+    parts = latents.float().cpu().split(list(plan.cut(latents.shape[1])), dim=1)
+    return tuple(part.contiguous().numpy().tobytes() for part in parts)
 
 
 def certainty(timed: TimedSetting) -> dict:
@@ -121,7 +171,7 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
         by_case = [paired_ratios([a], [b]) for a, b in zip(plain, own, strict=True)]
-        row["speedup_interval"] = interval([one for one in by_case if one], _median)
+        row["speedup_interval"] = interval([one for one in by_case if one], np.median)
         passes = row["target_passes"]
         row["fewer_passes"] = round(rows[PLAIN]["target_passes"] / passes, 2) if passes else None
     if timed.resources.kind != BLOCKS:
@@ -175,10 +225,6 @@ def _predictions(runs: Sequence[TimedRun], price: PassCosts, alone: bool) -> dic
         "predicted_seconds": middle([guess for _, guess in told], 4),
         "prediction_ratio": middle([seconds / guess for seconds, guess in told if guess > 0], 3),
     }
-
-
-def _median(values: np.ndarray) -> float:
-    return float(np.median(values))
 
 
 def _percentile(values: Sequence[float], percent: float) -> float | None:

@@ -1,73 +1,27 @@
-"""How one request to an image model runs, what it costs, and how sure the target is of each value."""
+"""Figures of drawn codes: what a call cost, and how sure the target is of each value."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from time import perf_counter
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 import torch
-from PIL.Image import Image
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.loop import NoDraft
 from mmspec.core.stats import Stats
-from mmspec.evaluate.engine.domain import TimedSetting
-from mmspec.evaluate.engine.runs import (
-    Sampler,
-    TimedRun,
-    completed,
-    raise_errors,
-    row_passes,
-    runner_of,
-    timed_run,
-)
+from mmspec.evaluate.engine.runs import TimedRun, row_passes, timed_run
 from mmspec.evaluate.image.config import ImageSetting
-from mmspec.evaluate.image.resources import GenerationRequest, ImageResources, requests_of
-from mmspec.evaluate.image.suites import PLAIN, ImageMethod
+from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.pictures import GenerationRequest
 from mmspec.imagegen.base_pipeline import ImageOutput
-
-
-def cases(resources: ImageResources, setting: ImageSetting) -> list[list[GenerationRequest]]:
-    """The requests of every batch of a setting."""
-    return setting.batches(requests_of(setting.model, setting.prompts, setting.seed))
-
-
-DrawImages = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageOutput]
-
-
-def make_draw(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> DrawImages:
-    """A function of (prompts, seed) that generates their images. What it needs is loaded now."""
-    decoding, rule = method.make(resources), method.rule_of(resources)
-
-    def draw(asked: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
-        given = [one.given for one in asked]
-        out = resources.pipeline(given, decoding=decoding, rule=rule, seed=seed, **setting.arguments())
-        raise_errors(out.errors)
-        return out
-
-    return draw
 
 
 def codes_run(out: ImageOutput, seconds: float) -> TimedRun:
     """A request for images or videos of codes."""
     return timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes=row_passes(out.stats))
-
-
-def sampler(method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Sampler:
-    """A function of (prompts, seed) that generates once, timed, pixels included; returns what it cost and the images."""
-    draw = make_draw(method, resources, setting)
-
-    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
-        began = perf_counter()
-        out = draw(asked, seed)
-        return codes_run(out, perf_counter() - began), out.images
-
-    return run
-
-
-runner = runner_of(sampler)
 
 
 def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:
@@ -132,32 +86,22 @@ def observe_laws(
 
 
 def target_figures(
-    resources: ImageResources,
-    setting: ImageSetting,
-    asked: Sequence[GenerationRequest],
-    codes: np.ndarray,
-    seed: int = 0,
+    resources: ImageResources, setting: ImageSetting, requests: Sequence[GenerationRequest], plain: Sequence[Any]
 ) -> dict:
-    """How sure the target is, and how many codes it uses. codes: int [N, n], of plain images.
+    """How sure the target is, and how many codes it uses. plain: codes int [N, n] of plain images.
 
     top1_probability: the mean largest probability of the laws that values are drawn from, over some of the prompts; at
     temperature 0 of the raw laws.
     """
-    watched, size = observe_laws(resources, setting, asked[:OBSERVED_IMAGES], seed), resources.pipeline.model.codes
-    used, perplexity = codebook_usage(codes, size)
+    watched = observe_laws(resources, setting, requests[:OBSERVED_IMAGES], setting.seed)
+    size = resources.model.codes
+    used, perplexity = codebook_usage(np.asarray(plain), size)
     return {
         "top1_probability": round(float(torch.stack(watched.top1).mean()), 4),
         "codes_used": used,
         "codes": size,
         "code_perplexity": round(perplexity, 1),
     }
-
-
-def certainty(timed: TimedSetting) -> dict:
-    """How sure the target is on the requests of a setting, and how many codes plain decoding used."""
-    codes = np.array([image for run in completed(timed.results[PLAIN]) for image in run.output])
-    asked = [one for case in timed.cases for one in case]
-    return target_figures(timed.resources, timed.setting, asked, codes, timed.setting.seed)
 
 
 def margin_at(watched: LawObserver, row: int, place: int) -> float:

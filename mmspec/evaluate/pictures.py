@@ -1,0 +1,191 @@
+"""What the two domains of pictures share: requests, prompts of the world, their scorer, and what benches ask of both."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from mmspec import zoo
+from mmspec.evaluate.engine.domain import Domain, PipelineResources, SamplingOverrides, TimedSetting
+from mmspec.evaluate.engine.drawn import DrawnSetting
+from mmspec.evaluate.engine.prompt import EvaluationPrompt
+from mmspec.evaluate.engine.provenance import files_digest
+from mmspec.evaluate.engine.runs import completed, raise_errors
+from mmspec.evaluate.engine.suite import PLAIN
+from mmspec.evaluate.quality.features import Scorer
+from mmspec.evaluate.quality.gallery import FIELDS, GalleryReference
+from mmspec.evaluate.report.bench_page import COLUMNS as SHARED
+from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS, Cell, figure
+from mmspec.imagegen.base_pipeline import ImageOutput
+from mmspec.zoo.files.registry import folder_of
+from mmspec.zoo.world.image import (
+    CLASSES,
+    HELD_OUT,
+    class_image_scene,
+    class_names,
+    image_prompt,
+    named_objects,
+    render_image_scene,
+    sample_image_scene,
+)
+from mmspec.zoo.world.language import with_article
+
+FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on
+STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
+COLUMNS: dict[str, Cell] = {**SHARED, **IMAGE_COLUMNS, "knob": figure("knob")}
+
+
+@dataclass(frozen=True, slots=True)
+class GenerationRequest:
+    """given: what the pipeline takes.   text: the same in words, for CLIP and the judge."""
+
+    given: str | int
+    text: str
+
+
+def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest]:
+    """`count` prompts for the zoo's "t2i", or classes in turn for its "c2i"; those of different seeds are disjoint."""
+    if model == "c2i":
+        names = class_names()
+        return [GenerationRequest(i % len(names), with_article(names[i % len(names)])) for i in range(count)]
+    prompts = [image_prompt(sample_image_scene(FIRST + STEP * seed + i), 0) for i in range(count)]
+    return [GenerationRequest(prompt, prompt) for prompt in prompts]
+
+
+def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> list[int]:
+    """Class labels from numbers or names ("7", "red circle", "a red circle").   Raises ValueError for others."""
+    found = {name: label for label, name in enumerate(names)}
+    labels = []
+    for text in texts:
+        plain = " ".join(text.lower().split())
+        bare = plain.removeprefix("a ").removeprefix("an ")
+        label = int(plain) if plain.isascii() and plain.isdigit() else found.get(bare, -1)
+        if not 0 <= label < classes:
+            known = f" or a name such as {names[0]!r}" if names else ""
+            raise ValueError(f"PROMPT: expected a label from 0 to {classes - 1}{known}, got {text!r}, correct it")
+        labels.append(label)
+    return labels
+
+
+def checked_captions(model: Any, prompts: Sequence[str]) -> list[str]:
+    """The prompts.   Raises ValueError where the model's caption encoder knows none of their words."""
+    check = getattr(getattr(model, "captions", None), "check", None)
+    if check is not None:
+        check(list(prompts))
+    return list(prompts)
+
+
+DrawImages = Callable[[Sequence[GenerationRequest], int | Sequence[int]], ImageOutput]
+
+
+@dataclass(slots=True)
+class PictureResources(PipelineResources):
+    """Resources of a domain whose output is judged as pictures."""
+
+    def scorer(self, name: str) -> Any:
+        """A scorer of the zoo, such as "clip" or "image_judge"."""
+        return self.once(f"scorer {name}", lambda: zoo.load(name))
+
+
+def caption_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
+    """Prompts of the world, each with a picture that it has of it."""
+    firsts = range(FIRST + STEP * seed, FIRST + STEP * seed + count)
+    return [
+        EvaluationPrompt(f"picture-{first}", (one.text,), real=partial(_real_picture, first))
+        for first, one in zip(firsts, requests_of("t2i", count, seed), strict=True)
+    ]
+
+
+def class_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
+    """Classes of the world in turn, each with another picture of it."""
+    return [
+        EvaluationPrompt(
+            f"class-{i}", (one.text,), i % CLASSES, real=partial(_real_class, i % CLASSES, FIRST + STEP * seed + i)
+        )
+        for i, one in enumerate(requests_of("c2i", count, seed))
+    ]
+
+
+def _real_picture(seed: int) -> Image.Image:
+    return Image.fromarray(render_image_scene(sample_image_scene(seed)))
+
+
+def _real_class(label: int, seed: int) -> Image.Image:
+    return Image.fromarray(render_image_scene(class_image_scene(label, seed)))
+
+
+class ObjectsDrawn:
+    """Of the objects that a prompt in the world's words asks for, the share whose colour and shape the zoo's judge finds."""
+
+    name, about = "objects_drawn", "share of asked objects whose color and shape the zoo's judge finds"
+
+    def __init__(self) -> None:
+        self.judge, self.hash = zoo.load("image_judge"), files_digest([folder_of("image_judge")])
+
+    def __call__(self, made: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        return np.array([
+            self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
+            for image, one in zip(made, prompts, strict=True)
+        ], dtype=np.float64)  # fmt: skip
+
+
+class PictureDomain(Domain):
+    """A domain of drawn pictures, which are judged beside plain decoding's."""
+
+    shows = "picture"
+    quality = {name: name for name in FIELDS} | {"judged_batch": "batch", "judged_step_compression": "step_compression"}
+
+    @abstractmethod
+    def requests(self, resources: Any, setting: Any) -> list[GenerationRequest]:
+        """The held-out requests of a setting."""
+
+    @abstractmethod
+    def arguments(self, method: Any, resources: Any, setting: Any) -> dict[str, Any]:
+        """Arguments of the pipeline that a method and a setting decide; the parts of the method are loaded now."""
+
+    @abstractmethod
+    def figures(
+        self, resources: Any, setting: Any, requests: Sequence[GenerationRequest], plain: Sequence[Any]
+    ) -> dict:
+        """The certainty of the target on these requests, and what plain tokens [N, n] or [N, n, d] show."""
+
+    @abstractmethod
+    def drawn(self, model: str, wishes: SamplingOverrides) -> dict[str, Any]:
+        """The fields of a sweep's setting beside batch and temperature."""
+
+    def setting(self, model: str, temperature: float, wishes: SamplingOverrides) -> DrawnSetting:
+        drawn = self.drawn(model, wishes)
+        return self.config.setting(batch=1, temperature=temperature, prompts=1, seed=0, model=model, **drawn)
+
+    def draw(self, method: Any, resources: Any, setting: Any) -> DrawImages:
+        """A function of (requests, seed) that generates their images."""
+        arguments = self.arguments(method, resources, setting)
+
+        def draw(asked: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
+            out = resources.pipeline([one.given for one in asked], seed=seed, **arguments)
+            raise_errors(out.errors)
+            return out
+
+        return draw
+
+    def cases(self, resources: Any, setting: Any) -> list[list[GenerationRequest]]:
+        return setting.batches(self.requests(resources, setting))
+
+    def certainty(self, timed: TimedSetting) -> dict:
+        plain = [image for run in completed(timed.results[PLAIN]) for image in run.output]
+        return self.figures(timed.resources, timed.setting, [one for case in timed.cases for one in case], plain)
+
+    def reference(self, config: Any, resources: Any, setting: Any) -> GalleryReference:
+        asked = self.requests(resources, setting)
+        make = partial(self.draw, resources=resources, setting=setting)
+        figures = partial(self.figures, resources, setting, asked)
+        return GalleryReference(config.rows[0], setting, asked, make, resources.scorer, figures)
+
+    def scorers(self, model: str) -> list[Scorer]:
+        return [ObjectsDrawn()] if model in self.models else []
