@@ -7,17 +7,20 @@ RUN_STAMP := $(VENV)/.mmspec-run
 DEV_STAMP := $(VENV)/.mmspec-dev
 DOCS_STAMP := $(VENV)/.mmspec-docs
 ALL_STAMP := $(VENV)/.mmspec-all
+CLIENTS := .venv-clients
+CLIENTS_STAMP := $(CLIENTS)/.mmspec-clients
 FLOOR := .venv-floor
 FLOOR_STAMP := $(FLOOR)/.mmspec-floor
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-floor lint format docs bench clean
+.PHONY: help demo test test-all test-floor test-clients lint format docs bench clean
 
 help:
 	@echo "make demo    caption three images and show that the text is identical to plain decoding"
 	@echo "make test    lint, format check and the default lane of the tests (CI runs docs, then test)"
 	@echo "make test-all  every test: full products, long trainings, every class of transformers; for an hour"
 	@echo "make test-floor  a part of the tests with the lowest version of every dependency, in an environment of its own"
+	@echo "make test-clients  PEFT, TRL, lm-eval, grammars, LangChain and Ray over enabled models, in an environment of its own"
 	@echo "make lint    lint and format check only"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make docs    the documentation as a site, in build/site; a broken link or an undocumented public name fails"
@@ -39,6 +42,10 @@ test-floor: $(FLOOR_STAMP)
 	@echo "== tests with the lowest versions"
 	@OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -q $$($(FLOOR)/bin/python tests/floor.py tests)
 
+test-clients: $(CLIENTS_STAMP)
+	@echo "== tests with client programs"
+	@OMP_NUM_THREADS=1 $(CLIENTS)/bin/python -m pytest -q -m "" tests/attach/clients tests/vlm/stateful/test_libraries.py
+
 lint: $(DEV_STAMP)
 	@echo "== ruff"
 	@$(PY) -m ruff check .
@@ -57,12 +64,12 @@ bench: $(RUN_STAMP)
 	@$(VENV)/bin/mmspec bench vlm --json results/vlm.json
 
 clean:
-	@echo "== removing $(VENV), $(FLOOR), caches and build folders"
-	@rm -rf $(VENV) $(FLOOR) build dist *.egg-info .pytest_cache .ruff_cache
+	@echo "== removing $(VENV), $(FLOOR), $(CLIENTS), caches and build folders"
+	@rm -rf $(VENV) $(FLOOR) $(CLIENTS) build dist *.egg-info .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last thing venv installs, so its presence means that the environment is whole
-$(VENV)/bin/pip $(FLOOR)/bin/pip: %/bin/pip:
+$(VENV)/bin/pip $(FLOOR)/bin/pip $(CLIENTS)/bin/pip: %/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "mmspec needs Python 3.11 or newer, got $$($(PYTHON) --version 2>&1): use make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "== making $* with $$($(PYTHON) --version)"
@@ -88,6 +95,11 @@ $(ALL_STAMP): pyproject.toml | $(VENV)/bin/pip
 	@echo "== installing what all tests use (a few minutes the first time)"
 	@$(PIP) install -qq --editable ".[dev,eval,photos,scale,web]"
 	@touch $@ $(DEV_STAMP) $(RUN_STAMP)
+
+$(CLIENTS_STAMP): pyproject.toml | $(CLIENTS)/bin/pip
+	@echo "== installing mmspec and client programs in $(CLIENTS) (a few minutes the first time)"
+	@$(CLIENTS)/bin/python -m pip --disable-pip-version-check install -qq --editable ".[dev,eval,scale,clients]"
+	@touch $@
 
 $(FLOOR_STAMP): pyproject.toml tests/floor.py | $(FLOOR)/bin/pip
 	@echo "== installing the lowest versions of all dependencies in $(FLOOR) (a few minutes the first time)"

@@ -222,3 +222,8 @@ def _logits(parts: Parts, inputs: dict, pictures: Mapping[str, object]) -> Tenso
     with nullcontext() if mask is None else override_mask(parts.decoder, mask):
         made = parts.model(**inputs | {"attention_mask": None} | pictures, return_dict=True)
     return made.logits[:, -1:]
+
+
+def rotary_positions(positions: Tensor) -> Tensor:
+    """Positions that reach rotary tables: of the four axes of M-RoPE the first is the text's, which only masks read."""
+    return positions[1:] if positions.dim() == 3 and positions.shape[0] == 4 else positions

@@ -29,8 +29,10 @@ from mmspec.vlm.prefill import (
     lasting_inputs,
     read_first,
     read_rest,
+    rotary_positions,
     wrapped_logits,
 )
+from mmspec.vlm.processors.guide import ProcessorGuide
 from mmspec.vlm.processors.nodes import NodeProcessors
 
 _ROOM = 512  # slots allocated for generated tokens before the pool has to double
@@ -45,14 +47,15 @@ class TextTarget(GeneratedRows):
     prompt_embeds, prompt_hidden: float [B, P, H], their merged input embeddings and last hidden states; with `levels`,
         prompt_hidden and the evidence's hidden hold the states at those levels side by side, see `record_states`.
     inputs: the prompt as the caller gave it, see `prompt_inputs`; None when it is not known.
-    turn: of a conversation, whose earlier turns the cache may hold; the prefill then reads what stands behind the first
-        `turn.start` tokens.   read: the number of tokens it has read.
+    turn: of a conversation; the prefill reads the tokens behind the first `turn.start`, which the cache holds.
+    read: the number of tokens that the prefill has read.
     places: the points that a later turn can go back to, see `StateCheckpoint`; of layers with states only.
     last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
     lasting: prompt inputs that every pass gets, see `lasting_inputs`.
-    pass_costs: the measured costs of this model's passes.   scored: nodes of a row in the last pass, padding included.
-    pads: whether a pass is padded where a wider pass is known to be cheaper.   adapts: the request follows measured times
-        anyway, so that costs measured on the way count too; otherwise a seed has to give its words again.
+    pass_costs: the measured costs of this model's passes.
+    scored: nodes of a row in the last pass, padding included.
+    pads: whether a pass is padded where a wider pass is known to be cheaper.
+    adapts: whether costs measured on the way count too; without, a seed gives its words again.
     asks: whether a pass may ask the device whether its logits are finite.
     strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
     surroundings: what makes the context managers around each pass over a draft; empty for most requests.
@@ -108,6 +111,9 @@ class TextTarget(GeneratedRows):
         layout = self.batch, self.device, self.dtype, attention, strict, bool(self.processors.bound)
         self.pass_costs = pass_costs_of(parts.model, layout)
 
+    def guide(self) -> ProcessorGuide | None:
+        return ProcessorGuide.of(self.processors, self.prompt, self.tokens, self.live, self.parts.vocab_size)
+
     def agreed(self, number: int) -> int:
         """`number` where the target is one process's; where several share it, what the first of them says."""
         return agreed(self.parts.group, number)
@@ -123,7 +129,7 @@ class TextTarget(GeneratedRows):
         else:
             positions, self.lasting = rest.positions, rest.lasting
         if self.rope is not None:
-            self._longest = int(_rotary(positions).max()) + 1
+            self._longest = int(rotary_positions(positions).max()) + 1
         turned = nullcontext() if self.rope is None else self.rope.at(self._longest)
         with turned, over_prompt() if self.strict else nullcontext():
             read = self._read(inputs, positions) if rest is None else self._read_on(rest)
@@ -131,7 +137,7 @@ class TextTarget(GeneratedRows):
         self.prompt_positions = positions
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         if self.rope is not None:
-            self._last = int(_rotary(positions[..., -1:]).max())
+            self._last = int(rotary_positions(positions[..., -1:]).max())
         # the last prompt token is the root of round 0, so its slot is left for the commit to count
         self.cache.advance(-1)
         if mask is not None and mask.dim() == 2:
@@ -212,7 +218,7 @@ class TextTarget(GeneratedRows):
         return logits.to(self.device), (seen.hidden if self.levels is None else seen.levels).to(self.device)
 
     def _places(self, depth: Tensor) -> Tensor:
-        """Positions of a draft's nodes. Nodes that no row can keep may lie beyond a learned table's last one."""
+        """Positions of a draft's nodes, of which some that no row can keep may lie beyond a learned table."""
         places, table = self.next_position[..., None] + depth, self.parts.learned_positions
         return places if table is None else places.clamp(max=table - 1)
 
@@ -271,11 +277,6 @@ class TextTarget(GeneratedRows):
         if evidence.bad is None or self._barren is None:
             return evidence.bad
         return evidence.bad.long() + self._barren
-
-
-def _rotary(positions: Tensor) -> Tensor:
-    """Positions that reach rotary tables: of the four axes of M-RoPE the first is the text's, which only masks read."""
-    return positions[1:] if positions.dim() == 3 and positions.shape[0] == 4 else positions
 
 
 def _turned(target: TextTarget, draft: Draft) -> AbstractContextManager:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.drafting.growth import draft_of_chain
+from mmspec.core.drafting.guided import drawable
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.layer_plan import attention_masks
 from mmspec.core.length import FixedLength, LengthControl
@@ -21,6 +22,7 @@ from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.hf_model import unwrapped
 from mmspec.vlm.hidden_states import record_states
 from mmspec.vlm.prefill import first_inputs, first_positions, prepare_inputs, wrapped_logits
+from mmspec.vlm.processors.guide import ProcessorGuide
 from mmspec.vlm.target import TextTarget
 
 
@@ -97,18 +99,19 @@ class SmallModelState:
         room = torch.tensor(rooms, device=target.device)
         logits, growing = self._catch_up(target), room > 0
         tokens, valid, laws = [], [], []
-        growth = self.length.begin()
+        growth, guide, read = self.length.begin(), target.guide(), target.pending
         for step in range(max(rooms)):
             if step:
                 logits = self._read(tokens[-1][:, None], [1] * target.batch)
                 self.ahead += 1
-            scores, sound = self._scores(logits, target)
+            scores, sound = self._scores(logits, target, guide, read)
             growing = growing & sound & (room > step)
             if growth is not None:
                 growing = growing & growth.grow(step, law_of(scores).amax(-1), self.context.feature)
             if not growing.any():
                 break
-            tokens.append(scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step)))
+            read = scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step))
+            tokens.append(read)
             valid.append(growing)
             laws.append(scores)
         return (
@@ -129,13 +132,23 @@ class SmallModelState:
         # ids only the target has cannot be embedded; any stand-in does, as the target judges what comes of it
         return self.context.read(torch.where(ids < self.parts.vocab_size, ids, 0), counts)
 
-    def _scores(self, logits: Tensor, target: TextTarget) -> tuple[Tensor, Tensor]:
-        """float32 [B, V], the log-weights of the next draft, and bool [B], False where the model gave NaN or Inf."""
+    def _scores(
+        self, logits: Tensor, target: TextTarget, guide: ProcessorGuide | None, read: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """float32 [B, V], the log-weights of the next draft, and bool [B], False where nothing can be drawn from them.
+
+        read: int64 [B], the token that each row read last.
+        """
         sound = logits.amax(-1).isfinite()
         logits = torch.where(sound[:, None], logits, 0.0)
         beyond = target.parts.vocab_size - logits.shape[-1]
         logits = torch.nn.functional.pad(logits, (0, beyond), value=float("-inf"))
-        return target.processors.warp(mask_placeholders(logits, target)), sound
+        logits = mask_placeholders(logits, target)
+        if guide is None:
+            return target.processors.warp(logits), sound
+        first = torch.zeros_like(read)[:, None]
+        scores, barren = drawable(guide.scores(logits[:, None], read[:, None], first, None))
+        return scores[:, 0], sound & ~barren[:, 0]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Forgets what was read of rejected drafts; a row keeps what it read of the accepted run."""

@@ -41,7 +41,11 @@ class NodeProcessors:
     Any processor but those of `CONTEXT_FREE` and `ROW_FREE` is served by copies along each path. `open` proves that they give
     the scores of `transformers.generate`.
 
-    free: the processors that look at no prefix.   bound: whether others are among them.   own: those that need a proof.
+    free: the processors that look at no prefix.
+    bound: whether others are among them.
+    own: those that need a proof.
+    committed: per row, the copies behind the committed tokens but the last; empty without `own`.
+    rows: per row, the processors as it needs them.
     """
 
     def __init__(self, processors: LogitsProcessorList, batch: int):
@@ -53,7 +57,7 @@ class NodeProcessors:
         self._warps = with_fast_truncation(self.free)
         self._reduced_warps = with_fast_truncation(p for p in self.free if p not in self.always)
         self.rows = [with_fast_truncation(_of_row(p, row) for p in processors) for row in range(batch)]
-        self._committed: list[Branch] = []
+        self.committed: list[Branch] = []
         self._nodes: list[list[Branch | PendingBranch]] = []
         self._lockstep: Lockstep | None = None
         self._reading: list[bool] | None = None
@@ -72,7 +76,7 @@ class NodeProcessors:
         if self.own:
             known = [p for p in self.all if type(p) in CONTEXT_FREE + ROW_FREE]
             fork = prove_processors(self.all, known, prompt, vocab)
-            self._committed = [Branch.start(row, fork.fork(), prompt) for row in range(self.batch)]
+            self.committed = [Branch.start(row, fork.fork(), prompt) for row in range(self.batch)]
             self._lockstep = Lockstep(self.all, prompt, pad)
 
     def warp(self, logits: Tensor, reduced: bool = False) -> Tensor:
@@ -129,7 +133,7 @@ class NodeProcessors:
                 continue
             found: dict[int, Branch | PendingBranch] = {}
             for node in sorted(range(draft.tree.nodes), key=depths[row].__getitem__):
-                parent = found[parents[row][node]] if depths[row][node] else self._committed[row]
+                parent = found[parents[row][node]] if depths[row][node] else self.committed[row]
                 found[node] = new = self._node(parent, draft, row, node, logits[row, node])
                 if isinstance(new, Branch):
                     scores[row, node] = new.scores
@@ -140,7 +144,7 @@ class NodeProcessors:
         self, parent: Branch | PendingBranch, draft: Draft, row: int, node: int, logits: Tensor
     ) -> Branch | PendingBranch:
         """The branch at a node, or a pending one where no rule can keep the node."""
-        token, is_root = draft.value[row, node], parent is self._committed[row]
+        token, is_root = draft.value[row, node], parent is self.committed[row]
         dead = isinstance(parent, PendingBranch) or (draft.valid is not None and not draft.valid[row, node])
         if self._reading is None and not is_root and (dead or parent.rules_out(token)):
             return PendingBranch(parent, token, logits)
@@ -164,7 +168,7 @@ class NodeProcessors:
             for branch in nodes[: counts[row]]:
                 if branch.error is not None:
                     raise branch.error
-                self._committed[row] = branch
+                self.committed[row] = branch
 
     def commit(self, paths: Sequence[Sequence[int]], tokens: Sequence[list[int]], live: Sequence[bool]) -> None:
         """Go on behind the accepted nodes, and call the caller's own objects for the steps that all rows have reached.
@@ -187,7 +191,7 @@ class NodeProcessors:
                 if branch.error is not None:
                     raise branch.error
                 self._lockstep.note(row, branch.logits, branch.scores)
-                self._committed[row] = branch
+                self.committed[row] = branch
         self._nodes = []
         self._lockstep.advance(tokens, live)
 

@@ -62,7 +62,11 @@ class _Student(nn.Module):
         self._parts = (parts,)  # in a tuple: the target is not trained and not saved
 
     def forward(self, batch: VlmTeacherBatch, progress: float) -> tuple[Tensor, dict[str, float]]:
-        return self.objective(self.drafter, self._parts[0], batch, progress)
+        loss, figures = self.objective(self.drafter, self._parts[0], batch, progress)
+        if not loss.requires_grad and torch.distributed.is_initialized():
+            # rows without a place to learn from: the other processes wait for this one's gradients
+            loss = loss + sum(0.0 * parameter.sum() for parameter in self.drafter.parameters())
+        return loss, figures
 
 
 def train_drafter(
@@ -82,7 +86,8 @@ def train_drafter(
     teacher_batches: a pure function of the step, so that a resumed run goes on exactly where a killed one was.
     held_out: requests acceptance is measured on.   on_step: told the step (from 1) and its figures.
     The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length where measured).
-    One process trains as it is; under `accelerate launch`, every process takes the teacher batches of its own steps.
+    One process trains as it is; under `accelerate launch`, every process takes the teacher batches of its own steps, and the
+    step is the mean of theirs: that of one process with all their rows where their rows have equally many places.
     Raises ValueError where accelerate is not installed, for an objective that leaves depths of the drafter untrained, and
     where the loss is not finite; Stopped where SIGINT or SIGTERM came, to whichever process, once the running step is done
     and its state written.

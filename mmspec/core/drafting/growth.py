@@ -5,48 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
+from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable
 from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.pool import SlotPool
 from mmspec.core.sampling import draw, law_of
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
-
-
-class LevelwiseState(Protocol):
-    """The state of a drafter that steps through a draft level by level.
-
-    root: float [B, H], the feature behind the last committed value: what depth 1 is drawn from.   cache: its own.
-    independent: whether each level's law is the same whatever was drafted above it.
-    ids: int64 [k], rising, the values that the columns of `logits` and `law` stand for; None for all.
-    """
-
-    root: Tensor
-    cache: SlotPool
-    independent: bool
-    ids: Tensor | None
-
-    def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, V or k], log-weights of features [B, n, H].   depth: of the children, from 1."""
-
-    def law(self, out: Tensor, depth: int) -> Tensor:
-        """The log-weights a sampled request draws from: `logits` warped as the target warps its own."""
-
-    def feature(self, out: Tensor, depth: int) -> Tensor:
-        """The features [B, n, F] that the children at `depth` are drawn from, for length controls."""
-
-    def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Features [B, n, H] of one level of drafted nodes, which stay in the cache until the draft is complete.
-
-        token: int64 [B, n]; hidden: [B, n, H], their parents' features; ancestor: bool [R, n, back + n] over the drafted
-        nodes in the cache, None on a chain; back: how many are there already; depth: of these nodes, from 1.
-        """
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +41,17 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     row's room are invalid. The draft's own slots leave the cache again: accepted ones come back with the target's states.
     """
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
-    if isinstance(shape, DynamicTree):
-        draft = (best_prefixes if state.independent else dynamic_draft)(state, target, shape)
+    # siblings that are shared by all parents have one law, which no constraint on a path can change
+    guide = None if getattr(shape, "shared", False) else target.guide()
+    if isinstance(shape, DynamicTree) and state.independent and guide is None:
+        draft = best_prefixes(state, target, shape)
+    elif isinstance(shape, DynamicTree):
+        draft = dynamic_draft(state, target, shape, guide)
     elif isinstance(shape, Chain):
-        draft = chain_draft(state, target, shape, keys, budget.depth if isinstance(rooms, Tensor) else max(rooms))
+        longest = budget.depth if isinstance(rooms, Tensor) else max(rooms)
+        draft = chain_draft(state, target, shape, keys, longest, guide)
     else:
-        draft = static_draft(state, target, shape, keys)
+        draft = static_draft(state, target, shape, keys, guide)
     state.cache.lengths, state.cache.length = lengths
     if isinstance(rooms, Tensor):
         inside = draft.tree.depth <= rooms[:, None]
@@ -91,10 +65,11 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     return draft
 
 
-def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
+def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, guide: DraftGuide | None = None) -> Draft:
     """EAGLE-2's tree: expand the `width` best nodes a level, keep the best `nodes` of all candidates."""
-    width, batch = shape.width, target.batch
-    score, token = best_values(state.logits(state.root[:, None], 1)[:, 0], width, state.ids)
+    width, batch, scorer = shape.width, target.batch, LevelScores(state, target, guide, sampled=False)
+    score, token = best_values(scorer.scores(state.root[:, None], 1)[:, 0], width, state.ids)
+    parent = torch.zeros_like(token)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the nodes level l + 1 was expanded from
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
     hidden = state.root[:, None].expand(-1, width, -1)
@@ -102,8 +77,11 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree) -> 
     for level in range(1, shape.depth):
         above.append(frontier)
         out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
-        step, child = best_values(state.logits(out, level + 1), width, state.ids)  # [B, W, W]
+        scorer.descend(token, parent)
+        step, child = best_values(scorer.scores(out, level + 1), width, state.ids)  # [B, W, W]
         total = (score[..., None] + step).flatten(1)
+        if guide is not None:  # below a node that leaves no value nothing is a number
+            total = total.where(total > -torch.inf, -torch.inf)
         scores.append(total)
         tokens.append(child.flatten(1))
         if level + 1 == shape.depth:
@@ -193,7 +171,9 @@ def _level_plan(parents: tuple[int, ...], device: str) -> _LevelPlan:
     return _LevelPlan(static_tree(parents, device))
 
 
-def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys: Keys) -> Draft:
+def static_draft(
+    state: LevelwiseState, target: object, shape: StaticTree, keys: Keys, guide: DraftGuide | None = None
+) -> Draft:
     """A fixed shape: top tokens for a greedy request, draws for a sampled one.
 
     Raises ValueError for shared siblings of a drafter whose levels look at each other.
@@ -206,10 +186,14 @@ def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys:
     value = target.pending[:, None].repeat(1, nodes)
     valid = torch.ones(batch, nodes, dtype=torch.bool, device=value.device)
     laws, out, drawn = [], state.root[:, None], "deterministic" if target.greedy else shape.drawn
+    scorer, independent = (
+        LevelScores(state, target, guide, sampled=not target.greedy),
+        state.independent and guide is None,
+    )
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
-        read = out[:, :1] if state.independent else out  # what has one law for all parents is scored once
-        scores = state.logits(read, level) if target.greedy else state.law(read, level)
-        laws.append(scores)
+        read = out[:, :1] if independent else out  # what has one law for all parents is scored once
+        scores = scorer.scores(read, level)
+        laws.append(scores if guide is None else drawable(scores)[0])
         own = scores if shape.shared else scores.expand(-1, out.shape[1], -1)
         ranked, token = pick_siblings(drawn, own, plan.tree.max_rank + 1, keys, level, state.ids)
         place = torch.zeros_like(source) if shape.shared else source
@@ -217,26 +201,33 @@ def static_draft(state: LevelwiseState, target: object, shape: StaticTree, keys:
         valid[:, node] = ranked[:, place, rank].isfinite()
         if len(keep):
             out = state.expand(value[:, node[keep]], out[:, source[keep]], seen, before, level)
+            scorer.descend(value[:, node[keep]], source[keep])
     if target.greedy:
         law = Law("deterministic")
     else:
-        row = plan.level if state.independent else plan.row
+        row = plan.level if independent else plan.row
         law = Law(shape.drawn, row=row, scores=torch.cat(laws, 1), reused=shape.shared, ids=state.ids)
     return Draft(value, plan.tree, law, valid)
 
 
-def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys, longest: int) -> Draft:
+def chain_draft(
+    state: LevelwiseState, target: object, shape: Chain, keys: Keys, longest: int, guide: DraftGuide | None = None
+) -> Draft:
     """A chain of at most `longest`: the top token each time for a greedy request and a deterministic chain, else a draw from
     the law on record."""
     out, growing, picked = state.root[:, None], None, target.greedy or shape.drawn == "deterministic"
-    tokens, valid, laws = [], [], []
+    tokens, valid, laws, scorer = [], [], [], LevelScores(state, target, guide, sampled=not picked)
     growth = shape.length.begin()
     uniform = None if picked else keys.uniform(Purpose.DRAFT, longest)
     for step in range(longest):
-        scores = state.logits(out, step + 1) if picked else state.law(out, step + 1)
+        scores = scorer.scores(out, step + 1)
+        if guide is not None:
+            scores, barren = drawable(scores)
+            growing = ~barren[:, 0] if growing is None else growing & ~barren[:, 0]
         if growth is not None:
             more = growth.grow(step, law_of(scores[:, 0]).amax(-1), state.feature(out, step + 1)[:, 0])
             growing = more if growing is None else growing & more
+        if growing is not None:
             if not growing.any():  # it ends here for every row, so the pass over it can be shorter
                 break
             valid.append(growing)
@@ -245,6 +236,7 @@ def chain_draft(state: LevelwiseState, target: object, shape: Chain, keys: Keys,
         tokens.append(values_of(scores.argmax(-1) if picked else draw(scores, uniform[:, step]), state.ids))
         if step + 1 < longest:
             out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
+            scorer.descend(tokens[-1][:, None], torch.zeros_like(scorer.parent))
     return draft_of_chain(target, tokens, [] if picked else laws, valid, state.ids)
 
 
