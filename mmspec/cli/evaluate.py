@@ -109,13 +109,8 @@ def _plan(run: Path, wished: dict, several: dict, **given: object) -> SweepPlan:
 def _checked(plan: SweepPlan, engine: str, workers: int, report: bool) -> SweepWork:
     """The work of a plan.   Refuses, before anything is drawn, what could not be run to its end."""
     from mmspec.evaluate.engine.work import SweepWork, check_engine
-    from mmspec.methods.modules import imported
 
     check_engine(engine, workers)
-    if imported() and (workers > 1 or engine != "local"):
-        raise ValueError(
-            f"--workers: expected 1 of --engine local with --import, got {workers} of {engine}; leave both out"
-        )
     if report:
         need_plots("--report", "--no-report")
     work = SweepWork.of(plan)

@@ -19,6 +19,12 @@ def imported() -> tuple[str, ...]:
     return tuple(_imported)
 
 
+def imported_files() -> list[Path]:
+    """The files of the modules that `import_methods` has imported."""
+    files = [name if name.endswith(".py") else sys.modules[name].__file__ for name in _imported]
+    return [Path(file) for file in files if file is not None]
+
+
 def import_methods(name: str) -> tuple[MethodInfo, ...]:
     """Import a module and return the methods that it describes. They can be found by name from then on.
 

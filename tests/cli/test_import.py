@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
 import sys
 from collections.abc import Callable
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -13,10 +14,12 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
+from mmspec.evaluate.engine.provenance import fingerprint
 from mmspec.methods import find, modules, registry
 from tests.evaluate.tiny_images import use_tiny_images
 from tests.methods.test_one_file import COPIED, DECODING, RULE
 
+ROOT = str(Path(__file__).parents[2])
 Invoke = Callable[..., tuple[int, str, str]]
 
 
@@ -67,12 +70,35 @@ def test_a_drafter_of_a_file_is_supported(invoke: Invoke) -> None:
     assert "two tokens of the text so far" in invoke("--import", "toy_copies.py", "supported")[1]
 
 
-def test_processes_of_their_own_are_refused(invoke: Invoke, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("mmspec.cli.evaluate"), "_run", lambda *_: pytest.fail("the sweep began"))
-    for more in (("--workers", "2"), ("--engine", "ray")):
-        words = ("--import", "toy_drafts.py", "evaluate", "run", "--model", "t2i", "--no-report", *more)
-        code, _, said = invoke(*words)
-        assert code == 2 and ("--workers: expected 1" in said or "expected ray" in said)
+@pytest.mark.whole
+def test_workers_of_a_sweep_import_it_too(invoke: Invoke) -> None:
+    """In processes of their own, which know nothing of what this one has imported."""
+    words = (
+        "--import",
+        "toy_drafts.py",
+        "evaluate",
+        "run",
+        "--model",
+        "t2i",
+        "--decoding",
+        "toydrafts",
+        "--count",
+        "2",
+    )
+    command = [sys.executable, "-m", "mmspec", *words, "--workers", "2", "--no-report"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ROOT})
+    assert done.returncode == 0, done.stderr[-2000:]
+    lines = [json.loads(line) for file in Path("run").glob("*.jsonl") for line in file.read_text().splitlines()]
+    samples = [line for line in lines if line["kind"] == "sample" and line["key"] and "toydrafts" in json.dumps(line)]
+    assert len(samples) == 2 and all(one["failed"] is None for one in samples)
+
+
+def test_a_changed_module_is_other_code(invoke: Invoke) -> None:
+    before = fingerprint()
+    assert invoke("--import", "toy_drafts.py", "methods")[0] == 0
+    imported = fingerprint()
+    Path("toy_drafts.py").write_text(DECODING + "\n# changed\n")
+    assert len({before, imported, fingerprint()}) == 3
 
 
 @pytest.mark.whole

@@ -17,6 +17,7 @@ from pathlib import Path
 import torch
 
 import mmspec
+from mmspec.methods.modules import imported_files
 
 
 def environment(**more: object) -> dict:
@@ -62,7 +63,7 @@ def threads(count: int | None) -> Iterator[None]:
 
 
 def fingerprint(folders: Iterable[Path] = ()) -> str:
-    """mmspec's version and a hash over all files of the package, code and weights, and over those of `folders`.
+    """mmspec's version and a hash over all files of the package, of `folders`, and of the modules that users imported.
 
     It changes with every change that could change a figure, and with some that could not.
     """
@@ -74,6 +75,8 @@ def fingerprint(folders: Iterable[Path] = ()) -> str:
                     found.update(
                         f"{path.relative_to(folder)}:{hashlib.file_digest(handle, 'sha256').hexdigest()}\n".encode()
                     )
+    for file in imported_files():
+        found.update(f"{file.name}:{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
     return f"{mmspec.__version__}+{found.hexdigest()[:16]}"
 
 

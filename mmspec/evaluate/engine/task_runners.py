@@ -11,6 +11,7 @@ import torch
 from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.provenance import threads
 from mmspec.evaluate.engine.worker import Task, Worker
+from mmspec.methods.modules import import_methods, imported
 
 ProgressCallback = Callable[[str], None]
 
@@ -38,7 +39,9 @@ def run_local(
     from multiprocessing import get_context
 
     # spawned, since a fork of a process that has used torch's threads may hang
-    pool = ProcessPoolExecutor(min(workers, len(tasks)), get_context("spawn"), _begin_worker, (plan, dict(header)))
+    pool = ProcessPoolExecutor(
+        min(workers, len(tasks)), get_context("spawn"), _begin_worker, (plan, dict(header), imported())
+    )
     try:
         for text in pool.map(_run_task, tasks):
             told(text)
@@ -50,7 +53,7 @@ def run_local(
 _worker: list[Worker] = []  # of a spawned process
 
 
-def _begin_worker(plan: SweepPlan, header: dict[str, Any]) -> None:
+def _begin_worker(plan: SweepPlan, header: dict[str, Any], modules: Sequence[str]) -> None:
     """Ctrl-C is for the process that gives out the tasks, whose end, however it comes, ends this one."""
     import signal
     from threading import Thread
@@ -58,6 +61,8 @@ def _begin_worker(plan: SweepPlan, header: dict[str, Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(plan.threads)
+    for name in modules:
+        import_methods(name)
     _worker.append(Worker(plan, header))
 
 
@@ -100,7 +105,7 @@ def run_on_ray(
         )
         done = numbers.map_batches(
             _Actor,
-            fn_constructor_args=(plan, dict(header), list(tasks)),
+            fn_constructor_args=(plan, dict(header), list(tasks), imported()),
             batch_size=1,
             num_cpus=1,
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(tasks))),
@@ -115,8 +120,10 @@ def run_on_ray(
 class _Actor:
     """A worker as Ray Data calls it."""
 
-    def __init__(self, plan: SweepPlan, header: dict[str, Any], tasks: list[Task]):
+    def __init__(self, plan: SweepPlan, header: dict[str, Any], tasks: list[Task], modules: Sequence[str]):
         torch.set_num_threads(plan.threads)
+        for name in modules:
+            import_methods(name)
         self.worker, self.tasks = Worker(plan, header), tasks
 
     def __call__(self, batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
