@@ -19,7 +19,7 @@ from mmspec.methods import find, modules, registry
 from tests.evaluate.tiny_images import use_tiny_images
 from tests.methods.test_one_file import COPIED, DECODING, RULE
 
-ROOT = str(Path(__file__).parents[2])
+ENVIRONMENT = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
 Invoke = Callable[..., tuple[int, str, str]]
 
 
@@ -86,7 +86,7 @@ def test_workers_of_a_sweep_import_it_too(invoke: Invoke) -> None:
         "2",
     )
     command = [sys.executable, "-m", "mmspec", *words, "--workers", "2", "--no-report"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": ROOT})
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = [json.loads(line) for file in Path("run").glob("*.jsonl") for line in file.read_text().splitlines()]
     samples = [line for line in lines if line["kind"] == "sample" and line["key"] and "toydrafts" in json.dumps(line)]
