@@ -12,7 +12,7 @@ import torch
 from mmspec import zoo
 from mmspec.check.comparison import best_drafter, compare, picture_tokens, sample_prompt
 from mmspec.check.drafters import drafter_fits
-from mmspec.check.memory import memory_of
+from mmspec.check.memory import in_units, memory_of, room_of
 from mmspec.check.pipelines import check_pipeline, decodings_for
 from mmspec.check.report import CheckReport, Finding
 from mmspec.check.skeleton import Skeleton, layer_groups, named_groups, pictures_of, read_config, sketch_model
@@ -71,9 +71,17 @@ def _check_model(source: ModelSource, drafter: str | None, load: bool, tokens: i
         return report
     if not (load and source.has_weights) or (skeleton.parts is None and report.taken is False):
         return report
-    model, processor = _loaded(source, skeleton, device, report)
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    room = room_of(place)
+    if room is not None and report.memory.weights > room:
+        report.notes.append(f"The weights take {in_units(report.memory.weights)}, and there is room for {in_units(room)} on "
+                            f"{place}; they are not loaded.")  # fmt: skip
+        return report
+    model, processor = _loaded(source, skeleton, place, report)
     report.loaded = True
     parts = parts_of(model)
+    if skeleton.parts is not None and report.memory.dtype != str(parts.dtype).removeprefix("torch."):
+        report.memory = memory_of(skeleton, parts.dtype)
     _try_out(report, parts, processor, source, drafter, tokens)
     return report
 
@@ -98,9 +106,8 @@ def _from_config(skeleton: Skeleton, source: ModelSource) -> CheckReport:
     untried = "shown when the weights are there"
     report.features = [Finding("trees", taken, how if taken else untried), Finding("strict", None, untried),
                        Finding("capture", capture[0], capture[1] or untried), Finding("sessions", None, untried)]  # fmt: skip
-    is_repository = "/" in source.name and not source.zoo and source.name == source.spec
-    report.next_commands = [f"hf download {source.name}" if is_repository and not source.has_weights
-                            else f"mmspec check {_shown(source)}"]  # fmt: skip
+    to_fetch = source.is_repository and not source.has_weights
+    report.next_commands = [f"hf download {source.name}" if to_fetch else f"mmspec check {_shown(source)}"]
     return report
 
 
@@ -128,9 +135,8 @@ def _plain(reason: str) -> str:
     return reason.removeprefix("model: ")
 
 
-def _loaded(source: ModelSource, skeleton: Skeleton, device: str, report: CheckReport) -> tuple[Any, Any]:
+def _loaded(source: ModelSource, skeleton: Skeleton, place: str, report: CheckReport) -> tuple[Any, Any]:
     """The model with its weights on a device, and its processor, None where it has none."""
-    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     if source.zoo:
         model, processor = zoo.load(source.zoo)
         return model.to(place), processor
@@ -194,4 +200,4 @@ def _next(report: CheckReport, source: ModelSource, drafter: str | None) -> list
 
 def _shown(source: ModelSource) -> str:
     """The model as the other commands take it."""
-    return source.zoo or shlex.quote(source.name if "/" in source.spec and not source.file else source.spec)
+    return source.zoo or shlex.quote(source.spec)

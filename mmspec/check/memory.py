@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import torch
@@ -59,6 +60,20 @@ def _states(layer: Any) -> list[Tensor]:
     """Convolution windows and recurrent states."""
     kept = (getattr(layer, name, None) for name in ("conv_states", "recurrent_states"))
     return [value for one in kept if isinstance(one, dict) for value in one.values() if torch.is_tensor(value)]
+
+
+def room_of(device: str) -> int | None:
+    """Bytes that a device has for weights: what is free on a GPU, all memory of the machine else; None where unknown.
+
+    Args:
+        device: "cpu" or "cuda".
+    """
+    if device == "cuda":
+        return torch.cuda.mem_get_info()[0]
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # a system without these names
+        return None
 
 
 def parameters_of(drafter: nn.Module) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +32,7 @@ class ModelSource:
         file: The config file, None where a pipeline has none.
         name: The hub id where it is known, the name in the zoo, else the folder.
         zoo: Its name in the zoo, "" for others.
+        is_repository: Whether it was named by its hub id.
         has_weights: Whether safetensors files lie beside the config.
         note: What should be said about its files.
     """
@@ -42,6 +43,7 @@ class ModelSource:
     file: Path | None
     name: str
     zoo: str = ""
+    is_repository: bool = False
     has_weights: bool = False
     note: str = ""
 
@@ -72,7 +74,7 @@ def find_model(spec: str, fetch: bool = False) -> ModelSource:
     if not _HUB_ID.fullmatch(spec):
         raise ValueError(f"MODEL: expected a folder, a config file, zoo:NAME or a hub id 'owner/name', got {spec!r}, which "
                          "is none there; check the path")  # fmt: skip
-    return _of_folder(spec, _hub_folder(spec, fetch), name=spec)
+    return replace(_of_folder(spec, _hub_folder(spec, fetch), name=spec), is_repository=True)
 
 
 def _zoo_name(spec: str) -> str:
@@ -100,10 +102,10 @@ def _of_file(spec: str, path: Path) -> ModelSource:
 def _of_folder(spec: str, folder: Path, *, name: str, zoo: str = "") -> ModelSource:
     file = folder / CONFIG
     if (folder / MODEL_INDEX).is_file():
-        return ModelSource(spec, folder, {}, None, name, zoo, any(folder.rglob("*.safetensors")))
+        return ModelSource(spec, folder, {}, None, name, zoo, has_weights=any(folder.rglob("*.safetensors")))
     if not file.is_file():
         if zoo:  # composed of other models of the zoo
-            return ModelSource(spec, folder, {}, None, name, zoo, True)
+            return ModelSource(spec, folder, {}, None, name, zoo, has_weights=True)
         there = ", ".join(sorted(one.name for one in folder.iterdir())[:4]) or "nothing"
         raise ValueError(
             f"{folder}: expected {CONFIG} of a model or {MODEL_INDEX} of a pipeline, got {there}; name the folder that has it"
@@ -117,7 +119,7 @@ def _of_folder(spec: str, folder: Path, *, name: str, zoo: str = "") -> ModelSou
     note = f"Its weights are pickles ({pickles[0]}), which are never loaded; use a safetensors copy." if pickles else ""
     if not files and not note:
         note = "There are no weights beside the config."
-    return ModelSource(spec, folder, config, file, name, zoo, bool(files), note)
+    return ModelSource(spec, folder, config, file, name, zoo, has_weights=bool(files), note=note)
 
 
 def _check_model(spec: str, config: dict[str, Any]) -> None:

@@ -16,10 +16,10 @@ def check(
     model: str, *, drafter: str | None = None, fetch: bool = False, config: bool = False, tokens: int = 32,
     device: str = "auto", json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Say of a model what to know first: is it taken, which drafters fit, what memory it takes, what to type next.
+    """Show what to know about a model first: whether it is taken, which drafters fit, its memory, and the next command.
 
-    Decodes a few tokens plainly and with drafts where the weights are there; from a config alone it says what can be said.
-    Nothing is fetched unasked. Ends with code 0 for a model that is taken, and 1 for one that is refused.
+    Where the weights are there, it decodes a few tokens plainly and with drafts. A config alone is enough for the rest.
+    Nothing is fetched unasked. The exit code is 0 for a model that is taken, and 1 for a model that is refused.
 
     Args:
         model (MODEL): A folder, a config file, zoo:NAME, or a hub id in your Hugging Face cache.

@@ -11,7 +11,7 @@ from warnings import warn
 from torch import nn
 
 from mmspec.io.pretrained import CONFIG
-from mmspec.io.readers import naming, read_json
+from mmspec.io.readers import read_json
 from mmspec.vlm.drafters.published import PublishedDrafter, hub_id, published_for, size_misfit
 
 
@@ -87,17 +87,9 @@ def load_cached(state: DrafterState, target: nn.Module) -> Any:
     Raises:
         ValueError: Files are damaged, or the drafter does not fit.
     """
-    from mmspec.vlm.drafters.checkpoints import drafter_from_state_dict, load_drafter, tensors_of
-    from mmspec.vlm.drafters.kinds import drafter_class
+    from mmspec.vlm.drafters.checkpoints import load_drafter
 
-    config = read_json(state.folder / CONFIG)
-    if "kind" in config:  # saved here
-        return load_drafter(state.folder, target)
-    # the table names the kind, which many published configs do not
-    kind = state.published.kind
-    with naming(state.folder):
-        tensors = tensors_of(state.folder, drafter_class(kind).tensor_filter(target))
-        return drafter_from_state_dict(kind, tensors, config, target)
+    return load_drafter(state.folder, target, state.published.kind)
 
 
 def cached_drafter(model: nn.Module) -> Any:
