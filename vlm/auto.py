@@ -13,8 +13,9 @@ from mmspec.core.fingerprint import layout_of, made_once
 from mmspec.core.loop import Drafter
 from mmspec.core.portfolio import GoodputPortfolio
 from mmspec.methods import MethodParts, method
-from mmspec.vlm.drafters.hub_cache import cached_drafter
+from mmspec.vlm.drafters.hub_cache import cached_drafter, loaded_name
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup
+from mmspec.vlm.drafters.published import published_for
 from mmspec.vlm.hf_model import unwrapped
 
 AUTO = "auto"
@@ -62,6 +63,8 @@ def offered_drafters(model: nn.Module) -> tuple[Drafter, ...]:
         make = _offered.get(inner)
     if make is None:
         lookup = PromptLookup(longest=LONGEST)
+        if not published_for(loaded_name(inner)):  # the cache is looked at for models that others trained drafters for
+            return (lookup,)
         trained = made_once(inner, ("drafter", "published"), lambda: cached_drafter(inner), inner)
         return (lookup,) if trained is None else (lookup, trained)
     made = make()

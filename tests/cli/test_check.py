@@ -46,6 +46,7 @@ def test_weights_that_have_no_room_are_not_loaded(tmp_path: Path, monkeypatch: p
     assert "The weights take 87.9 kB, and there is room for 1 kB on cpu; they are not loaded." in shown(str(tmp_path))
 
 
+@pytest.mark.whole
 def test_an_image_model_of_transformers(tmp_path: Path) -> None:
     of_class("JanusForConditionalGeneration")(tmp_path)
     said = shown(str(tmp_path))

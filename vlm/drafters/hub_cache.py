@@ -12,7 +12,7 @@ from torch import nn
 
 from mmspec.io.pretrained import CONFIG
 from mmspec.io.readers import read_json
-from mmspec.vlm.drafters.published import PublishedDrafter, hub_id, published_for, size_misfit
+from mmspec.vlm.drafters.published import PublishedDrafter, published_for, size_misfit
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +92,11 @@ def load_cached(state: DrafterState, target: nn.Module) -> Any:
     return load_drafter(state.folder, target, state.published.kind)
 
 
+def loaded_name(model: nn.Module) -> str:
+    """The hub id or the folder that a transformers model was loaded from; "" for a model that was not loaded."""
+    return str(getattr(model, "name_or_path", "") or "")
+
+
 def cached_drafter(model: nn.Module) -> Any:
     """The first published drafter for a model that is in the cache and fits, None without one.
 
@@ -100,8 +105,8 @@ def cached_drafter(model: nn.Module) -> Any:
     Args:
         model: The transformers model, without wrappers.
     """
-    name = str(getattr(model, "name_or_path", "") or "")
-    if not hub_id(name) or not published_for(name):
+    name = loaded_name(model)
+    if not published_for(name):
         return None
     from mmspec.vlm.admission import take_apart
 
