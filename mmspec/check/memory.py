@@ -31,7 +31,11 @@ def memory_of(skeleton: Skeleton, dtype: torch.dtype) -> MemoryNeeds:
         return MemoryNeeds(name, counted, counted * size, note="The cache of a refused class is not measured.")
     layers = _cache_layers(skeleton.parts, dtype)
     if layers is None:
-        return MemoryNeeds(name, counted, counted * size, note="The class gives no cache without weights.")
+        heads = _numbers_by_heads(skeleton)
+        note = "The class gives no cache without weights" + (
+            "." if heads is None else "; a token's is that of its heads."
+        )
+        return MemoryNeeds(name, counted, counted * size, None if heads is None else heads * size, note=note)
     slots = sum(value.numel() * size for layer in layers for value in _slots(layer))
     states = sum(value.nbytes for layer in layers for value in _states(layer))
     cross = any(layer.kind == "cross" for layer in skeleton.parts.plan.layers)
@@ -49,6 +53,17 @@ def _cache_layers(parts: Parts, dtype: torch.dtype) -> list[Any] | None:
         except Exception:  # no end to what a class raises over tensors without contents
             continue
     return None
+
+
+def _numbers_by_heads(skeleton: Skeleton) -> int | None:
+    """Keys and values of a token by the heads that the config names; None where layers keep anything else."""
+    config, plan = skeleton.config.get_text_config(decoder=True), skeleton.parts.plan
+    heads = getattr(config, "num_attention_heads", None)
+    if not heads or plan.stateful or getattr(config, "kv_lora_rank", None):
+        return None
+    width = getattr(config, "head_dim", None) or skeleton.parts.hidden_size // heads
+    groups = getattr(config, "num_key_value_heads", None) or heads
+    return 2 * sum(layer.slots for layer in plan.layers) * groups * width
 
 
 def _slots(layer: Any) -> list[Tensor]:

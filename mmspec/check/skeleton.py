@@ -87,6 +87,8 @@ def sketch_model(config: Any, source: str) -> Skeleton:
         return Skeleton(config, kind.__name__, model, parts_of(model))
     except ValueError as error:
         return Skeleton(config, kind.__name__, model, None, str(error))
+    except AttributeError as error:  # a config whose fields have other names
+        return Skeleton(config, kind.__name__, model, None, f"expected the fields of a decoder, got none ({error})")
 
 
 def layer_groups(plan: LayerPlan) -> list[LayerGroup]:

@@ -47,6 +47,15 @@ def test_memory_is_that_of_the_loaded_model(name: str) -> None:
     assert found.of_request(10) == 10 * found.per_token + states
 
 
+@pytest.mark.parametrize("name", ("llama", "qwen3_vl", "DbrxForCausalLM"))
+@torch.no_grad()
+def test_a_class_that_gives_no_cache_without_weights_is_counted_by_its_heads(name: str, monkeypatch) -> None:
+    model = tiny(name) if name.islower() else model_of(name, config_of(name))
+    monkeypatch.setattr("mmspec.check.memory._cache_layers", lambda *_: None)
+    found = memory_of(sketch_model(model.config, name), torch.float32)
+    assert found.per_token == (kept(model, 12)[0] - kept(model, 4)[0]) / 8 and "that of its heads" in found.note
+
+
 def test_half_precision_halves_weights_and_keys() -> None:
     skeleton = sketch_model(tiny("llama").config, "llama")
     whole, half = memory_of(skeleton, torch.float32), memory_of(skeleton, torch.bfloat16)

@@ -30,7 +30,7 @@ SAYS: dict[str, tuple[int, tuple[str, ...], tuple[str, ...]]] = {
 }  # fmt: skip
 
 
-@pytest.mark.default_cells("llava", "mamba", "config")
+@pytest.mark.default_cells("llava", "mamba", "damaged", "config")
 @pytest.mark.parametrize("name", FOLDERS)
 def test_ten_folders(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

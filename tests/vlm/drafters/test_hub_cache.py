@@ -113,7 +113,7 @@ def test_without_a_cached_drafter_auto_names_one_and_goes_on(cache: Path, model:
 def test_a_model_that_the_table_does_not_have_is_not_looked_up(name: str, cache: Path, model, monkeypatch) -> None:
     model.name_or_path = name
     monkeypatch.setattr(hub_cache, "cached_folder", None)  # any use would be an error
-    monkeypatch.setattr("mmspec.vlm.admission.take_apart", None)
+    monkeypatch.setattr("mmspec.vlm.auto.made_once", None)  # it looks at the layout of the model
     offered, heard = said(model)
     assert [one.name for one in offered] == ["prompt_lookup"] and heard == []
 
