@@ -165,7 +165,7 @@ def _try_out(
     report.proofs = proofs_of(parts, inputs, total, _SPENT, single)
     failed = next((one for one in report.proofs if one.holds is False), None)
     if failed is not None:
-        report.taken, report.reason, report.drafters, report.features = False, _plain(failed.detail), [], []
+        report.taken, report.reason, report.drafters, report.features = False, failed.detail, [], []
         report.next_commands = ["mmspec supported"]
         return
     report.taken = True

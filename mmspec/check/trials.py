@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import Any
 
@@ -16,6 +16,7 @@ from mmspec.vlm.api import generate, start
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.past import Past
 
+_TIE = 0.01  # standard deviations of a row's logits, below which two tokens count as equal
 _TURN = 4  # tokens of an answer in the trial of a conversation
 _TRIAL_PASSES, _BITS_PASSES = 40, 160  # single passes that the proofs cost, about
 
@@ -73,7 +74,7 @@ def _tried(name: str, trial: Callable[[], object], detail: str) -> Finding:
     try:
         trial()
     except ValueError as error:
-        return Finding(name, False, str(error), perf_counter() - began)
+        return Finding(name, False, str(error).removeprefix("model: "), perf_counter() - began)
     return Finding(name, True, detail, perf_counter() - began)
 
 
@@ -92,9 +93,27 @@ def _captured(model: nn.Module, inputs: dict[str, Any]) -> Finding:
     reason = next((str(one.message) for one in said if str(one.message).startswith("capture: ")), "")
     if not run.captured:
         reason = reason.removeprefix("capture: ").removesuffix("; the ordinary loop runs instead")
-        return Finding("capture", False, reason or "the request ended before a round could be captured", seconds)
+        reason = reason or "expected rounds behind the prompt, got none before the answer ended"
+        return Finding("capture", False, f"{reason} (on {model.device.type})", seconds)
     where = "as a CUDA graph" if model.device.type == "cuda" else "without the host; a CUDA graph needs a GPU"
     return Finding("capture", True, f"rounds run {where}", seconds)
+
+
+def _same_answer(second: Tensor, fresh: Tensor, logits: Sequence[Tensor]) -> bool:
+    """Whether two answers are the same up to rounding: the first tokens that differ may have nearly equal logits.
+
+    Args:
+        second: int64 [1, L], the conversation with the answer of a second turn.
+        fresh: int64 [1, L], the same of a fresh call.
+        logits: Of each token of the fresh answer, [1, V].
+    """
+    unlike = (second != fresh)[0, -len(logits) :].nonzero()
+    if not len(unlike):
+        return True
+    step = int(unlike[0])
+    row = logits[step][0].float()
+    ours, theirs = (int(ids[0, step - len(logits)]) for ids in (second, fresh))
+    return bool((row[ours] - row[theirs]).abs() <= _TIE * row.std())
 
 
 def _session(parts: Parts, inputs: dict[str, Any], processor: Any) -> Finding:
@@ -111,7 +130,8 @@ def _session(parts: Parts, inputs: dict[str, Any], processor: Any) -> Finding:
                 fill = 1 if name == "attention_mask" else 0
                 longer[name] = torch.nn.functional.pad(value, (0, more.shape[1] - value.shape[1]), value=fill)
         second = generate(model, past_key_values=past, **longer, **settings)
-        same = torch.equal(second, generate(model, **longer, **settings))
+        fresh = generate(model, **longer, **settings, return_dict_in_generate=True, output_logits=True)
+        same = _same_answer(second, fresh.sequences, fresh.logits)
     except ValueError as error:
         return Finding("sessions", False, str(error), perf_counter() - began)
     detail = "a second turn reads only what is new" if same else "a second turn differs from a fresh call"

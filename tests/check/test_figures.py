@@ -16,6 +16,7 @@ from mmspec.check.memory import in_units, memory_of
 from mmspec.check.skeleton import sketch_model
 from mmspec.check.source import find_model
 from mmspec.check.text import report_lines
+from mmspec.check.trials import _same_answer
 from mmspec.vlm.drafters.kinds import new_drafter
 from tests.check.folders import of_class
 from tests.vlm.classes.build import config_of, model_of
@@ -116,3 +117,10 @@ def test_the_comparison_counts_its_passes(tmp_path: Path) -> None:
 )
 def test_bytes_for_people(count: float, shown: str) -> None:
     assert in_units(count) == shown
+
+
+@pytest.mark.parametrize(("gap", "same"), [(0.001, True), (2.0, False)], ids=("tie", "other answer"))
+def test_a_second_turn_may_differ_at_a_tie_alone(gap: float, same: bool) -> None:
+    row = torch.tensor([[3.0, 3.0 - gap, -2.0, -5.0]])
+    fresh, second = torch.tensor([[7, 2, 0, 1]]), torch.tensor([[7, 2, 1, 3]])
+    assert _same_answer(second, fresh, (row, row)) is same and _same_answer(fresh, fresh, (row, row))
