@@ -178,7 +178,10 @@ def _try_out(
     if count < tokens:
         report.notes.append(f"The comparison has {count} tokens instead of {tokens}, to end in time.")
     chosen = best_drafter(parts.model) if drafter is None else drafter_from_text(drafter, parts.model)
-    report.comparison = compare(parts.model, inputs, words, chosen, count)
+    try:
+        report.comparison = compare(parts.model, inputs, words, chosen, count)
+    except ValueError as error:
+        report.notes.append(f"The comparison was refused: {error}")
     report.next_commands = _next(report, source, drafter)
 
 

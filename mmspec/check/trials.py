@@ -107,12 +107,13 @@ def _same_answer(second: Tensor, fresh: Tensor, logits: Sequence[Tensor]) -> boo
         fresh: int64 [1, L], the same of a fresh call.
         logits: Of each token of the fresh answer, [1, V].
     """
-    unlike = (second != fresh)[0, -len(logits) :].nonzero()
+    start, end = fresh.shape[1] - len(logits), min(second.shape[1], fresh.shape[1])
+    unlike = (second[0, start:end] != fresh[0, start:end]).nonzero()
     if not len(unlike):
-        return True
+        return second.shape == fresh.shape
     step = int(unlike[0])
     row = logits[step][0].float()
-    ours, theirs = (int(ids[0, step - len(logits)]) for ids in (second, fresh))
+    ours, theirs = (int(ids[0, start + step]) for ids in (second, fresh))
     return bool((row[ours] - row[theirs]).abs() <= _TIE * row.std())
 
 

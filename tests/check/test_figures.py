@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -104,6 +105,19 @@ def test_drafts_that_change_the_answer_are_said_to(tmp_path: Path, monkeypatch: 
     assert any("differs from token 6 of 8, which is a defect" in line for line in report_lines(report))
 
 
+def test_a_request_that_is_refused_leaves_the_rest_of_the_report(tmp_path: Path) -> None:
+    model = copy.deepcopy(tiny("llama"))
+    model.generation_config.update(return_dict_in_generate=True, output_hidden_states=True)
+    model.save_pretrained(tmp_path)
+    report = check(str(tmp_path))
+    assert (
+        report.comparison is None
+        and "output_hidden_states: expected False" in report.notes[-1]
+        and report.next_commands
+    )
+    assert report.taken and not next(one for one in report.features if one.name == "sessions").holds
+
+
 def test_the_comparison_counts_its_passes(tmp_path: Path) -> None:
     model = tiny("llama")
     ids = torch.arange(5, 17)[None].repeat(1, 2)
@@ -124,3 +138,4 @@ def test_a_second_turn_may_differ_at_a_tie_alone(gap: float, same: bool) -> None
     row = torch.tensor([[3.0, 3.0 - gap, -2.0, -5.0]])
     fresh, second = torch.tensor([[7, 2, 0, 1]]), torch.tensor([[7, 2, 1, 3]])
     assert _same_answer(second, fresh, (row, row)) is same and _same_answer(fresh, fresh, (row, row))
+    assert not _same_answer(fresh[:, :-1], fresh, (row, row))
