@@ -15,9 +15,9 @@ from mmspec.check.drafters import drafter_fits
 from mmspec.check.memory import in_units, memory_of, room_of
 from mmspec.check.pipelines import check_pipeline, decodings_for
 from mmspec.check.report import CheckReport, Finding
-from mmspec.check.skeleton import Skeleton, layer_groups, named_groups, pictures_of, read_config, sketch_model
+from mmspec.check.skeleton import BY_SIZE, Skeleton, layer_groups, named_groups, pictures_of, read_config, sketch_model
 from mmspec.check.source import ModelSource, find_model
-from mmspec.check.trials import features_of, pass_seconds, proofs_of
+from mmspec.check.trials import features_of, pass_seconds, proofs_of, trees_of
 from mmspec.evaluate.model_kinds import CODES
 from mmspec.evaluate.supported import greedy_table
 from mmspec.imagegen.adapters.registry import supported as image_families
@@ -25,6 +25,7 @@ from mmspec.io.checkpoints import load_model, load_part
 from mmspec.vlm.architectures import Parts, parts_of, supported
 from mmspec.vlm.drafters.from_text import drafter_from_text
 
+_UNTRIED = "shown when the weights are there"
 _SPENT = 20.0  # seconds that trials may take
 
 
@@ -95,17 +96,16 @@ def _from_config(skeleton: Skeleton, source: ModelSource) -> CheckReport:
     report = CheckReport(source.spec, "text and pictures" if pictures else "text", skeleton.class_name, taken, reason)
     report.layers = named_groups(skeleton.config) if parts is None else layer_groups(parts.plan)
     report.pictures, report.memory = pictures, memory_of(skeleton, dtype)
-    if parts is None:
+    if parts is not None:
+        report.drafters = drafter_fits(parts, source)
+    if parts is None or taken is False:
         report.next_commands = ["mmspec supported"]
         return report
-    report.drafters = drafter_fits(parts, source)
-    how = "recurrent layers step along them" if parts.plan.stateful else "dynamic and static ones"
-    capture = (
-        (False, "expected layers of attention, got layers with recurrent states") if parts.plan.stateful else (None, "")
-    )
-    untried = "shown when the weights are there"
-    report.features = [Finding("trees", taken, how if taken else untried), Finding("strict", None, untried),
-                       Finding("capture", capture[0], capture[1] or untried), Finding("sessions", None, untried)]  # fmt: skip
+    names = ("strict", "sessions") if parts.plan.stateful else ("strict", "capture", "sessions")
+    report.features = [trees_of(parts) if taken else Finding("trees", None, _UNTRIED)]
+    report.features += [Finding(name, None, _UNTRIED) for name in names]
+    if parts.plan.stateful:
+        report.features.insert(2, Finding("capture", False, "expected layers of attention, got layers with states"))
     to_fetch = source.is_repository and not source.has_weights
     report.next_commands = [f"hf download {source.name}" if to_fetch else f"mmspec check {_shown(source)}"]
     return report
@@ -121,10 +121,7 @@ def _expected(skeleton: Skeleton) -> tuple[bool | None, str]:
     found = greedy_table()["classes"].get(skeleton.class_name, {})
     outcome = found.get("outcomes", {}).get("default", "")
     if "same" in outcome:
-        return (
-            True,
-            "the suite finds the tokens of transformers.generate; the class proves itself again at its first use",
-        )
+        return True, "the suite finds the tokens of transformers.generate; it proves itself again at its first use"
     if outcome:
         return False, _plain(found.get("reasons", {}).get("default") or f"the suite finds it {outcome}")
     return None, "a class that the suite does not know: it has to prove itself at its first use"
@@ -158,7 +155,7 @@ def _try_out(
     began = perf_counter()
     inputs, words = sample_prompt(parts, processor, source.zoo)
     count = picture_tokens(parts, inputs)
-    if count and parts.tokens_per_image is None:
+    if count and parts.tokens_per_image is None and report.pictures.startswith(BY_SIZE):
         report.pictures = f"{count} tokens for the picture of the trial; {report.pictures.partition('; ')[2]}"
     single = pass_seconds(parts)
     total = inputs["input_ids"].shape[1] + tokens
@@ -192,7 +189,7 @@ def _next(report: CheckReport, source: ModelSource, drafter: str | None) -> list
         use = f"mmspec bench vlm --suite real --model {model}"
     else:
         use = f"mmspec caption PICTURE --model {model}" + (f" --drafter {shlex.quote(drafter)}" if drafter else "")
-    if any(one.here and one.parameters for one in report.drafters):
+    if any(one.here and (one.parameters or "/" in one.name) for one in report.drafters):
         return [use]
     fetchable = next((one for one in report.drafters if one.fits and not one.here and "/" in one.name), None)
     if fetchable is not None:

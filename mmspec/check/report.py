@@ -151,6 +151,17 @@ class CheckReport:
     next_commands: list[str] = field(default_factory=list)
     seconds: float = 0.0
 
+    @property
+    def is_precise(self) -> bool:
+        """Whether the model was decoded in a precision in which drafts must not change a greedy token."""
+        return self.memory is not None and self.memory.dtype in ("float32", "float64")
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether nothing speaks against decoding with drafts."""
+        differs = self.comparison is not None and not self.comparison.identical
+        return self.taken is not False and not (differs and self.is_precise)
+
     def to_dict(self) -> dict[str, Any]:
         """All of it, for JSON."""
         made = asdict(self)

@@ -15,6 +15,7 @@ from mmspec.io.checkpoints import load_part
 from mmspec.io.loading import sketch
 from mmspec.vlm.architectures import Parts, parts_of, placeholders_of
 
+BY_SIZE = "as many tokens as its size asks for"  # what pictures take where the config gives no number
 _MOST_TENSORS = 100_000  # that the sketch of a config may make
 
 
@@ -120,5 +121,5 @@ def pictures_of(skeleton: Skeleton) -> str:
     deep = getattr(vision, "deepstack_visual_indexes", None)
     more = f", and added to the outputs of the first layers ({len(deep)})" if deep else ""
     count = None if parts is None else parts.tokens_per_image
-    size = f"{count} tokens each" if count else "as many tokens as its size asks for"
+    size = f"{count} tokens each" if count else BY_SIZE
     return f"{size}; vectors of the vision tower{where}{more}"

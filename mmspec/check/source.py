@@ -139,17 +139,15 @@ def _hub_folder(repo: str, fetch: bool) -> Path:
     """The folder of a repository in the user's cache."""
     from huggingface_hub import constants, snapshot_download
 
+    how = {"allow_patterns": list(_FETCHED)} if fetch else {"local_files_only": True}
     try:
-        return Path(snapshot_download(repo, local_files_only=True))
+        return Path(snapshot_download(repo, **how))
     except Exception as error:  # the hub's errors have no common base but Exception
         if not fetch:
             raise ValueError(
                 f"MODEL: expected a hub id in the cache, got {repo!r}, which is not in {constants.HF_HUB_CACHE}; nothing is "
                 f"fetched unasked: add --fetch, or run `hf download {repo}`"
             ) from error
-    try:
-        return Path(snapshot_download(repo, allow_patterns=list(_FETCHED)))
-    except Exception as error:  # the hub's errors have no common base but Exception
         reason = " ".join(str(error).split())[:200]
         raise ValueError(f"MODEL: expected a repository that can be fetched, got {repo!r} ({reason}); check the id, the "
                          "network and your access") from error  # fmt: skip

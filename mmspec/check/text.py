@@ -94,13 +94,12 @@ def _drafters(report: CheckReport) -> list[str]:
 
 
 def _comparison(report: CheckReport) -> list[str]:
-    found, precise = report.comparison, report.memory is not None and report.memory.dtype in ("float32", "float64")
+    found = report.comparison
     if found.identical:
         verdict = f"identical: {found.tokens} tokens"
     else:
-        why = "which is a defect: please report it" if precise else (
-            f"as nearly equal logits may in {report.memory.dtype}; strict=True keeps the bits"
-        )  # fmt: skip
+        tie = f"as nearly equal logits may in {report.memory.dtype}; strict=True keeps the bits"
+        why = "which is a defect: please report it" if report.is_precise else tie
         verdict = f"differs from token {found.first_difference} of {found.tokens}, {why}"
     return [
         f"{verdict}; drafter {found.drafter}",

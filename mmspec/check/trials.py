@@ -57,10 +57,15 @@ def proofs_of(parts: Parts, inputs: dict[str, Any], total: int, left: float, sin
     return [*found, _tried("how far layers see", lambda: prove_receptive_field(parts, total), seen)]
 
 
+def trees_of(parts: Parts) -> Finding:
+    """Trees of drafts, which every model that is taken verifies."""
+    how = "recurrent layers step along them" if parts.plan.stateful else "dynamic and static ones"
+    return Finding("trees", True, how)
+
+
 def features_of(parts: Parts, inputs: dict[str, Any], processor: Any, left: float, single: float) -> list[Finding]:
     """Trees, strict passes, captured rounds and sessions; see `proofs_of` for the arguments."""
-    how = "recurrent layers step along them" if parts.plan.stateful else "dynamic and static ones"
-    found = [Finding("trees", True, how)]
+    found = [trees_of(parts)]
     if single * _BITS_PASSES > left:
         found.append(Finding("strict", None, "not tried: its proof would take too long here; it runs at first use"))
     else:

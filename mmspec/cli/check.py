@@ -19,7 +19,8 @@ def check(
     """Show what to know about a model first: whether it is taken, which drafters fit, its memory, and the next command.
 
     Where the weights are there, it decodes a few tokens plainly and with drafts. A config alone is enough for the rest.
-    Nothing is fetched unasked. The exit code is 0 for a model that is taken, and 1 for a model that is refused.
+    Nothing is fetched unasked. The exit code is 0 for a model that is taken, and 1 for a model that is refused or whose
+    tokens differ in float32.
 
     Args:
         model (MODEL): A folder, a config file, zoo:NAME, or a hub id in your Hugging Face cache.
@@ -43,7 +44,7 @@ def check(
     save_json(json, report.to_dict())
     for line in report_lines(report):
         say(line)
-    if report.taken is False:
+    if not report.is_sound:
         raise typer.Exit(1)
 
 

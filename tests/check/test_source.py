@@ -125,3 +125,21 @@ def test_pickles_are_named_and_not_loaded(tmp_path: Path) -> None:
 def test_a_refused_option(option: str, value: str, sentence: str, tmp_path: Path) -> None:
     tiny("llama").save_pretrained(tmp_path / "llama")
     assert sentence in refused(str(tmp_path / "llama"), option, value)
+
+
+def test_a_published_drafter_in_the_cache_is_here(cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmspec.vlm.drafters import published
+
+    row = published.PublishedDrafter("tiny/msd", "tiny/target", "msd", "mit", "10K")
+    monkeypatch.setattr(published, "PUBLISHED", (row,))
+    folder = tmp_path / "target"
+    tiny("llava").save_pretrained(folder)
+    said = " ".join(CliRunner().invoke(app, ["check", str(folder)]).stdout.split())
+    assert "tiny/msd: msd, 10K parameters, mit; not here; fetch it with `hf download tiny/msd`" in said
+    assert said.count("hf download tiny/msd") == 2 and "drafter prompt_lookup" in said
+    make("msd").save_pretrained(cached(cache, "tiny/msd"))
+    said = " ".join(CliRunner().invoke(app, ["check", str(folder)]).stdout.split())
+    assert (
+        "here: tiny/msd, msd, 10K parameters, mit; in the cache" in said and "identical: 32 tokens; drafter msd" in said
+    )
+    assert "hf download" not in said
