@@ -52,6 +52,10 @@ PUBLISHED = (
                      vocab_size=32000),
     PublishedDrafter("lucylyn/MSD-Qwen2VL-7B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "msd", hidden_size=3584,
                      vocab_size=152064),
+    PublishedDrafter("AngelSlim/Qwen3-VL-2B-Instruct_eagle3", "Qwen/Qwen3-VL-2B-Instruct", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-VL-4B-Instruct_eagle3", "Qwen/Qwen3-VL-4B-Instruct", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-VL-30B-A3B-Instruct_eagle3", "Qwen/Qwen3-VL-30B-A3B-Instruct", "eagle3"),
+    PublishedDrafter("AngelSlim/HunyuanOCR_eagle3", "tencent/HunyuanOCR", "eagle3"),
     PublishedDrafter("taobao-mnn/Qwen3-VL-2B-Instruct-Eagle3", "Qwen/Qwen3-VL-2B-Instruct", "eagle3", "apache-2.0"),
     PublishedDrafter("taobao-mnn/Qwen3-VL-4B-Thinking-Eagle3", "Qwen/Qwen3-VL-4B-Thinking", "eagle3"),
     PublishedDrafter("z-lab/Qwen3-4B-DFlash-b16", "Qwen/Qwen3-4B", "dflash"),
@@ -69,6 +73,11 @@ PUBLISHED = (
     PublishedDrafter("z-lab/Kimi-K2.5-DFlash", "moonshotai/Kimi-K2.5", "dflash"),
     PublishedDrafter("z-lab/gpt-oss-20b-DFlash", "openai/gpt-oss-20b", "dflash"),
     PublishedDrafter("z-lab/gpt-oss-120b-DFlash", "openai/gpt-oss-120b", "dflash"),
+    PublishedDrafter("google/gemma-4-E2B-it-assistant", "google/gemma-4-E2B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-E4B-it-assistant", "google/gemma-4-E4B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-12B-it-assistant", "google/gemma-4-12B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-26B-A4B-it-assistant", "google/gemma-4-26B-A4B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-31B-it-assistant", "google/gemma-4-31B-it", "gemma4_assistant"),
     PublishedDrafter("z-lab/gemma-4-26B-A4B-it-DFlash", "google/gemma-4-26B-A4B-it", "dflash"),
     PublishedDrafter("z-lab/gemma-4-31B-it-DFlash", "google/gemma-4-31B-it", "dflash"),
     PublishedDrafter("RedHatAI/gemma-4-31B-it-speculator.dflash", "google/gemma-4-31B-it", "dflash"),
@@ -81,7 +90,7 @@ PUBLISHED = (
     PublishedDrafter("RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", "meta-llama/Llama-3.3-70B-Instruct", "eagle3"),
     PublishedDrafter("yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "eagle3"),
     PublishedDrafter("nvidia/Llama-4-Maverick-17B-128E-Eagle3", "meta-llama/Llama-4-Maverick-17B-128E-Instruct",
-                     "eagle3", "llama4"),
+                     "eagle3"),
     PublishedDrafter("RedHatAI/Llama4-Maverick-17B-128E-Instruct-speculator.eagle3",
                      "meta-llama/Llama-4-Maverick-17B-128E-Instruct", "eagle3", _NVIDIA),
     PublishedDrafter("RedHatAI/Qwen3-8B-speculator.eagle3", "Qwen/Qwen3-8B", "eagle3"),
@@ -92,7 +101,13 @@ PUBLISHED = (
     PublishedDrafter("RedHatAI/Qwen3-235B-A22B-Instruct-2507-speculator.eagle3", "Qwen/Qwen3-235B-A22B-Instruct-2507",
                      "eagle3"),
     PublishedDrafter("RedHatAI/Qwen3-235B-A22B-speculator.eagle3", "Qwen/Qwen3-235B-A22B", "eagle3"),
-    PublishedDrafter("nvidia/Qwen3-235B-A22B-Eagle3", "Qwen/Qwen3-235B-A22B", "eagle3", _NVIDIA),
+    PublishedDrafter("nvidia/Qwen3-235B-A22B-Eagle3", "Qwen/Qwen3-235B-A22B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-1.7B_eagle3", "Qwen/Qwen3-1.7B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-4B_eagle3", "Qwen/Qwen3-4B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-8B_eagle3", "Qwen/Qwen3-8B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-14B_eagle3", "Qwen/Qwen3-14B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-32B_eagle3", "Qwen/Qwen3-32B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-a3B_eagle3", "Qwen/Qwen3-30B-A3B", "eagle3"),
     PublishedDrafter("RedHatAI/gpt-oss-20b-speculator.eagle3", "openai/gpt-oss-20b", "eagle3"),
     PublishedDrafter("nvidia/gpt-oss-120b-Eagle3", "openai/gpt-oss-120b", "eagle3", _NVIDIA),
     PublishedDrafter("yuhuili/EAGLE3-Vicuna1.3-13B", "lmsys/vicuna-13b-v1.3", "eagle3"),
@@ -145,8 +160,8 @@ def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int) ->
     """
     layer = config.get("transformer_layer_config")
     fields = {**config, **(layer if isinstance(layer, Mapping) else {})}
-    wanted = {"hidden_size": fields.get("target_hidden_size") or fields.get("hidden_size"),
-              "vocab_size": fields.get("vocab_size")}  # fmt: skip
+    widths = ("target_hidden_size", "backbone_hidden_size", "hidden_size")
+    wanted = {"hidden_size": next(filter(None, map(fields.get, widths)), 0), "vocab_size": fields.get("vocab_size")}
     theirs = {"hidden_size": hidden_size, "vocab_size": vocab_size}
     return ", ".join(
         f"{name} {wanted[name]} instead of {theirs[name]}"

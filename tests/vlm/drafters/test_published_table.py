@@ -25,7 +25,11 @@ def test_every_row_is_well_formed() -> None:
 @pytest.mark.parametrize("name", ["Qwen/Qwen3-8B", "qwen/qwen3-8b", _CACHED, "/data/Qwen3-8B", "Qwen3-8B"])
 def test_a_target_is_found_by_id_cache_and_folder(name: str) -> None:
     found = published_for(name)
-    assert [one.repo for one in found] == ["z-lab/Qwen3-8B-DFlash-b16", "RedHatAI/Qwen3-8B-speculator.eagle3"]
+    assert [one.repo for one in found] == [
+        "z-lab/Qwen3-8B-DFlash-b16",
+        "RedHatAI/Qwen3-8B-speculator.eagle3",
+        "AngelSlim/Qwen3-8B_eagle3",
+    ]
 
 
 @pytest.mark.parametrize("name", ["", "/", "someone/Qwen3-8B", "Qwen/Qwen3-8B-Base", "models--broken", "8B"])
@@ -45,5 +49,6 @@ def test_sizes_are_compared_in_every_published_form() -> None:
         == "vocab_size 7 instead of 9"
     )
     assert size_misfit({"hidden_size": 8, "target_hidden_size": 4}, 4, 9) == ""
+    assert size_misfit({"hidden_size": 2, "backbone_hidden_size": 4}, 4, 9) == ""
     row = next(one for one in PUBLISHED if one.repo == "lucylyn/MSD-LLaVA1.5-7B")
     assert row.misfit(4096, 32064) == "vocab_size 32000 instead of 32064" and row.misfit(4096, 32000) == ""
