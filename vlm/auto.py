@@ -9,11 +9,13 @@ from weakref import WeakKeyDictionary
 
 from torch import nn
 
-from mmspec.core.fingerprint import layout_of
+from mmspec.core.fingerprint import layout_of, made_once
 from mmspec.core.loop import Drafter
 from mmspec.core.portfolio import GoodputPortfolio
 from mmspec.methods import MethodParts, method
+from mmspec.vlm.drafters.hub_cache import cached_drafter, loaded_name
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup
+from mmspec.vlm.drafters.published import published_for
 from mmspec.vlm.hf_model import unwrapped
 
 AUTO = "auto"
@@ -51,10 +53,21 @@ def copy_offer(model: nn.Module, copied: nn.Module) -> None:
 
 
 def offered_drafters(model: nn.Module) -> tuple[Drafter, ...]:
-    """The drafters offered for `model`, as the zoo does for its own, else prompt lookup, which needs no training."""
+    """The drafters offered for `model`, as the zoo does for its own.
+
+    Without an offer: prompt lookup, which needs no training, and a published drafter where one that fits is in the user's
+    Hugging Face cache, see `cached_drafter`. Nothing is fetched.
+    """
+    inner = unwrapped(model)
     with _lock:
-        make = _offered.get(unwrapped(model))
-    made = PromptLookup(longest=LONGEST) if make is None else make()
+        make = _offered.get(inner)
+    if make is None:
+        lookup = PromptLookup(longest=LONGEST)
+        if not published_for(loaded_name(inner)):  # the cache is looked at for models that others trained drafters for
+            return (lookup,)
+        trained = made_once(inner, ("drafter", "published"), lambda: cached_drafter(inner), inner)
+        return (lookup,) if trained is None else (lookup, trained)
+    made = make()
     return tuple(made) if isinstance(made, Sequence) else (made,)
 
 

@@ -9,6 +9,7 @@ import typer
 from mmspec.cli import bench, train, zoo
 from mmspec.cli.caption import caption
 from mmspec.cli.certify import certify
+from mmspec.cli.check import check
 from mmspec.cli.command import LateHelp
 from mmspec.cli.console import refusing, reports_errors
 from mmspec.cli.convert import convert
@@ -23,7 +24,7 @@ from mmspec.cli.web import web
 
 _HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
 app = typer.Typer(name="mmspec", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for _command in (demo, caption, image, video, evaluate, report, convert, certify, methods, supported, web):
+for _command in (demo, check, caption, image, video, evaluate, report, convert, certify, methods, supported, web):
     app.command(cls=LateHelp if hasattr(_command, "texts") else None)(_command)
 for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():
     app.add_typer(_group, name=_name)

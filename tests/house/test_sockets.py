@@ -31,7 +31,7 @@ print("quiet")
 IMPORTS = """
 import importlib, pkgutil
 import mmspec
-names = ("core", "kernels", "vlm", "imagegen", "video", "zoo", "evaluate", "attach", "certify", "cli")
+names = ("core", "kernels", "vlm", "imagegen", "video", "zoo", "evaluate", "attach", "certify", "check", "cli")
 for name in names:
     package = importlib.import_module("mmspec." + name)
     for one in getattr(package, "__all__", ()):
@@ -43,6 +43,15 @@ ZOO = """
 import mmspec
 for name in mmspec.zoo.names():
     mmspec.zoo.load(name)
+"""
+CHECK = """
+from mmspec.check import check
+assert check("zoo:vlm").comparison.identical
+assert check("zoo:t2i").taken
+try:
+    check("owner/model")
+except ValueError as error:
+    assert "nothing is fetched unasked" in str(error)
 """
 WEB = """
 from pathlib import Path
@@ -75,7 +84,7 @@ def run(work: str, local: bool = False) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.whole
-@pytest.mark.parametrize("work", [IMPORTS, ZOO], ids=["imports", "zoo"])
+@pytest.mark.parametrize("work", [IMPORTS, ZOO, CHECK], ids=["imports", "zoo", "check"])
 def test_no_socket_is_used(work: str) -> None:
     done = run(work)
     assert done.returncode == 0 and done.stdout.endswith("quiet\n"), done.stderr

@@ -14,6 +14,7 @@ import mmspec
 from mmspec.vlm import admission
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import parts_of
+from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.drafts import SHAPES, Scripted, continuation
 from tests.vlm.tiny import _DECODER, PAD, VOCAB, liven, prompt, tiny
 
@@ -173,3 +174,11 @@ def test_a_proof_draws_nothing_from_the_global_generator() -> None:
         torch.manual_seed(5)
         said.append(mmspec.generate(model, input_ids=ids, do_sample=True, max_new_tokens=8))
     assert torch.equal(*said)
+
+
+@pytest.mark.parametrize("name", ("GraniteMoeHybridForCausalLM", "Lfm2ForCausalLM"))
+def test_a_model_as_it_is_loaded_proves_itself(name: str) -> None:
+    """Weights of a freshly loaded model ask for gradients, and some classes overwrite their recurrent states in place."""
+    model, ids = model_of(name, config_of(name)).requires_grad_(True), torch.arange(5, 17)[None]
+    out = mmspec.generate(model, input_ids=ids, do_sample=False, max_new_tokens=4)
+    assert torch.equal(out, model.generate(input_ids=ids, do_sample=False, max_new_tokens=4))

@@ -16,17 +16,21 @@ from mmspec.vlm.drafters.kinds import drafter_class, drafter_classes, published_
 from mmspec.vlm.hf_model import unwrapped
 
 
-def load_drafter(path_or_repo: str | Path, target: nn.Module | None = None) -> PretrainedDrafter:
+def load_drafter(
+    path_or_repo: str | Path, target: nn.Module | None = None, kind: str | None = None
+) -> PretrainedDrafter:
     """The drafter in a folder, or in a hub repository (the only case that uses the network): saved here, published with a
     config that names its kind, or the MTP layer of the target's own checkpoint.
 
     target: the model it will draft for, which checks sizes now and gives the drafter its device and dtype; an MTP layer
         needs it.
+    kind: of a published drafter whose config does not name it, as those of EAGLE, MSD and ViSpec do not; see
+        `published_kinds`. A config that names its kind has the last word.
     Raises ValueError when the folder holds no drafter or the drafter does not fit the target.
     """
     folder = folder_of(path_or_repo)
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    kind = None if "kind" in config else published_kind(config, target)
+    kind = None if "kind" in config or not config else published_kind(config, target) or kind
     if kind is not None:
         wanted = drafter_class(kind).tensor_filter(None if target is None else unwrapped(target))
         with naming(folder):

@@ -48,8 +48,10 @@ class DrafterParts:
                 self.model.device
             )
         from mmspec.vlm.drafters.checkpoints import load_drafter
+        from mmspec.vlm.drafters.kinds import published_kinds
 
-        return load_drafter(weights, target=self.model)
+        kind = self.call.method.name
+        return load_drafter(weights, target=self.model, kind=kind if kind in published_kinds() else None)
 
     def _offered(self, name: str) -> Any:
         wanted = self.call.method.load() if name == "weights" else None

@@ -27,6 +27,9 @@ def check_receptive_field(parts: Parts, slots: int) -> None:
         _SlotLayer(one.shape, slots, one.like) if isinstance(one, _ShapeLayer) and one.shape else one for one in layers
     ]
     with torch.enable_grad():
+        for one in layers:
+            if isinstance(one, _StateLayer):
+                one.copy_states()
         logits = _run(parts, seen[:, 1:], slots, Cache(layers=layers))
         values = {number: one.values for number, one in enumerate(layers) if isinstance(one, _SlotLayer)}
         grads = torch.autograd.grad(logits[0, -1].float().square().sum(), list(values.values()), allow_unused=True)
@@ -87,6 +90,12 @@ def _shape_layer(layer: LayerSpec) -> object:
 
 class _StateLayer(LinearAttentionLayer):
     """Takes new states as they come: no gradient passes a layer whose old state was overwritten."""
+
+    def copy_states(self) -> None:
+        """Copies the states, which a class may overwrite: autograd forbids that for views made without gradients, where a
+        model's weights ask for some."""
+        for states in (self.conv_states, self.recurrent_states):
+            states.update({n: None if one is None else one.clone() for n, one in states.items()})
 
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs) -> Tensor:
         if not self.is_recurrent_states_initialized[state_idx]:

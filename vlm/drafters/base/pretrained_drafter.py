@@ -145,11 +145,12 @@ def layer_sizes(parts: Parts) -> dict[str, Any]:
     rope = getattr(config, "rope_parameters", None) or {}
     heads = config.num_attention_heads
     dim = getattr(config, "head_dim", None) or 0
-    attention = getattr(parts.decoder.layers[0], "self_attn", None)  # none in a layer of another kind
+    layers = getattr(parts.decoder, "layers", None) or (None,)
+    attention = getattr(layers[0], "self_attn", None)  # none in a layer of another kind
     return {
         "hidden_size": parts.hidden_size,
         "vocab_size": parts.vocab_size,
-        "intermediate_size": config.intermediate_size,
+        "intermediate_size": _inner_width(config) or 4 * parts.hidden_size,
         "num_attention_heads": heads,
         "num_key_value_heads": getattr(config, "num_key_value_heads", None) or heads,
         "head_dim": 0 if dim * heads == parts.hidden_size else dim,
@@ -157,6 +158,13 @@ def layer_sizes(parts: Parts) -> dict[str, Any]:
         "rms_norm_eps": getattr(config, "rms_norm_eps", 1e-6),
         "qkv_bias": getattr(getattr(attention, "q_proj", None), "bias", None) is not None,
     }
+
+
+def _inner_width(config: Any) -> int:
+    """The width inside the MLP of a target's first layer; 0 where its config has no such field."""
+    found = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "n_inner"))
+    first = (one[0] if isinstance(one, list | tuple) and one else one for one in found)
+    return next((one for one in first if isinstance(one, int) and one > 0), 0)
 
 
 def require_fields(config: Mapping[str, object], *needed: str) -> list:

@@ -1,0 +1,203 @@
+"""`check`: everything that can be said of a model, with its weights or from its config alone."""
+
+from __future__ import annotations
+
+import shlex
+from contextlib import suppress
+from time import perf_counter
+from typing import Any
+
+import torch
+
+from mmspec import zoo
+from mmspec.check.comparison import best_drafter, compare, picture_tokens, sample_prompt
+from mmspec.check.drafters import drafter_fits
+from mmspec.check.memory import in_units, memory_of, room_of
+from mmspec.check.pipelines import check_pipeline, decodings_for
+from mmspec.check.report import CheckReport, Finding
+from mmspec.check.skeleton import BY_SIZE, Skeleton, layer_groups, named_groups, pictures_of, read_config, sketch_model
+from mmspec.check.source import ModelSource, find_model
+from mmspec.check.trials import features_of, pass_seconds, proofs_of, trees_of
+from mmspec.evaluate.model_kinds import CODES
+from mmspec.evaluate.supported import greedy_table
+from mmspec.imagegen.adapters.registry import supported as image_families
+from mmspec.io.checkpoints import load_model, load_part
+from mmspec.vlm.architectures import Parts, parts_of, supported
+from mmspec.vlm.drafters.from_text import drafter_from_text
+
+_UNTRIED = "shown when the weights are there"
+_SPENT = 20.0  # seconds that trials may take
+
+
+def check(
+    spec: str, *, drafter: str | None = None, fetch: bool = False, load: bool = True, tokens: int = 32, device: str = "auto"
+) -> CheckReport:  # fmt: skip
+    """Say of a model what a user wants to know before anything else.
+
+    Args:
+        spec: A folder, a config file, "zoo:NAME", or a hub id.
+        drafter: The text of a drafter to compare with plain decoding; the best at hand by default.
+        fetch: Fetch a hub id that is not in the cache. Nothing else uses the network.
+        load: Read the weights where they are there; False looks at the config alone.
+        tokens: Tokens of the comparison.
+        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+
+    Returns:
+        The report.
+
+    Raises:
+        ValueError: There is no such model, or its files are damaged.
+    """
+    began = perf_counter()
+    source = find_model(spec, fetch)
+    report = check_pipeline(source) if source.index else _check_model(source, drafter, load, tokens, device)
+    if source.note:
+        report.notes.insert(0, source.note)
+    report.seconds = perf_counter() - began
+    return report
+
+
+def _check_model(source: ModelSource, drafter: str | None, load: bool, tokens: int, device: str) -> CheckReport:
+    """The report on a model of transformers."""
+    config = read_config(source.file or source.folder) if source.file else zoo.load(source.zoo)[0].config
+    skeleton = sketch_model(config, source.spec)
+    family = next((one for one in image_families() if one.name == skeleton.class_name), None)
+    report = _from_config(skeleton, source)
+    if family is not None:
+        text = f"its text is refused: {report.reason}" if report.taken is False else "its text is taken too"
+        report.kind, report.taken = "image", True
+        report.reason = f"mmspec image draws with this class (tested: {family.tested}); {text}"
+        report.drafters, report.features = decodings_for("image", CODES), []
+        report.next_commands = [f'mmspec image "PROMPT" --model {_shown(source)}']
+        return report
+    if not (load and source.has_weights) or (skeleton.parts is None and report.taken is False):
+        return report
+    place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
+    room = room_of(place)
+    if room is not None and report.memory.weights > room:
+        report.notes.append(f"The weights take {in_units(report.memory.weights)}, and there is room for {in_units(room)} on "
+                            f"{place}; they are not loaded.")  # fmt: skip
+        return report
+    model, processor = _loaded(source, skeleton, place, report)
+    report.loaded = True
+    parts = parts_of(model)
+    if skeleton.parts is not None and report.memory.dtype != str(parts.dtype).removeprefix("torch."):
+        report.memory = memory_of(skeleton, parts.dtype)
+    _try_out(report, parts, processor, source, drafter, tokens)
+    return report
+
+
+def _from_config(skeleton: Skeleton, source: ModelSource) -> CheckReport:
+    """What the config says."""
+    parts, pictures = skeleton.parts, pictures_of(skeleton)
+    taken, reason = _expected(skeleton)
+    dtype = getattr(skeleton.config, "dtype", None) or getattr(skeleton.config.get_text_config(), "dtype", None)
+    dtype = dtype if isinstance(dtype, torch.dtype) else torch.float32
+    report = CheckReport(source.spec, "text and pictures" if pictures else "text", skeleton.class_name, taken, reason)
+    report.layers = named_groups(skeleton.config) if parts is None else layer_groups(parts.plan)
+    report.pictures, report.memory = pictures, memory_of(skeleton, dtype)
+    if parts is not None:
+        report.drafters = drafter_fits(parts, source)
+    if parts is None or taken is False:
+        report.next_commands = ["mmspec supported"]
+        return report
+    names = ("strict", "sessions") if parts.plan.stateful else ("strict", "capture", "sessions")
+    report.features = [trees_of(parts) if taken else Finding("trees", None, _UNTRIED)]
+    report.features += [Finding(name, None, _UNTRIED) for name in names]
+    if parts.plan.stateful:
+        report.features.insert(2, Finding("capture", False, "expected layers of attention, got layers with states"))
+    to_fetch = source.is_repository and not source.has_weights
+    report.next_commands = [f"hf download {source.name}" if to_fetch else f"mmspec check {_shown(source)}"]
+    return report
+
+
+def _expected(skeleton: Skeleton) -> tuple[bool | None, str]:
+    """Whether a class is taken, as far as its parts and the suite's table tell."""
+    if skeleton.parts is None:
+        return False, _plain(skeleton.refusal)
+    if skeleton.parts.trusted:
+        tested = next(one.tested for one in supported() if one.name == skeleton.class_name)
+        return True, f"the suite tests this class whole: {tested}"
+    found = greedy_table()["classes"].get(skeleton.class_name, {})
+    outcome = found.get("outcomes", {}).get("default", "")
+    if "same" in outcome:
+        return True, "the suite finds the tokens of transformers.generate; it proves itself again at its first use"
+    if outcome:
+        return False, _plain(found.get("reasons", {}).get("default") or f"the suite finds it {outcome}")
+    return None, "a class that the suite does not know: it has to prove itself at its first use"
+
+
+def _plain(reason: str) -> str:
+    """A refusal without the name of the argument in front of it."""
+    return reason.removeprefix("model: ")
+
+
+def _loaded(source: ModelSource, skeleton: Skeleton, place: str, report: CheckReport) -> tuple[Any, Any]:
+    """The model with its weights on a device, and its processor, None where it has none."""
+    if source.zoo:
+        model, processor = zoo.load(source.zoo)
+        return model.to(place), processor
+    from transformers import AutoProcessor
+
+    model = load_model(type(skeleton.model), source.folder).to(place)
+    processor = None
+    with suppress(ValueError):
+        processor = load_part(AutoProcessor, source.folder)
+    if processor is None:
+        report.notes.append("There is no processor or tokenizer beside the model that transformers can read.")
+    return model, processor
+
+
+def _try_out(
+    report: CheckReport, parts: Parts, processor: Any, source: ModelSource, drafter: str | None, tokens: int
+) -> None:  # fmt: skip
+    """The proofs, the features and the comparison of a loaded model."""
+    began = perf_counter()
+    inputs, words = sample_prompt(parts, processor, source.zoo)
+    count = picture_tokens(parts, inputs)
+    if count and parts.tokens_per_image is None and report.pictures.startswith(BY_SIZE):
+        report.pictures = f"{count} tokens for the picture of the trial; {report.pictures.partition('; ')[2]}"
+    single = pass_seconds(parts)
+    total = inputs["input_ids"].shape[1] + tokens
+    report.proofs = proofs_of(parts, inputs, total, _SPENT, single)
+    failed = next((one for one in report.proofs if one.holds is False), None)
+    if failed is not None:
+        report.taken, report.reason, report.drafters, report.features = False, failed.detail, [], []
+        report.next_commands = ["mmspec supported"]
+        return
+    report.taken = True
+    if not parts.trusted:
+        report.reason = "it has proven itself now, on these weights"
+    left = _SPENT - (perf_counter() - began)
+    report.features = features_of(parts, inputs, processor, left, single)
+    left = _SPENT - (perf_counter() - began)
+    count = max(4, min(tokens, int(left / (3 * single)))) if single else tokens
+    if count < tokens:
+        report.notes.append(f"The comparison has {count} tokens instead of {tokens}, to end in time.")
+    chosen = best_drafter(parts.model) if drafter is None else drafter_from_text(drafter, parts.model)
+    try:
+        report.comparison = compare(parts.model, inputs, words, chosen, count)
+    except ValueError as error:
+        report.notes.append(f"The comparison was refused: {error}")
+    report.next_commands = _next(report, source, drafter)
+
+
+def _next(report: CheckReport, source: ModelSource, drafter: str | None) -> list[str]:
+    """What to type next: use the model, and train or fetch a drafter where none is here."""
+    model = _shown(source)
+    if report.kind == "text":
+        use = f"mmspec bench vlm --suite real --model {model}"
+    else:
+        use = f"mmspec caption PICTURE --model {model}" + (f" --drafter {shlex.quote(drafter)}" if drafter else "")
+    if any(one.here and (one.parameters or "/" in one.name) for one in report.drafters):
+        return [use]
+    fetchable = next((one for one in report.drafters if one.fits and not one.here and "/" in one.name), None)
+    if fetchable is not None:
+        return [use, f"hf download {fetchable.name}"]
+    kind = "dspark" if report.kind == "text" else "msd"
+    return [use, f"mmspec train vlm-drafter --target {model} --kind {kind} --data FILE --out FOLDER"]
+
+
+def _shown(source: ModelSource) -> str:
+    """The model as the other commands take it."""
+    return source.zoo or shlex.quote(source.spec)

@@ -1,0 +1,125 @@
+"""The model of a config without weights: its class, its parts and its layers, at no cost in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from mmspec.check.report import LayerGroup
+from mmspec.core.layer_plan import LayerPlan
+from mmspec.io.checkpoints import load_part
+from mmspec.io.loading import sketch
+from mmspec.vlm.architectures import Parts, parts_of, placeholders_of
+
+BY_SIZE = "as many tokens as its size asks for"  # what pictures take where the config gives no number
+_MOST_TENSORS = 100_000  # that the sketch of a config may make
+
+
+@dataclass(frozen=True, slots=True)
+class Skeleton:
+    """A model on the meta device.
+
+    Attributes:
+        config: Of transformers.
+        class_name: The class that decodes it.
+        model: The model, None where its class cannot be built from the config alone.
+        parts: Its parts, None where the class is refused.
+        refusal: Why it is refused, "" where it is not.
+    """
+
+    config: Any
+    class_name: str
+    model: nn.Module | None
+    parts: Parts | None
+    refusal: str = ""
+
+
+def read_config(place: Path) -> Any:
+    """The config of transformers in a folder or a file.   Raises ValueError where there is none that it knows."""
+    from transformers import AutoConfig
+
+    return load_part(AutoConfig, place)
+
+
+def class_of(config: Any, source: str) -> type:
+    """The class that writes text with a config; its own where it names one that transformers has.
+
+    Args:
+        config: Of transformers.
+        source: What the user named, for the error.
+
+    Raises:
+        ValueError: No class of transformers writes text with it.
+    """
+    import transformers
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING
+
+    for mapping in (MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING, MODEL_FOR_CAUSAL_LM_MAPPING):
+        if type(config) in mapping:
+            known = mapping[type(config)]
+            known = known if isinstance(known, tuple) else (known,)
+            own = [one for one in known if one.__name__ in (config.architectures or ())]
+            return (own or known)[0]
+    named = next(iter(config.architectures or ()), "")
+    own = getattr(transformers, named, None) if named else None
+    if own is not None and hasattr(own, "generate") and getattr(own, "can_generate", bool)():
+        return own
+    raise ValueError(f"{source}: expected a model that writes text or draws, got a {type(config).__name__}"
+                     f"{f' of {named}' if named else ''}, which does neither; use another")  # fmt: skip
+
+
+def sketch_model(config: Any, source: str) -> Skeleton:
+    """The skeleton of a config.
+
+    Args:
+        config: Of transformers.
+        source: What the user named, for errors.
+
+    Raises:
+        ValueError: No class writes text with it, or it asks for sizes that no tensor can have.
+    """
+    kind = class_of(config, source)
+    model = sketch(lambda: kind(config), _MOST_TENSORS, source).eval()
+    try:
+        return Skeleton(config, kind.__name__, model, parts_of(model))
+    except ValueError as error:
+        return Skeleton(config, kind.__name__, model, None, str(error))
+    except AttributeError as error:  # a config whose fields have other names
+        return Skeleton(config, kind.__name__, model, None, f"expected the fields of a decoder, got none ({error})")
+
+
+def layer_groups(plan: LayerPlan) -> list[LayerGroup]:
+    """The layers of a plan by kind, in the order of their first."""
+    counted = Counter((layer.kind, layer.width) for layer in plan.layers)
+    return [LayerGroup(kind, count, width) for (kind, width), count in counted.items()]
+
+
+def named_groups(config: Any) -> list[LayerGroup]:
+    """The layers of a text config by the names that the config gives them, for a class that is refused."""
+    text = config.get_text_config(decoder=True)
+    types = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None)
+    if types is None:
+        types = ["decoder"] * (getattr(text, "num_hidden_layers", None) or 0)
+    return [LayerGroup(str(kind), count) for kind, count in Counter(types).items()]
+
+
+def pictures_of(skeleton: Skeleton) -> str:
+    """How pictures enter the model, and how many tokens one takes where the config says it; "" for a model of text alone."""
+    config, parts = skeleton.config, skeleton.parts
+    vision = getattr(config, "vision_config", None)
+    if vision is None:
+        return ""
+    if parts is not None and any(layer.kind == "cross" for layer in parts.plan.layers):
+        count = sum(layer.kind == "cross" for layer in parts.plan.layers)
+        return f"keys and values of {count} layers of cross attention; no tokens of the row"
+    places = placeholders_of(config)
+    where = f" in place of token {' or '.join(map(str, places))}" if places else ""
+    deep = getattr(vision, "deepstack_visual_indexes", None)
+    more = f", and added to the outputs of the first layers ({len(deep)})" if deep else ""
+    count = None if parts is None else parts.tokens_per_image
+    size = f"{count} tokens each" if count else BY_SIZE
+    return f"{size}; vectors of the vision tower{where}{more}"

@@ -1,0 +1,153 @@
+"""What the user's MODEL names: a folder, a config alone, a model of the zoo, or a hub repository in the cache."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from mmspec.evaluate.model_kinds import MODEL_INDEX
+from mmspec.io.checkpoints import weight_files
+from mmspec.io.loading import abbreviated
+from mmspec.io.pretrained import CONFIG, ZOO
+from mmspec.io.readers import read_json
+from mmspec.zoo.files.registry import command_for, has_weights
+from mmspec.zoo.files.registry import folder_of as zoo_folder
+from mmspec.zoo.files.table import MODELS
+
+_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_FETCHED = ("*.json", "*.jinja", "*.model", "*.txt", "*.safetensors")
+_PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model's files are.
+
+    Attributes:
+        spec: As the user wrote it.
+        folder: The folder of its files; of a config alone, the folder that the config is in.
+        config: The fields of config.json, {} where a pipeline has none.
+        file: The config file, None where a pipeline has none.
+        name: The hub id where it is known, the name in the zoo, else the folder.
+        zoo: Its name in the zoo, "" for others.
+        is_repository: Whether it was named by its hub id.
+        has_weights: Whether safetensors files lie beside the config.
+        note: What should be said about its files.
+    """
+
+    spec: str
+    folder: Path
+    config: dict[str, Any]
+    file: Path | None
+    name: str
+    zoo: str = ""
+    is_repository: bool = False
+    has_weights: bool = False
+    note: str = ""
+
+    @property
+    def index(self) -> dict[str, Any]:
+        """The fields of model_index.json, {} where the folder holds no pipeline."""
+        path = self.folder / MODEL_INDEX
+        return read_json(path) if self.file is None and path.is_file() else {}
+
+
+def find_model(spec: str, fetch: bool = False) -> ModelSource:
+    """Find a model's files. Only `fetch` uses the network, and only for a hub id.
+
+    Args:
+        spec: "zoo:NAME" or a name of the zoo, a folder, a config file, or a hub id.
+        fetch: Fetch the repository of a hub id that is not in the cache.
+
+    Raises:
+        ValueError: There is no such model, its files are damaged or incomplete, or they are no model's.
+    """
+    path = Path(spec)
+    if name := _zoo_name(spec):
+        return _of_folder(spec, zoo_folder(name), name=name, zoo=name)
+    if path.is_file():
+        return _of_file(spec, path)
+    if path.is_dir():
+        return _of_folder(spec, path, name=str(path.resolve()))
+    if not _HUB_ID.fullmatch(spec):
+        raise ValueError(f"MODEL: expected a folder, a config file, zoo:NAME or a hub id 'owner/name', got {spec!r}, which "
+                         "is none there; check the path")  # fmt: skip
+    return replace(_of_folder(spec, _hub_folder(spec, fetch), name=spec), is_repository=True)
+
+
+def _zoo_name(spec: str) -> str:
+    """The name in the zoo that is meant, "" for none."""
+    name = spec.removeprefix(ZOO)
+    named = spec != name or (not Path(spec).exists() and name in (*MODELS, "zoo"))
+    if not named:
+        return ""
+    name = "vlm" if name == "zoo" else name
+    if name not in MODELS:
+        raise ValueError(f"MODEL: expected zoo: and one of {', '.join(MODELS)}, got {spec!r}; see `mmspec zoo list`")
+    if not has_weights(name):
+        raise ValueError(f"MODEL: expected weights of the zoo's {name}, got none yet; run `{command_for(name)}`")
+    return name
+
+
+def _of_file(spec: str, path: Path) -> ModelSource:
+    config = read_json(path)
+    if path.suffix != ".json" or not ("model_type" in config or config.get("architectures")):
+        raise ValueError(f"{path}: expected the config of a model, with its model_type, got none; name a folder or its "
+                         f"{CONFIG}")  # fmt: skip
+    return ModelSource(spec, path.parent, config, path, str(path.resolve().parent), note="Only the config was named.")
+
+
+def _of_folder(spec: str, folder: Path, *, name: str, zoo: str = "") -> ModelSource:
+    file = folder / CONFIG
+    if (folder / MODEL_INDEX).is_file():
+        return ModelSource(spec, folder, {}, None, name, zoo, has_weights=any(folder.rglob("*.safetensors")))
+    if not file.is_file():
+        if zoo:  # composed of other models of the zoo
+            return ModelSource(spec, folder, {}, None, name, zoo, has_weights=True)
+        there = ", ".join(sorted(one.name for one in folder.iterdir())[:4]) or "nothing"
+        raise ValueError(
+            f"{folder}: expected {CONFIG} of a model or {MODEL_INDEX} of a pipeline, got {there}; name the folder that has it"
+        )
+    config = read_json(file)
+    _check_model(spec, config)
+    files = weight_files(folder)
+    if missing := [one.name for one in files if not one.is_file()]:
+        raise ValueError(f"{folder}: expected {len(files)} files of weights, got no {abbreviated(missing)}; fetch them")
+    pickles = [] if files else [one.name for pattern in _PICKLES for one in folder.glob(pattern)]
+    note = f"Its weights are pickles ({pickles[0]}), which are never loaded; use a safetensors copy." if pickles else ""
+    if not files and not note:
+        note = "There are no weights beside the config."
+    return ModelSource(spec, folder, config, file, name, zoo, has_weights=bool(files), note=note)
+
+
+def _check_model(spec: str, config: dict[str, Any]) -> None:
+    """Raises ValueError for the folder of a drafter or of a part, which no request decodes with."""
+    from mmspec.vlm.drafters.checkpoints import published_kind
+
+    kind = config.get("kind") or published_kind(config, None)
+    if isinstance(kind, str):
+        raise ValueError(f"MODEL: expected a model, got the drafter {spec!r} of kind {kind}; check its target, with --drafter "
+                         f"{spec}")  # fmt: skip
+    if "model_type" not in config and not config.get("architectures"):
+        raise ValueError(f"MODEL: expected the config of a model, with its model_type, got {spec!r} with fields "
+                         f"{', '.join(list(config)[:4]) or 'of nothing'}; name a model's folder")  # fmt: skip
+
+
+def _hub_folder(repo: str, fetch: bool) -> Path:
+    """The folder of a repository in the user's cache."""
+    from huggingface_hub import constants, snapshot_download
+
+    how = {"allow_patterns": list(_FETCHED)} if fetch else {"local_files_only": True}
+    try:
+        return Path(snapshot_download(repo, **how))
+    except Exception as error:  # the hub's errors have no common base but Exception
+        if not fetch:
+            raise ValueError(
+                f"MODEL: expected a hub id in the cache, got {repo!r}, which is not in {constants.HF_HUB_CACHE}; nothing is "
+                f"fetched unasked: add --fetch, or run `hf download {repo}`"
+            ) from error
+        reason = " ".join(str(error).split())[:200]
+        raise ValueError(f"MODEL: expected a repository that can be fetched, got {repo!r} ({reason}); check the id, the "
+                         "network and your access") from error  # fmt: skip

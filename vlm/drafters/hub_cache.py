@@ -1,0 +1,130 @@
+"""Published drafters in the user's Hugging Face cache: found and loaded without a network, and only where they fit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from warnings import warn
+
+from torch import nn
+
+from mmspec.io.pretrained import CONFIG
+from mmspec.io.readers import read_json
+from mmspec.vlm.drafters.published import PublishedDrafter, published_for, size_misfit
+
+
+@dataclass(frozen=True, slots=True)
+class DrafterState:
+    """Where a published drafter stands for a target.
+
+    Attributes:
+        published: The drafter.
+        folder: Its folder in the cache, None where it is not there.
+        reason: Why it does not fit, "" where nothing is known against it.
+    """
+
+    published: PublishedDrafter
+    folder: Path | None = None
+    reason: str = ""
+
+    def __str__(self) -> str:
+        repo = self.published.repo
+        if self.reason:
+            return f"{repo} does not fit: {self.reason}"
+        return f"{repo} is in the cache" if self.folder else f"{repo} is not here; fetch it with `hf download {repo}`"
+
+
+def cached_folder(repo: str) -> Path | None:
+    """The folder of a repository in the cache, None where it is not there. Speaks with no network.
+
+    Args:
+        repo: An id "owner/name".
+    """
+    from huggingface_hub import try_to_load_from_cache
+
+    found = try_to_load_from_cache(repo, CONFIG)
+    return Path(found).parent if isinstance(found, str) else None
+
+
+def drafter_states(target: str, hidden_size: int, vocab_size: int) -> Iterator[DrafterState]:
+    """The published drafters for a target, with what the cache and their configs say of them.
+
+    Args:
+        target: The hub id or the folder of the target.
+        hidden_size: The target's width.
+        vocab_size: The target's vocabulary.
+    """
+    for published in published_for(target):
+        folder = cached_folder(published.repo)
+        reason = published.misfit(hidden_size, vocab_size)
+        if folder is not None:
+            reason = _reason(folder, hidden_size, vocab_size)
+        yield DrafterState(published, folder, reason)
+
+
+def _reason(folder: Path, hidden_size: int, vocab_size: int) -> str:
+    """Why a drafter in the cache cannot be taken, before any weight is read."""
+    try:
+        config = read_json(folder / CONFIG)
+    except ValueError as error:
+        return str(error)
+    if misfit := size_misfit(config, hidden_size, vocab_size):
+        return f"expected the target's sizes, got {misfit}"
+    if not any(folder.glob("*.safetensors")):
+        return "expected safetensors files in the cache, got none, and pickles are never loaded; convert them"
+    return ""
+
+
+def load_cached(state: DrafterState, target: nn.Module) -> Any:
+    """The drafter in the cache, fitted to a target.
+
+    Args:
+        state: Of a drafter that is there.
+        target: The transformers model, without wrappers.
+
+    Raises:
+        ValueError: Files are damaged, or the drafter does not fit.
+    """
+    from mmspec.vlm.drafters.checkpoints import load_drafter
+
+    return load_drafter(state.folder, target, state.published.kind)
+
+
+def loaded_name(model: nn.Module) -> str:
+    """The hub id or the folder that a transformers model was loaded from; "" for a model that was not loaded."""
+    return str(getattr(model, "name_or_path", "") or "")
+
+
+def cached_drafter(model: nn.Module) -> Any:
+    """The first published drafter for a model that is in the cache and fits, None without one.
+
+    A warning says why a drafter in the cache is not taken. Where none is there, a warning names those that could be fetched.
+
+    Args:
+        model: The transformers model, without wrappers.
+    """
+    name = loaded_name(model)
+    if not published_for(name):
+        return None
+    from mmspec.vlm.admission import take_apart
+
+    try:
+        parts = take_apart(model)
+    except ValueError:  # the request itself says that the model is refused
+        return None
+    states = list(drafter_states(name, parts.hidden_size, parts.vocab_size))
+    for state in states:
+        if state.folder is None:
+            continue
+        reason = state.reason
+        if not reason:
+            try:
+                return load_cached(state, model)
+            except ValueError as error:
+                reason = str(error)
+        warn(f"drafter 'auto': {state.published.repo} in the cache is not used: {reason}", stacklevel=2)
+    if missing := [state for state in states if state.folder is None and not state.reason]:
+        warn(f"drafter 'auto': drafts by prompt lookup alone; {missing[0]}", stacklevel=2)
+    return None

@@ -1,0 +1,170 @@
+"""Published drafters by the model that they draft for, as their publishers describe them. Nothing here is fetched."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedDrafter:
+    """One repository on the Hugging Face hub.
+
+    Attributes:
+        repo: Its id.
+        target: The id of the model that it drafts for.
+        kind: The name of the drafter in `mmspec methods`.
+        licence: As its card states it; "" where no card was read.
+        size: Its parameters as its publishers state them; "" where they do not.
+        hidden_size: The width of its target by its public config, 0 where none was read.
+        vocab_size: The vocabulary of its target by its public config, 0 where none was read.
+    """
+
+    repo: str
+    target: str
+    kind: str
+    licence: str = ""
+    size: str = ""
+    hidden_size: int = 0
+    vocab_size: int = 0
+
+    def misfit(self, hidden_size: int, vocab_size: int) -> str:
+        """What differs from a model of these sizes, as far as it is known; "" for nothing."""
+        return size_misfit({"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}, hidden_size, vocab_size)
+
+
+_NVIDIA = "nvidia-open-model-license"
+
+# The order is that of preference: of several drafters in the cache, the first that fits is taken.
+PUBLISHED = (
+    PublishedDrafter("JLKang/ViSpec-Qwen2.5-VL-3B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "vispec", hidden_size=2048,
+                     vocab_size=151936),
+    PublishedDrafter("JLKang/ViSpec-Qwen2.5-VL-7B-Instruct", "Qwen/Qwen2.5-VL-7B-Instruct", "vispec", hidden_size=3584,
+                     vocab_size=152064),
+    PublishedDrafter("JLKang/ViSpec-llava-v1.6-vicuna-7b-hf", "llava-hf/llava-v1.6-vicuna-7b-hf", "vispec",
+                     hidden_size=4096, vocab_size=32064),
+    PublishedDrafter("JLKang/ViSpec-llava-v1.6-vicuna-13b-hf", "llava-hf/llava-v1.6-vicuna-13b-hf", "vispec",
+                     hidden_size=5120, vocab_size=32064),
+    PublishedDrafter("lucylyn/MSD-LLaVA1.5-7B", "llava-hf/llava-1.5-7b-hf", "msd", hidden_size=4096, vocab_size=32000),
+    PublishedDrafter("lucylyn/MSD-LLaVA1.5-13B", "llava-hf/llava-1.5-13b-hf", "msd", hidden_size=5120,
+                     vocab_size=32000),
+    PublishedDrafter("lucylyn/MSD-Qwen2VL-7B-Instruct", "Qwen/Qwen2-VL-7B-Instruct", "msd", hidden_size=3584,
+                     vocab_size=152064),
+    PublishedDrafter("AngelSlim/Qwen3-VL-2B-Instruct_eagle3", "Qwen/Qwen3-VL-2B-Instruct", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-VL-4B-Instruct_eagle3", "Qwen/Qwen3-VL-4B-Instruct", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-VL-30B-A3B-Instruct_eagle3", "Qwen/Qwen3-VL-30B-A3B-Instruct", "eagle3"),
+    PublishedDrafter("AngelSlim/HunyuanOCR_eagle3", "tencent/HunyuanOCR", "eagle3"),
+    PublishedDrafter("taobao-mnn/Qwen3-VL-2B-Instruct-Eagle3", "Qwen/Qwen3-VL-2B-Instruct", "eagle3", "apache-2.0"),
+    PublishedDrafter("taobao-mnn/Qwen3-VL-4B-Thinking-Eagle3", "Qwen/Qwen3-VL-4B-Thinking", "eagle3"),
+    PublishedDrafter("z-lab/Qwen3-4B-DFlash-b16", "Qwen/Qwen3-4B", "dflash"),
+    PublishedDrafter("z-lab/Qwen3-8B-DFlash-b16", "Qwen/Qwen3-8B", "dflash", hidden_size=4096, vocab_size=151936),
+    PublishedDrafter("z-lab/Qwen3-Coder-30B-A3B-DFlash", "Qwen/Qwen3-Coder-30B-A3B-Instruct", "dflash"),
+    PublishedDrafter("z-lab/Qwen3-Coder-Next-DFlash", "Qwen/Qwen3-Coder-Next", "dflash"),
+    PublishedDrafter("z-lab/Qwen3.5-4B-DFlash", "Qwen/Qwen3.5-4B", "dflash", hidden_size=2560, vocab_size=248320),
+    PublishedDrafter("z-lab/Qwen3.5-9B-DFlash", "Qwen/Qwen3.5-9B", "dflash"),
+    PublishedDrafter("z-lab/Qwen3.5-27B-DFlash", "Qwen/Qwen3.5-27B", "dflash"),
+    PublishedDrafter("z-lab/Qwen3.5-35B-A3B-DFlash", "Qwen/Qwen3.5-35B-A3B", "dflash", hidden_size=2048,
+                     vocab_size=248320),
+    PublishedDrafter("z-lab/Qwen3.5-122B-A10B-DFlash", "Qwen/Qwen3.5-122B-A10B", "dflash"),
+    PublishedDrafter("z-lab/Qwen3.6-27B-DFlash", "Qwen/Qwen3.6-27B", "dflash", hidden_size=5120, vocab_size=248320),
+    PublishedDrafter("z-lab/Qwen3.6-35B-A3B-DFlash", "Qwen/Qwen3.6-35B-A3B", "dflash"),
+    PublishedDrafter("z-lab/Kimi-K2.5-DFlash", "moonshotai/Kimi-K2.5", "dflash"),
+    PublishedDrafter("z-lab/gpt-oss-20b-DFlash", "openai/gpt-oss-20b", "dflash"),
+    PublishedDrafter("z-lab/gpt-oss-120b-DFlash", "openai/gpt-oss-120b", "dflash"),
+    PublishedDrafter("google/gemma-4-E2B-it-assistant", "google/gemma-4-E2B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-E4B-it-assistant", "google/gemma-4-E4B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-12B-it-assistant", "google/gemma-4-12B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-26B-A4B-it-assistant", "google/gemma-4-26B-A4B-it", "gemma4_assistant"),
+    PublishedDrafter("google/gemma-4-31B-it-assistant", "google/gemma-4-31B-it", "gemma4_assistant"),
+    PublishedDrafter("z-lab/gemma-4-26B-A4B-it-DFlash", "google/gemma-4-26B-A4B-it", "dflash"),
+    PublishedDrafter("z-lab/gemma-4-31B-it-DFlash", "google/gemma-4-31B-it", "dflash"),
+    PublishedDrafter("RedHatAI/gemma-4-31B-it-speculator.dflash", "google/gemma-4-31B-it", "dflash"),
+    PublishedDrafter("RedHatAI/gemma-4-31B-it-speculator.eagle3", "google/gemma-4-31B-it", "eagle3"),
+    PublishedDrafter("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat", "meta-llama/Llama-3.1-8B-Instruct", "dflash"),
+    PublishedDrafter("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "meta-llama/Llama-3.1-8B-Instruct", "eagle3",
+                     hidden_size=4096, vocab_size=128256),
+    PublishedDrafter("RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3", "meta-llama/Llama-3.1-8B-Instruct", "eagle3"),
+    PublishedDrafter("yuhuili/EAGLE3-LLaMA3.3-Instruct-70B", "meta-llama/Llama-3.3-70B-Instruct", "eagle3"),
+    PublishedDrafter("RedHatAI/Llama-3.3-70B-Instruct-speculator.eagle3", "meta-llama/Llama-3.3-70B-Instruct", "eagle3"),
+    PublishedDrafter("yuhuili/EAGLE3-DeepSeek-R1-Distill-LLaMA-8B", "deepseek-ai/DeepSeek-R1-Distill-Llama-8B", "eagle3"),
+    PublishedDrafter("nvidia/Llama-4-Maverick-17B-128E-Eagle3", "meta-llama/Llama-4-Maverick-17B-128E-Instruct",
+                     "eagle3"),
+    PublishedDrafter("RedHatAI/Llama4-Maverick-17B-128E-Instruct-speculator.eagle3",
+                     "meta-llama/Llama-4-Maverick-17B-128E-Instruct", "eagle3", _NVIDIA),
+    PublishedDrafter("RedHatAI/Qwen3-8B-speculator.eagle3", "Qwen/Qwen3-8B", "eagle3"),
+    PublishedDrafter("RedHatAI/Qwen3-14B-speculator.eagle3", "Qwen/Qwen3-14B", "eagle3"),
+    PublishedDrafter("RedHatAI/Qwen3-32B-speculator.eagle3", "Qwen/Qwen3-32B", "eagle3"),
+    PublishedDrafter("RedHatAI/Qwen3-30B-A3B-Instruct-2507-speculator.eagle3", "Qwen/Qwen3-30B-A3B-Instruct-2507",
+                     "eagle3"),
+    PublishedDrafter("RedHatAI/Qwen3-235B-A22B-Instruct-2507-speculator.eagle3", "Qwen/Qwen3-235B-A22B-Instruct-2507",
+                     "eagle3"),
+    PublishedDrafter("RedHatAI/Qwen3-235B-A22B-speculator.eagle3", "Qwen/Qwen3-235B-A22B", "eagle3"),
+    PublishedDrafter("nvidia/Qwen3-235B-A22B-Eagle3", "Qwen/Qwen3-235B-A22B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-1.7B_eagle3", "Qwen/Qwen3-1.7B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-4B_eagle3", "Qwen/Qwen3-4B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-8B_eagle3", "Qwen/Qwen3-8B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-14B_eagle3", "Qwen/Qwen3-14B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-32B_eagle3", "Qwen/Qwen3-32B", "eagle3"),
+    PublishedDrafter("AngelSlim/Qwen3-a3B_eagle3", "Qwen/Qwen3-30B-A3B", "eagle3"),
+    PublishedDrafter("RedHatAI/gpt-oss-20b-speculator.eagle3", "openai/gpt-oss-20b", "eagle3"),
+    PublishedDrafter("nvidia/gpt-oss-120b-Eagle3", "openai/gpt-oss-120b", "eagle3", _NVIDIA),
+    PublishedDrafter("yuhuili/EAGLE3-Vicuna1.3-13B", "lmsys/vicuna-13b-v1.3", "eagle3"),
+    PublishedDrafter("yuhuili/EAGLE-Vicuna-7B-v1.3", "lmsys/vicuna-7b-v1.3", "eagle", size="0.24B", hidden_size=4096,
+                     vocab_size=32000),
+    PublishedDrafter("yuhuili/EAGLE-Vicuna-13B-v1.3", "lmsys/vicuna-13b-v1.3", "eagle", size="0.37B"),
+    PublishedDrafter("yuhuili/EAGLE-Vicuna-33B-v1.3", "lmsys/vicuna-33b-v1.3", "eagle", size="0.56B"),
+    PublishedDrafter("yuhuili/EAGLE-llama2-chat-7B", "meta-llama/Llama-2-7b-chat-hf", "eagle", size="0.24B",
+                     hidden_size=4096, vocab_size=32000),
+    PublishedDrafter("yuhuili/EAGLE-llama2-chat-13B", "meta-llama/Llama-2-13b-chat-hf", "eagle", size="0.37B"),
+    PublishedDrafter("yuhuili/EAGLE-llama2-chat-70B", "meta-llama/Llama-2-70b-chat-hf", "eagle", size="0.99B"),
+)  # fmt: skip
+
+
+def published_for(target: str) -> tuple[PublishedDrafter, ...]:
+    """The drafters for a model, in the order of preference.
+
+    Args:
+        target: The id of a hub repository, or the path of a folder: one in the hub's cache names its repository, any other
+            stands for the repository of its own name.
+    """
+    wanted = hub_id(target).casefold()
+    own = wanted.rpartition("/")[2]
+    is_folder = "/" not in wanted
+    return tuple(one for one in PUBLISHED if own and wanted == _named(one.target, is_folder))
+
+
+def _named(target: str, is_folder: bool) -> str:
+    return (target.rpartition("/")[2] if is_folder else target).casefold()
+
+
+def hub_id(name_or_path: str) -> str:
+    """The hub id that a model was loaded by, or the name of its folder; "" for a model that was not loaded."""
+    parts = PurePath(name_or_path).parts
+    cached = next((part for part in reversed(parts) if part.startswith("models--")), None)
+    if cached is not None and cached.count("--") >= 2:
+        return cached.removeprefix("models--").replace("--", "/", 1)
+    if len(parts) == 2 and not Path(name_or_path).exists() and not PurePath(name_or_path).is_absolute():
+        return name_or_path
+    return parts[-1] if parts else ""
+
+
+def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int) -> str:
+    """What a drafter's config asks of a target that a target of these sizes does not have; "" for nothing.
+
+    Args:
+        config: The fields of a drafter's config, ours or published; a field that is absent or 0 says nothing.
+        hidden_size: The target's width.
+        vocab_size: The target's vocabulary.
+    """
+    layer = config.get("transformer_layer_config")
+    fields = {**config, **(layer if isinstance(layer, Mapping) else {})}
+    widths = ("target_hidden_size", "backbone_hidden_size", "hidden_size")
+    wanted = {"hidden_size": next(filter(None, map(fields.get, widths)), 0), "vocab_size": fields.get("vocab_size")}
+    theirs = {"hidden_size": hidden_size, "vocab_size": vocab_size}
+    return ", ".join(
+        f"{name} {wanted[name]} instead of {theirs[name]}"
+        for name in wanted
+        if wanted[name] and wanted[name] != theirs[name]
+    )
