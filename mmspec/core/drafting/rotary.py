@@ -10,8 +10,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-# kinds whose frequencies are the same at every length
-SCALED = ("linear", "llama3", "yarn")
+from mmspec.io.pretrained import SCALED
 
 
 def check_scaling(scaling: Mapping[str, Any]) -> None:
@@ -54,7 +53,8 @@ def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torc
         hidden_size=dim, num_attention_heads=1, head_dim=dim, max_position_embeddings=longest,
         rope_parameters={**scaling, "rope_theta": theta},
     )  # fmt: skip
-    return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, device)
+    with torch.device(device):  # parts of these functions do not say where their tensors lie
+        return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, device)
 
 
 def rotary(
