@@ -16,7 +16,6 @@ from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import layer_names
-from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
@@ -111,10 +110,6 @@ class FeatureDrafter(ShapedDrafter):
         embeds = view.embeds_of(slots, first)
         context = None if slots.context is None else slots.context[:, first:]
         return self.unroll_with(slots, first, depths, lambda before: self.fuse(embeds, before, context))
-
-    def embeddings(self, ids: Tensor, parts: Parts) -> Tensor:
-        """The embeddings of text, float [B, n, H] of ids int64 [B, n]."""
-        return parts.embed(ids)
 
     @property
     def layers(self) -> tuple[DraftLayer, ...]:

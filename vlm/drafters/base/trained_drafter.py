@@ -110,6 +110,10 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         student = self.logits(out, depth + 1, parts.head)
         return DraftPrediction(student, teacher, token, depth, out, truth)
 
+    def embeddings(self, ids: Tensor, parts: Parts) -> Tensor:
+        """The embeddings of text, float [B, n, H] of ids int64 [B, n]."""
+        return parts.embed(ids)
+
     def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
         """A view whose text is embedded as the drafter does; here as the target does.
 
