@@ -85,7 +85,10 @@ def load(folder: Path, name: str, model: nn.Module | None = None, **changes: obj
 def library_outputs(name: str, state: dict[str, Tensor], embeds: Tensor, hidden: Tensor) -> Tensor:
     """Normed outputs [1, n, H] of one causal pass, from the description of the library's layer."""
     model = target(name)
-    layer, part = full_attention_layer(model), {key.removeprefix("mtp_layers.0."): value for key, value in state.items()}
+    layer, part = (
+        full_attention_layer(model),
+        {key.removeprefix("mtp_layers.0."): value for key, value in state.items()},
+    )
     outside = ("input_proj", "hidden_layernorm", "token_layernorm", "final_layernorm")
     layer.load_state_dict({key: value for key, value in part.items() if not key.startswith(outside)})
 
@@ -135,7 +138,11 @@ def test_a_layer_that_the_target_has_not_is_refused_in_one_sentence(tmp_path: Pa
     wider = config_of("qwen3")["transformer_layer_config"] | {"num_key_value_heads": 4}
     for model, changes, message in (
         (target("qwen3"), dict(num_nextn_predict_layers=2), "num_nextn_predict_layers: expected one MTP layer"),
-        (target("qwen3"), dict(transformer_layer_config=other), "expected model_type 'qwen3' as in the target, got 'qwen2'"),
+        (
+            target("qwen3"),
+            dict(transformer_layer_config=other),
+            "expected model_type 'qwen3' as in the target, got 'qwen2'",
+        ),
         (target("qwen3"), dict(transformer_layer_config=wider), "expected num_key_value_heads 2"),
         (target("qwen3_5_text"), {}, "expected model_type 'qwen3_5_text' as in the target, got 'qwen3'"),
     ):
