@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -67,6 +68,7 @@ class PEagle(Eagle3):
     name = "p-eagle"
     published_as = ("PEagleSpeculator", "speculators:peagle")
     trainable: ClassVar[bool] = False
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.eagle:peagle_speculators"}
     config: PEagleConfig
 
     def __init__(self, config: PEagleConfig):

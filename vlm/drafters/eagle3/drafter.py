@@ -52,6 +52,10 @@ class Eagle3(FeatureDrafter):
     name = "eagle3"
     published_as = ("Eagle3Speculator", "speculators:eagle3")
     predicts_states: ClassVar[bool] = False
+    writers: ClassVar[Mapping[str, str]] = {
+        "vllm": "mmspec.vlm.export.eagle:eagle3_speculators",
+        "sglang": "mmspec.vlm.export.eagle:eagle3_sglang",
+    }
     config: Eagle3Config
 
     def __init__(self, config: Eagle3Config):

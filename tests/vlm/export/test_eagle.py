@@ -16,11 +16,12 @@ from torch import Tensor
 import mmspec.vlm
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
-from mmspec.vlm.export import export_sglang, export_speculators
+from mmspec.vlm.export import Verifier, export_drafter
 from tests.vlm.drafters.trained import make
 
 V, K, H, I, HEADS, GROUPS, DIM = 40, 13, 32, 48, 4, 2, 16  # heads of another width than H / HEADS
 LEVELS = (2, 4, 5)
+NAMES = {"speculators": "vllm", "sglang": "sglang"}  # the forms, and the engine of each
 
 
 def drafter_of(normed: bool = False, reduced: bool = True, levels: tuple[int, ...] = LEVELS) -> Eagle3:
@@ -35,11 +36,16 @@ def drafter_of(normed: bool = False, reduced: bool = True, levels: tuple[int, ..
     return drafter.with_vocabulary(range(1, V, 3)) if reduced else drafter
 
 
+class Target(Verifier):
+    """A verifier of a class with a random embedding, without a checkpoint."""
+
+    def __init__(self, vocab: int = V, **config: object):
+        super().__init__("some/target", {"architectures": ["LlavaForConditionalGeneration"], **config})
+        self.embedding = torch.randn(vocab, H, generator=torch.Generator().manual_seed(1))
+
+
 def export(format: str, drafter: Eagle3, folder: Path, **options: object) -> tuple[dict, dict[str, Tensor]]:
-    if format == "sglang":
-        export_sglang(drafter, folder, **options)
-    else:
-        export_speculators(drafter, folder, "some/target", "LlavaForConditionalGeneration", **options)
+    export_drafter(drafter, folder, engine=NAMES[format], verifier=Target(), **options)
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
 
@@ -127,6 +133,9 @@ def test_names_shapes_and_dtypes(format: str, tmp_path: Path) -> None:
         "d2t": (K,),
         "t2d": (V,),
     }
+    if format == "speculators":
+        shapes["embed_tokens.weight"] = (V, H)
+        assert torch.equal(weights["embed_tokens.weight"], Target().embedding.bfloat16())
     assert {name: tuple(value.shape) for name, value in weights.items()} == shapes
     assert weights["d2t"].dtype == torch.int64 and weights["t2d"].dtype == torch.bool
     assert {value.dtype for name, value in weights.items() if name not in ("d2t", "t2d")} == {torch.bfloat16}
@@ -208,15 +217,18 @@ def test_an_exported_drafter_loads_again(format: str, normed: bool, reduced: boo
 
 def test_drafters_that_engines_cannot_serve_are_refused(tmp_path: Path) -> None:
     refused = (
-        (lambda: export_sglang(drafter_of(normed=True), tmp_path), "norm_before_residual"),
-        (lambda: export_sglang(make("eagle"), tmp_path), "expected an EAGLE-3 drafter.*got Eagle"),
-        (lambda: export_speculators(make("msd"), tmp_path, "t", "a"), "got Msd"),
-        (lambda: export_speculators(drafter_of(), tmp_path, "t", "a", speculative_tokens=0), "speculative_tokens"),
-        (lambda: export_sglang(drafter_of(), tmp_path, max_position_embeddings=0), "max_position_embeddings"),
-        *((lambda x=levels: export_sglang(drafter_of(levels=x), tmp_path), "three rising layers from 1")
+        ("sglang", drafter_of(normed=True), {}, "norm_before_residual"),
+        ("sglang", make("eagle"), {}, "expected one of eagle3, which sglang takes, got eagle"),
+        ("vllm", make("msd"), {}, "which vllm takes, got msd"),
+        ("sglang", make("peagle"), {}, "got peagle; vllm would"),
+        ("llama.cpp", drafter_of(), {}, "engine: expected one of sglang, vllm, got 'llama.cpp'"),
+        ("vllm", drafter_of(), dict(speculative_tokens=0), "speculative_tokens"),
+        ("sglang", drafter_of(), dict(max_position_embeddings=0), "max_position_embeddings"),
+        ("vllm", drafter_of(), dict(verifier=Target(V + 1)), "expected an embedding of shape"),
+        *(("sglang", drafter_of(levels=levels), {}, "three rising layers from 1")
           for levels in ((0, 1, 2), (2, 2, 3), (1, 2), (3, 2, 5))),
     )  # fmt: skip
-    for call, message in refused:
+    for engine, drafter, options, message in refused:
         with pytest.raises(ValueError, match=message):
-            call()
+            export_drafter(drafter, tmp_path, **{"engine": engine, "verifier": Target(), **options})
     assert not list(tmp_path.iterdir())
