@@ -34,6 +34,7 @@ class DFlash(BlockDrafter):
     config_class = BlockDrafterConfig
     name = "dflash"
     published_as = ("DFlashDraftModel", "MuseGlimmerAssistantModel", "speculators:dflash")
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash_speculators"}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:

@@ -141,6 +141,7 @@ class DFlash2(BlockDrafter):
     name = "dflash2"
     independent = False
     published_as = ("DFlash2DraftModel", "speculators:dflash2")
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash2_speculators"}
     trainable: ClassVar[bool] = False
     config: DFlash2Config
 

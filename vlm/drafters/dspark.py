@@ -150,6 +150,7 @@ class DSpark(BlockDrafter):
     config_class = DSparkConfig
     name = "dspark"
     published_as = ("DSparkDraftModel", "Qwen3DSparkModel", "speculators:dspark", "projector:dspark")
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dspark_speculators"}
     config: DSparkConfig
 
     def __init__(self, config: DSparkConfig):
