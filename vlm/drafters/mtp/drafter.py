@@ -59,6 +59,7 @@ class Mtp(ShapedDrafter):
 
     name = "mtp"
     published_as = ("speculators:mtp",)
+    writers: ClassVar[Mapping[str, str]] = {"speculators": "mmspec.vlm.export.mtp:mtp_speculators"}
     in_target: ClassVar[bool] = True
     trainable: ClassVar[bool] = False
     any_target: ClassVar[bool] = False

@@ -19,21 +19,26 @@ from mmspec.io.pretrained import CONFIG, WEIGHTS
 _MTP = re.compile(r"(?:^|\.)mtp\.(?P<name>.+)$")
 _LAYER = re.compile(r"(?:^|\.)layers\.(?P<layer>\d+)\.(?P<name>.+)$")
 _FOLDER = re.compile(r"^mtp_layers\.(?P<layer>\d+)\.(?P<name>.+)$")  # of the `speculators` library
-# published name -> ours: Qwen's and Exaone's, DeepSeek's and GLM's, those of `speculators`
-_OWN_NAMES = {
+# published name -> ours
+_QWEN = {
     "pre_fc_norm_embedding.weight": "embedding_norm.weight",
     "pre_fc_norm_hidden.weight": "hidden_norm.weight",
     "fc.weight": "fc.weight",
     "norm.weight": "decoder.norm.weight",
+}  # and Exaone
+_DEEPSEEK = {
     "enorm.weight": "embedding_norm.weight",
     "hnorm.weight": "hidden_norm.weight",
     "eh_proj.weight": "fc.weight",
     "shared_head.norm.weight": "decoder.norm.weight",
+}  # and GLM
+SPECULATORS = {
     "token_layernorm.weight": "embedding_norm.weight",
     "hidden_layernorm.weight": "hidden_norm.weight",
     "input_proj.weight": "fc.weight",
     "final_layernorm.weight": "decoder.norm.weight",
 }
+_OWN_NAMES = _QWEN | _DEEPSEEK | SPECULATORS
 COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  # of the target's own
 _OF_A_LAYER = ("model_type", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
                "rms_norm_eps", "vocab_size")  # fmt: skip
@@ -49,7 +54,7 @@ def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: 
     if not drafter.config.normed:
         raise ValueError("drafter: expected a layer that reads normed states as those of checkpoints do, got one that reads "
                          "them in front of the norm; train one that does")  # fmt: skip
-    theirs = {ours: name for name, ours in reversed(_OWN_NAMES.items())}  # Qwen's stand first
+    theirs = {ours: name for name, ours in _QWEN.items()}
     tensors = {}
     for name, value in drafter.state_dict().items():
         stored = theirs.get(name, name.removeprefix("decoder."))
