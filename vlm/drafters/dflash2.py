@@ -64,8 +64,8 @@ class BlockConvolution(nn.Module):
 class ConvolvedLayer(BlockLayer):
     """A context layer whose sublayers stand between the sides of a convolution; context is not convolved."""
 
-    def __init__(self, config: LayerConfig, taps: int, group: int, block: int):
-        super().__init__(config)
+    def __init__(self, config: LayerConfig, taps: int, group: int, block: int, mlp_bias: bool = False):
+        super().__init__(config, mlp_bias)
         self.attention_conv = BlockConvolution(config.hidden_size, taps, group, block)
         self.mlp_conv = BlockConvolution(config.hidden_size, taps, group, block)
 
@@ -141,6 +141,7 @@ class DFlash2(BlockDrafter):
     name = "dflash2"
     independent = False
     published_as = ("DFlash2DraftModel", "speculators:dflash2")
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash2_speculators"}
     trainable: ClassVar[bool] = False
     config: DFlash2Config
 
@@ -150,7 +151,8 @@ class DFlash2(BlockDrafter):
 
     def new_layer(self) -> ConvolvedLayer:
         config = self.config
-        return ConvolvedLayer(config.layer(), config.conv_taps, config.conv_group, config.block_size)
+        sizes = config.conv_taps, config.conv_group, config.block_size
+        return ConvolvedLayer(config.layer(), *sizes, config.mlp_bias)
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
         return torch.cat([row.expand(-1, token.shape[1], -1), self.candidate_selector.query(row, token)], -1)
@@ -184,4 +186,4 @@ def _names(drafter: DFlash2, state: Mapping[str, Tensor]) -> dict[str, tuple[str
     layers = drafter.config.num_hidden_layers
     same = [f"candidate_selector.{name}" for name in _SELECTOR]
     same += [f"layers.{n}.{side}_conv.{name}" for n in range(layers) for side in ("attention", "mlp") for name in _CONV]
-    return tensor_names(state, layers, False) | {name: (name,) for name in same}
+    return tensor_names(state, drafter.config) | {name: (name,) for name in same}

@@ -108,9 +108,15 @@ class _ConfidenceGrowth:
 
 @dataclass(frozen=True, slots=True)
 class DSparkConfig(BlockDrafterConfig):
-    """markov_rank, markov_head_type: of the correction.   confidence_head: whether the drafter predicts acceptance.
-    confidence_with_markov: whether that prediction also reads the token before.   reduced_markov: whether the correction
-    reads a reduced vocabulary as well, where tokens outside of it share a row."""
+    """The sizes of a block drafter, and those of its heads.
+
+    Args:
+        markov_rank: Of the correction; 0 for none.
+        markov_head_type: One of `MARKOV_HEADS`.
+        confidence_head: Whether the drafter predicts acceptance.
+        confidence_with_markov: Whether that prediction also reads the token before.
+        reduced_markov: Whether the correction reads a reduced vocabulary as well, where tokens outside of it share a row.
+    """
 
     markov_rank: int = 256
     markov_head_type: str = "vanilla"
@@ -120,9 +126,12 @@ class DSparkConfig(BlockDrafterConfig):
 
     def __post_init__(self) -> None:
         BlockDrafterConfig.__post_init__(self)
-        if self.markov_rank < 1 or self.markov_head_type not in MARKOV_HEADS:
-            raise ValueError(f"expected markov_rank of at least 1 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
+        if self.markov_rank < 0 or self.markov_head_type not in MARKOV_HEADS:
+            raise ValueError(f"expected markov_rank of at least 0 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
                              f"{self.markov_rank} and {self.markov_head_type!r}")  # fmt: skip
+        if not self.markov_rank and self.confidence_head and self.confidence_with_markov:
+            raise ValueError("confidence_with_markov: expected False for markov_rank 0, which has no row of the token before, "
+                             "got True; predict from the row alone or take a rank")  # fmt: skip
 
 
 @method(
@@ -141,7 +150,7 @@ class DSpark(BlockDrafter):
     config_class = DSparkConfig
     name = "dspark"
     published_as = ("DSparkDraftModel", "Qwen3DSparkModel", "speculators:dspark", "projector:dspark")
-    independent = False
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dspark_speculators"}
     config: DSparkConfig
 
     def __init__(self, config: DSparkConfig):
@@ -151,9 +160,15 @@ class DSpark(BlockDrafter):
             read = self.width + 1  # the last row is that of every token outside
         read_rows = ("markov_head.markov_w1.weight",) if config.reduced_markov else ()
         self.token_rows = ("head.weight", "markov_head.markov_w2.weight", *read_rows)
-        self.markov_head = MarkovHead(config.markov_head_type, width, read, self.width, config.markov_rank)
+        sizes = width, read, self.width, config.markov_rank
+        self.markov_head = MarkovHead(config.markov_head_type, *sizes) if config.markov_rank else None
         seen = width + config.markov_rank * config.confidence_with_markov
         self.confidence_head = ConfidenceHead(seen) if config.confidence_head else None
+
+    @property
+    def independent(self) -> bool:
+        """Whether no level looks at the token before it, since there is no correction."""
+        return not self.config.markov_rank
 
     def stop(self, threshold: float = 0.3) -> PredictedAcceptance:
         """A length control for `Chain`.   Raises ValueError for a drafter that predicts no acceptance."""
@@ -162,12 +177,16 @@ class DSpark(BlockDrafter):
         return PredictedAcceptance(self.confidence_head, threshold, self.config.drafted)
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
+        if self.markov_head is None:
+            return super().after(row, token, before)
         width = self.config.hidden_size
         row = row.expand(-1, token.shape[1], -1)
         token = self.columns(token) if self.config.reduced_markov else token
         return torch.cat([row, self.markov_head.step(row, token, None if before is None else before[..., width:])], -1)
 
     def logits(self, out: Tensor, unary: Tensor) -> Tensor:
+        if self.markov_head is None:
+            return super().logits(out, unary)
         return unary + self.markov_head(out[..., self.config.hidden_size :])
 
     def acceptance(self, out: Tensor) -> Tensor | None:
@@ -201,11 +220,8 @@ class DSpark(BlockDrafter):
             )
         )
         reduced = bool(drafter.config.draft_vocab_size)
-        same = ["markov_w1.weight", "markov_w2.weight", *_PARTS.get(drafter.config.markov_head_type, ())]
-        same = [f"markov_head.{name}" for name in same]
-        if drafter.confidence_head is not None:
-            same += [f"confidence_head.proj.{part}" for part in ("weight", "bias")]
-        names = tensor_names(state, drafter.config.num_hidden_layers, reduced) | {name: (name,) for name in same}
+        same = [name for name in drafter.state_dict() if name.startswith(("markov_head.", "confidence_head."))]
+        names = tensor_names(state, drafter.config) | {name: (name,) for name in same}
         return fill_drafter(drafter, state, names, unused_tensors(state, reduced))
 
     @classmethod
@@ -214,6 +230,3 @@ class DSpark(BlockDrafter):
         from mmspec.vlm.training.recipes import block_recipe
 
         return {cls.kind: block_recipe(anchors=3072)}
-
-
-_PARTS = {"gated": ("gate_proj.weight", "gate_proj.bias"), "rnn": ("joint_proj.weight", "joint_proj.bias")}

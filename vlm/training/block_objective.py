@@ -27,6 +27,9 @@ class BlockObjective:
     """The weighted loss of all levels of `anchors` blocks a row. An anchor is an answer's token that another token follows;
     level i of its block predicts the token i + 1 behind it, as far as the answer reaches.
 
+    A drafter of a reduced vocabulary is compared with the target's law over the tokens that it holds, renormalised. A level
+    whose text token it does not hold trains the predicted acceptance alone: its law has no loss and no part of the divisor.
+
     Args:
         terms: As in `Objective`.
         weights: "decay" is exp(-i / gamma) for level i from 0, as in "DFlash". "dpace" is the gain of a level's token in

@@ -221,7 +221,7 @@ def test_drafters_that_engines_cannot_serve_are_refused(tmp_path: Path) -> None:
         ("sglang", make("eagle"), {}, "expected one of eagle3, which sglang takes, got eagle"),
         ("vllm", make("msd"), {}, "which vllm takes, got msd"),
         ("sglang", make("peagle"), {}, "got peagle; vllm would"),
-        ("llama.cpp", drafter_of(), {}, "engine: expected one of sglang, vllm, got 'llama.cpp'"),
+        ("llama.cpp", drafter_of(), {}, "engine: expected one of sglang, speculators, vllm, got 'llama.cpp'"),
         ("vllm", drafter_of(), dict(speculative_tokens=0), "speculative_tokens"),
         ("sglang", drafter_of(), dict(max_position_embeddings=0), "max_position_embeddings"),
         ("vllm", drafter_of(), dict(verifier=Target(V + 1)), "expected an embedding of shape"),
