@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import shape_of
-from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_base
+from mmspec.io.pretrained import EMBEDDING, PLAIN, SCALED, fill_drafter, layer_names, rotary_fields
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
@@ -44,7 +44,7 @@ class DFlash(BlockDrafter):
         What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
         `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root,
         and behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
-        Raises ValueError also for scaled or partial rotary positions, and a field with two values.
+        Raises ValueError also for rotary positions that no layer here turns, and a field with two values.
         """
         state = published_tensors(state)
         drafter = cls(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
@@ -59,6 +59,7 @@ class DFlash(BlockDrafter):
         return {cls.kind: block_recipe(), "dflash_dpace": block_recipe(weights="dpace", per="row")}
 
 
+_ROTATIONS = (*PLAIN, *SCALED)
 _SIZE_FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers")
 # of `speculators`: the target's, or kept for training alone
 UNUSED_TENSORS = (EMBEDDING, "lm_head.weight", "verifier_lm_head.weight", "verifier_norm.weight")
@@ -99,7 +100,7 @@ def block_drafter_fields(
     fields = sizes | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,
         "head_dim": layer.get("head_dim") or 0,
-        "rope_theta": rotary_base(layer),
+        **rotary_fields(layer, _ROTATIONS),
         "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
         "attention_bias": bool(layer.get("attention_bias")),
         # the MLP of Qwen3 has no biases, whatever a config copied from another model says

@@ -43,12 +43,10 @@ def tensor_names(state: dict[str, Tensor], config: Eagle3Config) -> dict[str, tu
 
 
 def _layer_names(prefix: str, own: str, config: Eagle3Config) -> dict[str, tuple[str, ...]]:
-    names = layer_names(prefix, config.attention_bias)
-    if config.attention_bias:
-        names["layer.out.bias"] = (f"{prefix}self_attn.o_proj.bias",)
-    if config.mlp_bias:
-        names["layer.gate_up.bias"] = tuple(f"{prefix}mlp.{x}_proj.bias" for x in ("gate", "up"))
-        names["layer.down.bias"] = (f"{prefix}mlp.down_proj.bias",)
+    names = layer_names(prefix)
+    for name in ["qkv", "out"] * config.attention_bias + ["gate_up", "down"] * config.mlp_bias:
+        group = names[f"layer.{name}.weight"]
+        names[f"layer.{name}.bias"] = tuple(theirs.removesuffix("weight") + "bias" for theirs in group)
     if config.qk_norm:
         names |= {f"layer.{x}_norm.weight": (f"{prefix}self_attn.{x}_norm.weight",) for x in "qk"}
     return {own + name.removeprefix("layer."): group for name, group in names.items()}
