@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import shape_of
-from mmspec.io.pretrained import EMBEDDING, PLAIN, SCALED, fill_drafter, layer_names, rotary_fields
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, PLAIN, SCALED, fill_drafter, layer_names, rotary_fields
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
@@ -59,7 +59,6 @@ class DFlash(BlockDrafter):
         return {cls.kind: block_recipe(), "dflash_dpace": block_recipe(weights="dpace", per="row")}
 
 
-_ROTATIONS = (*PLAIN, *SCALED)
 _SIZE_FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers")
 # of `speculators`: the target's, or kept for training alone
 UNUSED_TENSORS = (EMBEDDING, "lm_head.weight", "verifier_lm_head.weight", "verifier_norm.weight")
@@ -100,7 +99,8 @@ def block_drafter_fields(
     fields = sizes | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,
         "head_dim": layer.get("head_dim") or 0,
-        **rotary_fields(layer, _ROTATIONS),
+        # `speculators` trains with positions on one axis whatever the target has
+        **rotary_fields(layer, (*(PLAIN if inner is None else ONE_AXIS), *SCALED)),
         "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
         "attention_bias": bool(layer.get("attention_bias")),
         # the MLP of Qwen3 has no biases, whatever a config copied from another model says
