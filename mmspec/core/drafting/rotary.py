@@ -50,7 +50,7 @@ def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torc
         return theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half), 1.0
     longest = scaling.get("original_max_position_embeddings") or 2048
     config = LlamaConfig(
-        hidden_size=dim, num_attention_heads=1, head_dim=dim, max_position_embeddings=longest,
+        hidden_size=dim, num_attention_heads=1, head_dim=dim, max_position_embeddings=2 * longest,
         rope_parameters={**scaling, "rope_theta": theta},
     )  # fmt: skip
     with torch.device(device):  # parts of these functions do not say where their tensors lie
