@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import shape_of
-from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_base
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, PLAIN, SCALED, fill_drafter, layer_names, rotary_fields
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
@@ -44,7 +44,7 @@ class DFlash(BlockDrafter):
         What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
         `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root,
         and behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
-        Raises ValueError also for scaled or partial rotary positions, and a field with two values.
+        Raises ValueError also for rotary positions that no layer here turns, and a field with two values.
         """
         state = published_tensors(state)
         drafter = cls(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
@@ -99,7 +99,8 @@ def block_drafter_fields(
     fields = sizes | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,
         "head_dim": layer.get("head_dim") or 0,
-        "rope_theta": rotary_base(layer),
+        # `speculators` trains with positions on one axis whatever the target has
+        **rotary_fields(layer, (*(PLAIN if inner is None else ONE_AXIS), *SCALED)),
         "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
         "attention_bias": bool(layer.get("attention_bias")),
         # the MLP of Qwen3 has no biases, whatever a config copied from another model says

@@ -64,8 +64,8 @@ class BlockConvolution(nn.Module):
 class ConvolvedLayer(BlockLayer):
     """A context layer whose sublayers stand between the sides of a convolution; context is not convolved."""
 
-    def __init__(self, config: LayerConfig, taps: int, group: int, block: int, mlp_bias: bool = False):
-        super().__init__(config, mlp_bias)
+    def __init__(self, config: LayerConfig, taps: int, group: int, block: int):
+        super().__init__(config)
         self.attention_conv = BlockConvolution(config.hidden_size, taps, group, block)
         self.mlp_conv = BlockConvolution(config.hidden_size, taps, group, block)
 
@@ -151,8 +151,7 @@ class DFlash2(BlockDrafter):
 
     def new_layer(self) -> ConvolvedLayer:
         config = self.config
-        sizes = config.conv_taps, config.conv_group, config.block_size
-        return ConvolvedLayer(config.layer(), *sizes, config.mlp_bias)
+        return ConvolvedLayer(config.layer(), config.conv_taps, config.conv_group, config.block_size)
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
         return torch.cat([row.expand(-1, token.shape[1], -1), self.candidate_selector.query(row, token)], -1)

@@ -84,7 +84,7 @@ def _form(drafter: BlockDrafter, kind: str, architecture: str, options: ExportOp
     own = drafter.config
     _check_config(own)
     layers = layer_config(own, "qwen3", options, own.num_hidden_layers)
-    layers |= _window_fields(own) | {"attention_bias": own.attention_bias}
+    layers |= _window_fields(own)
     config = speculators_config(kind, architecture, drafter.width, layers, own.drafted, options) | {
         "block_size": own.block_size,
         "mask_token_id": own.mask_token_id,
@@ -96,21 +96,12 @@ def _form(drafter: BlockDrafter, kind: str, architecture: str, options: ExportOp
     names = ("fc.weight", "hidden_norm.weight", "norm.weight")
     tensors = {name: drafter.get_parameter(name) for name in names}
     for index, layer in enumerate(drafter.layers):
-        tensors |= layer_tensors(layer, f"layers.{index}.") | _biases(layer, f"layers.{index}.self_attn.")
+        tensors |= layer_tensors(layer, f"layers.{index}.")
     head = drafter.head
     if head is not None and head.reduced:
         rows = head.rows_of(options.verifier.head) if head.weight is None else head.weight
         tensors |= {"lm_head.weight": rows} | vocabulary_tensors(head)
     return config, tensors
-
-
-def _biases(layer: torch.nn.Module, prefix: str) -> dict[str, Tensor]:
-    if layer.qkv.bias is None:
-        return {}
-    config = layer.config
-    rows = [heads * config.dim for heads in (config.num_attention_heads, config.groups, config.groups)]
-    parts = dict(zip("qkv", layer.qkv.bias.split(rows), strict=True)) | {"o": layer.out.bias}
-    return {f"{prefix}{name}_proj.bias": part for name, part in parts.items()}
 
 
 def _named(drafter: BlockDrafter, *parts: str) -> dict[str, Tensor]:

@@ -30,29 +30,22 @@ def eagle3_speculators(drafter: Eagle3, options: ExportOptions) -> Form:
     written, since vLLM takes its absence for True and the library for False.
 
     Raises:
-        ValueError: The levels are not three rising ones from 1, see `_check_levels`.
+        ValueError: The levels are not three rising ones from 1, or layers have different windows.
     """
-    _check_levels(drafter)
-    layer = layer_config(drafter.config, "llama", options) | {"mlp_bias": False}
-    config = speculators_config("eagle3", "Eagle3Speculator", drafter.config.drafted, layer, TOKENS, options)
-    config |= _norm_fields(drafter) | {"embed_requires_grad": False}
-    return config, _tensors(drafter, options) | {"embed_tokens.weight": _of_target(drafter, options)}
+    config = speculators_config(
+        "eagle3", "Eagle3Speculator", drafter.config.drafted, _layers(drafter, options), TOKENS, options
+    )
+    config |= _norm_fields(drafter) | {"embed_requires_grad": drafter.config.own_embedding}
+    return config, _tensors(drafter, options)
 
 
 def peagle_speculators(drafter: PEagle, options: ExportOptions) -> Form:
     """P-EAGLE as the `speculators` library saves it and vLLM reads it; raises ValueError as `eagle3_speculators` does."""
-    _check_levels(drafter)
     own = drafter.config
-    layer = layer_config(own, "llama", options, own.num_hidden_layers) | {"mlp_bias": False}
-    config = speculators_config("peagle", "PEagleSpeculator", own.drafted, layer, own.depths, options)
+    layers = _layers(drafter, options)
+    config = speculators_config("peagle", "PEagleSpeculator", own.drafted, layers, own.depths, options)
     config |= _norm_fields(drafter) | {"embed_requires_grad": True, "mask_token_id": own.mask_token_id}
-    tensors = _tensors(drafter, options)
-    for index, one in enumerate(drafter.rest, 1):
-        tensors |= layer_tensors(one, f"layers.{index}.")
-    return config, tensors | {
-        "embed_tokens.weight": drafter.embed_tokens.weight,
-        "mask_hidden": drafter.mask_hidden,
-    }
+    return config, _tensors(drafter, options) | {"mask_hidden": drafter.mask_hidden}
 
 
 def eagle3_sglang(drafter: Eagle3, options: ExportOptions) -> Form:
@@ -63,16 +56,18 @@ def eagle3_sglang(drafter: Eagle3, options: ExportOptions) -> Form:
     the target's there, and is not written.
 
     Raises:
-        ValueError: The levels are not three rising ones from 1, or the residual starts from the normed state.
+        ValueError: The levels are not three rising ones from 1, or the drafter has an option that SGLang's class has not.
     """
-    _check_levels(drafter)
-    if drafter.config.norm_before_residual:
-        raise ValueError("norm_before_residual: expected False, got True; SGLang starts the residual from the state itself, "
-                         "export for vLLM instead")  # fmt: skip
-    config = {
+    for name, value in _PLAIN.items():
+        if (own := getattr(drafter.config, name)) != value:
+            raise ValueError(f"{name}: expected {value}, got {own}; SGLang's class of EAGLE-3 has no such option, export for "
+                             "vLLM instead")  # fmt: skip
+    tensors = _tensors(drafter, options)
+    del tensors["embed_tokens.weight"]
+    layers = {name: value for name, value in _layers(drafter, options).items() if name not in _WINDOW_FIELDS}
+    return {
         "architectures": ["LlamaForCausalLMEagle3"],
-        **layer_config(drafter.config, "llama", options),
-        "mlp_bias": False,
+        **layers,
         "draft_vocab_size": drafter.config.drafted,
         "norm_before_residual": False,
         "torch_dtype": dtype_name(options.dtype),
@@ -80,39 +75,62 @@ def eagle3_sglang(drafter: Eagle3, options: ExportOptions) -> Form:
             "use_aux_hidden_state": True,
             "eagle_aux_hidden_state_layer_ids": [level - 1 for level in drafter.levels],
         },
-    }
-    return config, _tensors(drafter, options)
+    }, tensors
 
 
-def _check_levels(drafter: Eagle3) -> None:
-    """Engines take three states in the order of the layers, each once, and none in front of the first layer."""
-    levels = drafter.levels
+# of SGLang's class
+_PLAIN = {
+    "norm_before_residual": False, "norm_before_fc": False, "fc_norm": False, "norm_output": False, "windows": (0,),
+    "num_hidden_layers": 1, "qk_norm": False, "attention_bias": False, "mlp_bias": False, "own_embedding": False,
+}  # fmt: skip
+_WINDOW_FIELDS = ("layer_types", "sliding_window", "use_sliding_window")
+
+
+def _layers(drafter: Eagle3, options: ExportOptions) -> dict[str, Any]:
+    """The layers as a Llama or, with norms of queries and keys, Qwen3 config.
+
+    Engines take three states in the order of the layers, each once, and none in front of the first layer.
+    """
+    own, levels = drafter.config, drafter.levels
     if len(levels) != 3 or levels[0] < 1 or not levels[0] < levels[1] < levels[2]:
         raise ValueError(f"levels: expected three rising layers from 1, got {levels}; train the drafter on such levels")
+    windows = {window for window in own.windows if window}
+    if len(windows) > 1:
+        raise ValueError(f"windows: expected the same of all sliding layers, got {own.windows}; the speculators library has "
+                         "one window")  # fmt: skip
+    if own.qk_norm and own.mlp_bias:
+        raise ValueError("mlp_bias: expected False beside norms of queries and keys, got True; Qwen3's class has no such "
+                         "biases")  # fmt: skip
+    fields = layer_config(own, "qwen3" if own.qk_norm else "llama", options, own.num_hidden_layers)
+    kinds = ["sliding_attention" if window else "full_attention" for window in own.windows]
+    sliding = (kinds, next(iter(windows), None), bool(windows))
+    return fields | {"mlp_bias": own.mlp_bias} | dict(zip(_WINDOW_FIELDS, sliding, strict=True))
 
 
 def _norm_fields(drafter: Eagle3) -> dict[str, Any]:
-    return {
-        "norm_before_residual": drafter.config.norm_before_residual,
-        "norm_before_fc": False,
-        "fc_norm": False,
-        "norm_output": False,
+    names = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
+    return {name: getattr(drafter.config, name) for name in names} | {
         "target_hidden_size": None,
         "eagle_aux_hidden_state_layer_ids": list(drafter.levels),
     }
 
 
 def _tensors(drafter: Eagle3, options: ExportOptions) -> dict[str, Tensor]:
-    """The weights of the first layer and around it."""
-    head = drafter.head
-    rows = head.rows_of(options.verifier.head) if head.weight is None else head.weight
-    return layer_tensors(drafter.layer, "layers.0.") | vocabulary_tensors(head) | {
+    """The weights of a drafter; its embedding is the target's where it has none of its own."""
+    head, embedding = drafter.head, drafter.embed_tokens
+    tensors = vocabulary_tensors(head) | {
         "layers.0.input_layernorm.weight": drafter.embed_norm.weight,
         "layers.0.hidden_norm.weight": drafter.state_norm.weight,
         "fc.weight": drafter.fc.weight,
         "norm.weight": drafter.norm.weight,
-        "lm_head.weight": rows,
-    }  # fmt: skip
+        "lm_head.weight": head.rows_of(options.verifier.head) if head.weight is None else head.weight,
+        "embed_tokens.weight": _of_target(drafter, options) if embedding is None else embedding.weight,
+    }
+    for index, layer in enumerate(drafter.layers):
+        tensors |= layer_tensors(layer, f"layers.{index}.")
+    if drafter.levels_norm is not None:
+        tensors["input_norm.weight"] = drafter.levels_norm.weight
+    return tensors | {f"fc_norm.{n}.weight": norm.weight for n, norm in enumerate(drafter.level_norms)}
 
 
 def _of_target(drafter: Eagle3, options: ExportOptions) -> Tensor:

@@ -175,14 +175,14 @@ def layer_config(config: Any, model_type: str, options: ExportOptions, layers: i
         "max_position_embeddings": options.positions,
         "rms_norm_eps": config.rms_norm_eps,
         "rope_theta": config.rope_theta,  # where old and where new readers look
-        "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default"},
-        "attention_bias": False,
+        "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default", **layer.rope_scaling},
+        "attention_bias": layer.qkv_bias,
         "tie_word_embeddings": False,
     }
 
 
 def layer_tensors(layer: DraftLayer, prefix: str) -> dict[str, Tensor]:
-    """The weights of a layer, [out, in] as in torch, under the names of Llama and Qwen3; norms where the layer has them.
+    """The weights of a layer, [out, in] as in torch, under the names of Llama and Qwen3; norms and biases where it has them.
 
     Args:
         layer: Of a drafter.
@@ -202,7 +202,15 @@ def layer_tensors(layer: DraftLayer, prefix: str) -> dict[str, Tensor]:
     norms = {"input_layernorm": "input_norm", "self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm"}
     found = {name: getattr(layer, own, None) for name, own in norms.items()}
     weights |= {name: norm.weight for name, norm in found.items() if isinstance(norm, nn.RMSNorm)}
-    return {f"{prefix}{name}.weight": weight for name, weight in weights.items()}
+    biases: dict[str, Tensor] = {}
+    if layer.qkv.bias is not None:
+        biases |= {f"self_attn.{x}_proj": part for x, part in zip("qkv", layer.qkv.bias.split(rows), strict=True)}
+    if layer.gate_up.bias is not None:
+        biases |= {f"mlp.{x}_proj": part for x, part in zip(("gate", "up"), layer.gate_up.bias.chunk(2), strict=True)}
+    for name, linear in {"self_attn.o_proj": layer.out, "mlp.down_proj": layer.down}.items():
+        biases |= {} if linear.bias is None else {name: linear.bias}
+    named = {f"{prefix}{name}.weight": weight for name, weight in weights.items()}
+    return named | {f"{prefix}{name}.bias": bias for name, bias in biases.items()}
 
 
 def vocabulary_tensors(head: ReducedHead) -> dict[str, Tensor]:

@@ -111,7 +111,7 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
     At depth d, a draft that started d tokens earlier predicts the token from the true pairs up to there. A drafter of a
     reduced vocabulary is compared where the target's best token is in it.
     """
-    view = batch.prompt_view(parts)
+    view = drafter.embedded(batch.prompt_view(parts), batch.ids)
     slots = drafter.read(view)
     origin = slots.origin
     after = (origin + 2).clamp(max=batch.ids.shape[1] - 1)  # slot j predicts token j + 2

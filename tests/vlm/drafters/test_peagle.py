@@ -11,6 +11,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.peagle import PEagle
 from mmspec.vlm.hidden_states import record_states
+from tests.vlm.drafters.eagle3.reference import OPTIONS, Reference, published
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
@@ -70,6 +71,31 @@ def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None
     whole = drafter(attend, carry, rotary, SlotCache(drafter.config.num_hidden_layers, 0), None)
     torch.testing.assert_close(run.state.rows, whole[:, text.shape[1] - 2 :], atol=1e-4, rtol=1e-3)
     assert run.state.cache.lengths == [text.shape[1] - 1]
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_drafts_what_the_reference_drafts(option: str) -> None:
+    proposal = {"proposal_type": "greedy", "speculative_tokens": 5}
+    config, state = published(
+        option, speculators_model_type="peagle", mask_token_id=90, speculators_config={"proposal_methods": [proposal]}
+    )
+    drafter, model = mmspec.vlm.drafter_from_state_dict("peagle", state, config), tiny("llama")
+    config = {**config, "norm_output": False}  # no output is read on
+    reference, rows, inputs = Reference(config, state), state["embed_tokens.weight"], prompt("llama")
+    run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=30, do_sample=False, **inputs)
+    for _ in range(3):
+        run.step()
+        run.state.propose(run.target, run.keys)
+        text = torch.cat([inputs["input_ids"], torch.tensor(run.target.tokens)], 1)
+        with record_states(take_apart(model).decoder, drafter.levels) as seen:
+            model(text[:, :-1])
+        embeds = torch.cat([rows[text[0, 1:]], rows[90].expand(4, -1)])
+        levels = torch.cat([seen.levels[0], state["mask_hidden"][0].expand(4, -1)])
+        expected = reference.outputs(embeds, reference.joined(levels))[-5:]
+        torch.testing.assert_close(run.state.rows[0], expected, atol=1e-4, rtol=1e-4)
+        scores = drafter.logits(run.state.rows[0], 1, None)
+        torch.testing.assert_close(scores, reference.scores(expected), atol=1e-4, rtol=1e-4)
 
 
 def test_a_published_file_drafts_its_own_vocabulary_and_keeps_the_targets_words() -> None:

@@ -60,7 +60,7 @@ class BlockDrafter(BlockVocabulary):
 
     def new_layer(self) -> BlockLayer:
         """One of its layers, untrained."""
-        return BlockLayer(self.config.layer(), self.config.mlp_bias)
+        return BlockLayer(self.config.layer())
 
     @property
     def layer(self) -> BlockLayer:

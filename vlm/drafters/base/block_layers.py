@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +25,8 @@ class BlockDrafterConfig:
     tied_head: whether a reduced vocabulary is scored with the target's own rows, which are neither trained nor saved.
     reach, causal: per layer, how far a row looks back (`reach_from_root`: from the root), and whether no row behind is seen.
     latents: rows a picture is pooled into, 0 for none.   softcap: as in `LogitTransform`, 0 for none.
-    attention_bias: whether queries, keys, values and the attention's output have biases.   mlp_bias: the same of the MLP."""
+    attention_bias: whether queries, keys, values and the attention's output have biases.   mlp_bias: the same of the MLP.
+    rope_scaling: of scaled positions, see `check_scaling`."""
 
     hidden_size: int
     intermediate_size: int
@@ -51,6 +53,7 @@ class BlockDrafterConfig:
     tied_head: bool = False
     attention_bias: bool = False
     mlp_bias: bool = False
+    rope_scaling: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         layers = self.num_hidden_layers
@@ -91,24 +94,15 @@ class BlockDrafterConfig:
 
     def layer(self) -> LayerConfig:
         """The sizes of a layer.   Raises ValueError where they do not fit together."""
-        return LayerConfig.of(self, qkv_bias=self.attention_bias)
+        return LayerConfig.of(self, qkv_bias=self.attention_bias, out_bias=self.attention_bias)
 
 
 class BlockLayer(DraftLayer):
-    """A Qwen3 layer. Context and block share the projections of keys and values; only block rows pass the input norm.
+    """A Qwen3 layer. Context and block share the projections of keys and values; only block rows pass the input norm."""
 
-    Args:
-        config: Sizes of the layer; with biases of queries, keys and values the attention's output has a bias too.
-        mlp_bias: Whether the MLP has biases.
-    """
-
-    def __init__(self, config: LayerConfig, mlp_bias: bool = False):
+    def __init__(self, config: LayerConfig):
         super().__init__(config)
         eps = config.rms_norm_eps
-        biased = {"out": config.qkv_bias, "gate_up": mlp_bias, "down": mlp_bias}
-        for name in (name for name, has_bias in biased.items() if has_bias):
-            plain = getattr(self, name)
-            setattr(self, name, nn.Linear(plain.in_features, plain.out_features))
         self.input_norm = nn.RMSNorm(config.hidden_size, eps=eps)
         self.q_norm, self.k_norm = nn.RMSNorm(config.dim, eps=eps), nn.RMSNorm(config.dim, eps=eps)
 
