@@ -1,4 +1,4 @@
-"""Drafters of blocks in the files of engines: DFlash, DFlash 2 and DSpark, as the `speculators` library saves them."""
+"""Drafters of blocks in the files of engines: DFlash, DFlash 2, DSpark and XPress, as the `speculators` library saves them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mmspec.vlm.drafters.dflash import DFlash
     from mmspec.vlm.drafters.dflash2 import DFlash2
     from mmspec.vlm.drafters.dspark import DSpark
+    from mmspec.vlm.drafters.xpress import XPress
 
 # of a config, and the only value that the library has
 _ONLY = {"latents": 0, "embedding_scale": 1.0, "output_multiplier": 1.0, "softcap": 0.0, "mlp_bias": False}
@@ -68,6 +69,14 @@ def dspark_speculators(drafter: DSpark, options: ExportOptions) -> Form:
         rows = drafter.columns(torch.arange(own.vocab_size, device=drafter.vocabulary.device))
         tensors["markov_head.markov_w1.weight"] = drafter.markov_head.markov_w1.weight[rows]
     return config | heads, tensors
+
+
+def xpress_speculators(drafter: XPress, options: ExportOptions) -> Form:
+    """XPress as the `speculators` library saves it; raises ValueError as `dflash_speculators` does."""
+    own = drafter.config
+    config, tensors = _form(drafter, "xpress", "XPressDraftModel", options)
+    sizes = {"xpress_rank": own.refiner_rank, "xpress_mlp_ratio": own.refiner_ratio, "num_jacobi_passes": own.passes}
+    return config | sizes, tensors | _named(drafter, "refiner_head.")
 
 
 def _form(drafter: BlockDrafter, kind: str, architecture: str, options: ExportOptions) -> Form:

@@ -19,6 +19,7 @@ from mmspec.vlm.drafters.base.block_layers import UNLIMITED
 from mmspec.vlm.drafters.kinds import drafter_class
 from mmspec.vlm.export import Verifier, export_drafter
 from tests.vlm.drafters.dflash.test_attention import ours
+from tests.vlm.drafters.xpress.test_refiner import bias_written_out
 
 V, K, H, I, HEADS, GROUPS, DIM, BLOCK, TAPS, WINDOW = 40, 13, 16, 24, 4, 2, 8, 5, 3, 4
 CONTEXT, CLOSE = 11, dict(atol=1e-4, rtol=1e-4)
@@ -37,6 +38,8 @@ FORMS: dict[str, tuple[str, dict]] = {
     "dspark rnn, reduced": (
         "dspark", MARKOV | dict(markov_head_type="rnn", draft_vocab_size=K, reduced_markov=True, confidence_head=False),
     ),
+    "xpress": ("xpress", dict(refiner_rank=3, refiner_ratio=2, passes=4)),
+    "xpress reduced, from the root": ("xpress", dict(refiner_rank=3, draft_vocab_size=K, from_root=True)),
     "dspark without correction": ("dspark", dict(markov_rank=0, confidence_with_markov=False)),
 }  # fmt: skip
 
@@ -139,13 +142,18 @@ def rows_of_files(config: dict, w: dict[str, Tensor], states: Tensor, embeds: Te
 
 
 def logits_of_files(
-    config: dict, w: dict[str, Tensor], states: Tensor, embeds: Tensor, before: list[int], head: Tensor
+    config: dict, w: dict[str, Tensor], states: Tensor, embeds: Tensor, before: list[int], head: Tensor, earlier: int
 ) -> Tensor:
-    """The scores of a walk along the tokens `before`, [D, V], minus infinity for what is never drafted."""
-    rows = rows_of_files(config, w, states, embeds)
-    rows = rows if config["sample_from_anchor"] else rows[1:]
+    """The scores of a walk along the tokens `before`, [D, V], minus infinity for what is never drafted.
+
+    earlier: the token before the root.
+    """
+    rows, first = rows_of_files(config, w, states, embeds), 1 - config["sample_from_anchor"]
     ids = torch.arange(config["draft_vocab_size"]) + w.get("d2t", 0)
     scores, memory = rows @ (w.get("lm_head.weight", head)).T, torch.zeros(config.get("markov_rank", 0))
+    if "xpress_rank" in config:
+        scores = scores + bias_written_out(w, rows, [earlier, *before][1 - first :])
+    scores, rows = scores[first:], rows[first:]
     for level, (row, token) in enumerate(zip(rows, before, strict=True)):
         if config.get("markov_rank"):
             code = w["markov_head.markov_w1.weight"][token]
@@ -173,13 +181,13 @@ def test_the_files_alone_give_the_drafters_logits(form: str, tmp_path: Path) -> 
     config, weights = export(drafter, tmp_path, dtype=torch.float32)
     states, embeds, head = torch.randn(1, CONTEXT, TAPS * H), torch.randn(1, BLOCK, H), nn.Linear(H, V, bias=False)
     head.weight.data.copy_(Target().head)
-    before = torch.randint(V, (1, drafter.config.drafted))
+    before, earlier = torch.randint(V, (1, drafter.config.drafted)), torch.tensor([5])
     with torch.no_grad():
-        rows = drafter.drafting(ours(drafter, [states], embeds))
+        rows = drafter.drafting(ours(drafter, [states], embeds), earlier)
         out = drafter.walk(rows, before)
         mine = drafter.scores(out[0], head)
         mine = mine if drafter.head is None else drafter.head.spread(mine)
-    expected = logits_of_files(config, weights, states[0], embeds[0], before[0].tolist(), Target().head)
+    expected = logits_of_files(config, weights, states[0], embeds[0], before[0].tolist(), Target().head, 5)
     torch.testing.assert_close(mine, expected, **CLOSE)
     assert expected[expected.isfinite()].abs().max() > 1
     if config.get("enable_confidence_head"):
@@ -205,7 +213,7 @@ def test_an_exported_drafter_loads_again(form: str, tmp_path: Path) -> None:
             assert torch.equal(again.state_dict()[name], value), name
 
 
-@pytest.mark.parametrize("form, tokens", (("dflash", 4), ("dspark", 5), ("dflash2", 4)))
+@pytest.mark.parametrize("form, tokens", (("dflash", 4), ("dspark", 5), ("dflash2", 4), ("xpress", 4)))
 def test_the_config_that_engines_read(form: str, tokens: int, tmp_path: Path) -> None:
     config, weights = export(drafter_of(form), tmp_path)
     proposal = {
@@ -218,6 +226,7 @@ def test_the_config_that_engines_read(form: str, tokens: int, tmp_path: Path) ->
         "dflash": {"architectures": ["DFlashDraftModel"]},
         "dflash2": {"architectures": ["DFlash2DraftModel"], "conv_kernel_size": 3, "conv_group_size": 4,
                     "selector_rank": 3, "selector_top_k": 6},
+        "xpress": {"architectures": ["XPressDraftModel"], "xpress_rank": 3, "xpress_mlp_ratio": 2, "num_jacobi_passes": 4},
         "dspark": {"architectures": ["DSparkDraftModel"], "markov_rank": 3, "markov_head_type": "vanilla",
                    "enable_confidence_head": True, "confidence_head_with_markov": True},
     }[form]  # fmt: skip
