@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoTokenizer
 
 from mmspec.core.draft import gather_nodes
 from mmspec.core.drafting.shapes import Chain, shape_of
 from mmspec.core.length import FixedLength
+from mmspec.io.checkpoints import load_part
 from mmspec.methods import method
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.vlm.drafters.eagle3.published import eagle3_fields, filled, published_levels
 from mmspec.vlm.drafters.eagle3.state import Eagle3State
@@ -80,13 +84,11 @@ class PEagle(Eagle3):
         """An EAGLE-3 file with `mask_hidden` and a trained embedding, of one layer or more. Tokens of a draft: the first
         proposal method's `speculative_tokens`, 7 where the config has none.
 
-        `norm_output` makes no difference, since no output is read on. Raises ValueError as EAGLE-3's reader does, and for a
-        config without `mask_token_id`.
+        `norm_output` makes no difference, since no output is read on. Raises ValueError as EAGLE-3's reader does, and where
+        neither the config nor a tokenizer beside the target says which token stands for one not drafted yet.
         """
-        if (mask := config.get("mask_token_id")) is None:
-            raise ValueError(
-                "config: expected the field mask_token_id, got none; give the config the file was made with"
-            )
+        mask = config.get("mask_token_id")
+        mask = default_mask(target) if mask is None else mask
         methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
         depths = methods[0].get("speculative_tokens") or 7
         fields = eagle3_fields(config) | {"norm_output": False, "own_embedding": True}
@@ -94,6 +96,30 @@ class PEagle(Eagle3):
         return filled(
             cls(PEagleConfig(**fields, levels=levels, mask_token_id=mask, depths=depths)), state, "mask_hidden"
         )
+
+
+def default_mask(target: nn.Module | None) -> int:
+    """The mask token by the rule of the library's training: the tokenizer's own, else the first id behind its tokens that has
+    an embedding, else the token of padding, of the end, or the unknown one.
+
+    Args:
+        target: The model, whose tokenizer lies in the folder that it was loaded from.
+
+    Raises:
+        ValueError: There is no such folder, or the tokenizer has none of these tokens.
+    """
+    source = "" if target is None else str(target.config.name_or_path)
+    if not source or not Path(source).is_dir():
+        raise ValueError("config: expected the field mask_token_id, got none; give the config the file was made with, or a "
+                         "target loaded from a folder with its tokenizer")  # fmt: skip
+    tokenizer = load_part(AutoTokenizer, source)
+    added = len(tokenizer) if len(tokenizer) < take_apart(target).vocab_size else None
+    ids = (tokenizer.mask_token_id, added, tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
+    found = next((token for token in ids if token is not None), None)
+    if found is None:
+        raise ValueError(f"config: expected the field mask_token_id, got none, and the tokenizer of {source} has no token for "
+                         "it; give the config the file was made with")  # fmt: skip
+    return found
 
 
 class PEagleState(Eagle3State):

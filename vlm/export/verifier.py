@@ -7,12 +7,16 @@ from functools import cached_property
 from typing import Any, Self
 
 import torch
+import transformers
 from torch import Tensor, nn
+from transformers import PreTrainedModel
 
+from mmspec.io.checkpoints import load_model
 from mmspec.io.pretrained import CONFIG, folder_of
 from mmspec.io.readers import naming, read_json
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.checkpoints import tensors_of
+from mmspec.vlm.drafters.eagle3.published import embedding_rows
 from mmspec.vlm.hf_model import unwrapped
 
 _LONGEST = 131072  # positions of a target whose config has no limit
@@ -67,16 +71,30 @@ class Verifier:
 
     @cached_property
     def embedding(self) -> Tensor:
-        """The embeddings of all tokens, float [V, H].
+        """What each token is embedded as, float [V, H]: some classes scale the rows of their table.
 
         Raises:
-            ValueError: The folder has no such tensor, or more than one.
+            ValueError: The folder has no such tensor, or more than one, or its class is not one of transformers.
         """
-        if self.model is None:
+        if self.model is None and self._embeds_rows:
             return self._tensor("embed_tokens.weight")
-        embed = take_apart(self.model).embed
-        with torch.no_grad():  # what the module makes of its rows, which some classes scale
-            return embed(torch.arange(embed.weight.shape[0], device=embed.weight.device))
+        model = load_model(self._class, folder_of(self.name)) if self.model is None else self.model
+        return embedding_rows(take_apart(model))
+
+    @property
+    def _class(self) -> type[PreTrainedModel]:
+        found = getattr(transformers, self.architectures[0], None)
+        if found is None:
+            raise ValueError(f"verifier: expected a class of transformers, got {self.architectures[0]!r}; give the loaded "
+                             "model with Verifier.of_model")  # fmt: skip
+        return found
+
+    @property
+    def _embeds_rows(self) -> bool:
+        """Whether its class embeds tokens as the rows of a table."""
+        with torch.device("meta"):
+            model = self._class(self._class.config_class.from_dict(dict(self.config)))
+        return type(model.get_input_embeddings()) is nn.Embedding
 
     @cached_property
     def head(self) -> Tensor:

@@ -48,7 +48,8 @@ def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torc
     if not scaling:
         half = dim // 2
         return theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half), 1.0
-    longest = scaling.get("original_max_position_embeddings") or 2048
+    trained = scaling.get("original_max_position_embeddings") or 2048
+    longest = max(round(trained * scaling["factor"]), trained + 1)  # only to be in keeping with the factor
     config = LlamaConfig(
         hidden_size=dim, num_attention_heads=1, head_dim=dim, max_position_embeddings=longest,
         rope_parameters={**scaling, "rope_theta": theta},

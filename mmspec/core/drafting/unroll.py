@@ -3,20 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-if TYPE_CHECKING:
-    from mmspec.core.drafting.layer import DraftLayer
-
 Fuse = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
+class UnrolledLayer(Protocol):
+    """A decoder layer, see `DraftLayer`.   config: its LayerConfig, of which the window is read."""
+
+    config: Any
+
+    def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Rotated queries and keys, and values."""
+
+    def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
+        """The layer's output from the residual and the attended values."""
+
+
 def unroll(
-    layers: Sequence[DraftLayer], attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
+    layers: Sequence[UnrolledLayer], attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
     hidden: Tensor | None = None, finish: Callable[[Tensor], Tensor] = lambda out: out,
 ) -> list[Tensor]:  # fmt: skip
     """The outputs of the last layer of slots first.. at each depth, attending as in drafting.
@@ -56,7 +65,7 @@ def unroll(
 class _LayerPasses:
     """The passes of one layer, with the keys and values of true slots, and of depth 1, 2, ... over the slots `first`.."""
 
-    def __init__(self, layer: DraftLayer):
+    def __init__(self, layer: UnrolledLayer):
         self.layer = layer
         self.true: tuple[Tensor, Tensor] | None = None
         self.drafted: list[tuple[Tensor, Tensor]] = []

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+import transformers as hf
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
 
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.peagle import PEagle
+from mmspec.vlm.drafters.peagle import PEagle, default_mask
 from mmspec.vlm.hidden_states import record_states
 from tests.vlm.drafters.eagle3.reference import OPTIONS, Reference, published
 from tests.vlm.drafters.trained import make
@@ -105,6 +110,24 @@ def test_a_published_file_drafts_its_own_vocabulary_and_keeps_the_targets_words(
     out = mmspec.generate(model, drafter=drafter, return_dict=True, **inputs)
     assert torch.equal(out.sequences, model.generate(**inputs))
     assert out.stats.drafter_passes <= out.stats.target_passes + 1
+
+
+def test_a_mask_that_the_config_leaves_out_follows_the_rule_of_the_training(tmp_path: Path) -> None:
+    model = tiny("llama")
+    words = Tokenizer(WordLevel({f"w{n}": n for n in range(95)}, unk_token="w0"))
+    model.save_pretrained(tmp_path)
+    target = type(model).from_pretrained(tmp_path)
+    for tokens, expected in (({"mask_token": "w5"}, 5), ({}, 95), ({"pad_token": "w7"}, 95)):
+        hf.PreTrainedTokenizerFast(tokenizer_object=words, **tokens).save_pretrained(tmp_path)
+        assert default_mask(target) == expected
+    words.add_tokens([f"more{n}" for n in range(VOCAB - 95)])
+    hf.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w7").save_pretrained(tmp_path)
+    assert default_mask(target) == 7
+    config = {**CONFIG, "mask_token_id": None}
+    assert mmspec.vlm.drafter_from_state_dict("peagle", random_file(), config, target).config.mask_token_id == 7
+    hf.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="tokenizer of .* has no token for it"):
+        default_mask(target)
 
 
 def test_what_a_config_lacks_is_told() -> None:

@@ -17,8 +17,11 @@ from mmspec.core.length import FixedLength
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.eagle3 import Eagle3
+from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.hidden_states import record_states
+from tests.core.graphs.recorded import recorded
 from tests.vlm.drafters.eagle3.reference import OPTIONS, Reference, published
+from tests.vlm.graphs.cases import alike, both
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
 CLOSE = dict(atol=1e-4, rtol=1e-4)
@@ -162,3 +165,17 @@ def test_pictures_keep_the_targets_features_beside_an_embedding_of_its_own() -> 
     assert shown.any() and not shown.all()
     assert torch.equal(view.embeds[0, shown], merged[shown])
     assert torch.equal(view.embeds[0, ~shown], drafter.embed_tokens.weight[ids[0, 1:][~shown]])
+
+
+@pytest.mark.parametrize("option", ("window", "everything"))
+def test_captured_rounds_draft_the_same(option: str) -> None:
+    drafter, _ = pair(option)
+    with torch.no_grad():
+        drafter.head.weight.mul_(0.3)  # flat laws, so that sampled drafts are kept
+    settings = dict(
+        drafter=drafter.with_shape(Chain(FixedLength(8))), max_new_tokens=24, do_sample=True, temperature=3.0
+    )
+    ordinary, captured = both(
+        tiny("llama"), Rounds(record=recorded), seed=[3, 4], **settings, **prompt("llama", batch=2)
+    )
+    assert alike(ordinary, captured) and ordinary.stats.accept_length > 1.05
