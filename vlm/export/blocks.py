@@ -57,6 +57,9 @@ def dspark_speculators(drafter: DSpark, options: ExportOptions) -> Form:
     A correction that reads a reduced vocabulary is written with a row for every token, those outside of it alike.
     """
     own = drafter.config
+    if own.markov_rank and own.markov_head_type == "rnn" and not own.from_root and not own.root_first:
+        raise ValueError("root_first: expected True for a recurrent correction, got False; that of the speculators library "
+                         "reads the root's row first, train one that does")  # fmt: skip
     config, tensors = _form(drafter, "dspark", "DSparkDraftModel", options)
     heads = {
         "markov_rank": own.markov_rank,

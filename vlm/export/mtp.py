@@ -46,6 +46,7 @@ def mtp_speculators(drafter: Mtp, options: ExportOptions) -> Form:
                              "whose layer this is")  # fmt: skip
     text.pop("_name_or_path", None)
     config = speculators_config("mtp", "MTPDraftModel", own.vocab_size, text, TOKENS, options)
+    del config["draft_vocab_size"]  # the library's config reads it off the layer's, and takes none
     return config | {"num_nextn_predict_layers": 1}, _tensors(drafter)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -66,6 +68,21 @@ def test_scores_along_a_walk_are_written_out(kind: str) -> None:
         out = drafter.after(row[None, None], torch.tensor([[token]]), out)
         unary = torch.randn(1, 1, VOCAB)
         torch.testing.assert_close(drafter.logits(out, unary)[0, 0], unary[0, 0] + expected[depth])
+
+
+def test_a_recurrent_correction_of_the_library_reads_the_root_first_where_it_does_not_draft() -> None:
+    """Its training runs through all rows of a block; behind the root's row stands the root, as before the first level."""
+    drafter, rows, text = load("rnn", sample_from_anchor=False), torch.randn(5, WIDTH), [3, 11, 0, 7]
+    expected = corrections(random_file("rnn"), "rnn", rows, [text[0], *text])[1:]
+    levels = drafter.drafting(rows[None])
+    out = drafter.walk(levels, torch.tensor([text]))
+    unary = torch.randn(1, 4, VOCAB)
+    torch.testing.assert_close(drafter.logits(out, unary)[0], unary[0] + torch.stack(expected))
+    assert drafter.config.root_first and not load("rnn").config.root_first
+    without = corrections(random_file("rnn"), "rnn", rows[1:], text)
+    assert (torch.stack(without) - torch.stack(expected)).abs().max() > 0.01
+    with pytest.raises(ValueError, match="root_first: expected a recurrent correction"):
+        replace(load("gated").config, root_first=True)
 
 
 def test_without_a_correction_the_rows_alone_are_scored() -> None:

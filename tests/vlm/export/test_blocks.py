@@ -36,7 +36,8 @@ FORMS: dict[str, tuple[str, dict]] = {
     "dspark": ("dspark", MARKOV | dict(from_root=True)),
     "dspark gated, sliding": ("dspark", MARKOV | SLIDING | dict(markov_head_type="gated", confidence_with_markov=False)),
     "dspark rnn, reduced": (
-        "dspark", MARKOV | dict(markov_head_type="rnn", draft_vocab_size=K, reduced_markov=True, confidence_head=False),
+        "dspark", MARKOV | dict(markov_head_type="rnn", draft_vocab_size=K, reduced_markov=True, confidence_head=False,
+                       root_first=True),
     ),
     "xpress": ("xpress", dict(refiner_rank=3, refiner_ratio=2, passes=4)),
     "xpress reduced, from the root": ("xpress", dict(refiner_rank=3, draft_vocab_size=K, from_root=True)),
@@ -153,18 +154,25 @@ def logits_of_files(
     scores, memory = rows @ (w.get("lm_head.weight", head)).T, torch.zeros(config.get("markov_rank", 0))
     if "xpress_rank" in config:
         scores = scores + bias_written_out(w, rows, [earlier, *before][1 - first :])
-    scores, rows = scores[first:], rows[first:]
+    root, scores, rows = rows[0], scores[first:], rows[first:]
+
+    def recurrent(row: Tensor, token: int) -> tuple[Tensor, Tensor]:
+        code = w["markov_head.markov_w1.weight"][token]
+        joint = w["markov_head.joint_proj.weight"] @ torch.cat([memory, code, row])
+        gate, candidate, out = (joint + w["markov_head.joint_proj.bias"]).chunk(3)
+        return out.tanh(), gate.sigmoid() * memory + (1 - gate.sigmoid()) * candidate.tanh()
+
+    is_recurrent = config.get("markov_head_type") == "rnn"
+    if is_recurrent and first:  # the library runs through all rows of a block
+        _, memory = recurrent(root, before[0])
     for level, (row, token) in enumerate(zip(rows, before, strict=True)):
         if config.get("markov_rank"):
             code = w["markov_head.markov_w1.weight"][token]
             if config["markov_head_type"] == "gated":
                 gate = w["markov_head.gate_proj.weight"] @ torch.cat([row, code]) + w["markov_head.gate_proj.bias"]
                 code = gate.sigmoid() * code
-            if config["markov_head_type"] == "rnn":
-                joint = w["markov_head.joint_proj.weight"] @ torch.cat([memory, code, row])
-                gate, candidate, out = (joint + w["markov_head.joint_proj.bias"]).chunk(3)
-                memory = gate.sigmoid() * memory + (1 - gate.sigmoid()) * candidate.tanh()
-                code = out.tanh()
+            if is_recurrent:
+                code, memory = recurrent(row, token)
             scores[level] += w["markov_head.markov_w2.weight"] @ code
         if "selector_rank" in config:
             own = "candidate_selector."
@@ -271,6 +279,7 @@ REFUSED = (
     ("dflash", dict(reach=(4, UNLIMITED)), "reach_from_root: expected True"),
     ("dflash", dict(causal=(True, False)), "causal: expected full layers that show all of a block"),
     ("dflash2", dict(from_root=True), "from_root: expected False"),
+    ("dspark", dict(from_root=False, markov_head_type="rnn"), "root_first: expected True"),
 )
 
 
