@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,14 +25,15 @@ from speculators import SpeculatorModel
 from transformers import LlamaConfig, Qwen3Config
 
 STEPS, DEPTHS = 3, 5
+BLOCKS = ("dflash", "dflash2", "dspark", "xpress")
 LAYERS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 
 
-def randomise(model: torch.nn.Module, seed: int) -> None:
-    """Weights so large that every part shows in the logits; those of the verifier stay, unless they are trained."""
+def randomise(model: torch.nn.Module, seed: int, frozen: tuple[str, ...]) -> None:
+    """Weights so large that every part shows in the logits; those that are frozen stay the verifier's."""
     rng = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
-        if name.startswith("verifier") or name == "embed_tokens.weight" and not model.config.embed_requires_grad:
+        if name.startswith(frozen):
             continue
         drawn = torch.randn(weight.shape, generator=rng)
         if name.endswith("norm.weight") or "fc_norm" in name:
@@ -47,12 +49,17 @@ def make(one: dict, verifier: str, inputs: dict) -> torch.nn.Module:
     layer = dict(one["layer"])
     config = LAYERS[layer.pop("model_type")](**layer)
     kept = inputs["kept"]  # ids of a reduced vocabulary
-    t2d = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, kept, True)
+    mapped = {"t2d": torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, kept, True),
+              "d2t": kept - torch.arange(len(kept)), "draft_vocab_size": len(kept)}  # fmt: skip
+    if one["kind"] == "dflash2":  # which drafts all tokens
+        mapped = {"draft_vocab_size": config.vocab_size}
     model = SpeculatorModel.registry[one["kind"]].from_training_args(
-        verifier_config=config, t2d=t2d, d2t=kept - torch.arange(len(kept)), draft_vocab_size=len(kept),
+        verifier_config=config, **mapped,
         verifier_name_or_path=verifier, draft_attn_impl="eager", ttt_steps=STEPS, num_depths=DEPTHS, **one["fields"],
     )  # fmt: skip
-    randomise(model, one["seed"])
+    own_rows = one["fields"].get("embed_requires_grad") or one["kind"] == "peagle"
+    frozen = ("verifier",) if own_rows else ("verifier", "embed_tokens")
+    randomise(model, one["seed"], (*frozen, "lm_head") if one["kind"] in BLOCKS else frozen)
     model.save_pretrained(one["folder"])
     return model.eval()
 
@@ -98,7 +105,21 @@ def run_peagle(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
     return out
 
 
-RUN = {"eagle3": run_eagle3, "peagle": run_peagle}
+def run_block(kind: str, model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[anchors, block, k]: what the rows of a block behind each anchor predict, without what later heads add to it."""
+    ids, states, last, anchors = inputs["whole"][None], inputs["states"][None], inputs["last"][None], inputs["anchors"]
+    call = dict(
+        hidden_states=states, input_ids=ids, loss_mask=torch.ones_like(ids), document_ids=torch.zeros_like(ids),
+        verifier_last_hidden_states=last, max_anchors=len(anchors),
+    )  # fmt: skip
+    chosen = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchors, torch.ones_like(anchors) > 0))
+    loss = patch(f"speculators.models.{kind}.core.compute_metrics", lambda *_, **__: (torch.zeros(()), {}))
+    with chosen, loss:
+        logits = logits_of(model, lambda: model(**call))[0]
+    return logits.view(len(anchors), -1, logits.shape[-1])
+
+
+RUN = {"eagle3": run_eagle3, "peagle": run_peagle} | {kind: partial(run_block, kind) for kind in BLOCKS}
 
 
 @torch.no_grad()
