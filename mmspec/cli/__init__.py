@@ -15,6 +15,7 @@ from mmspec.cli.console import refusing, reports_errors
 from mmspec.cli.convert import convert
 from mmspec.cli.demo import demo
 from mmspec.cli.evaluate import evaluate
+from mmspec.cli.export import export
 from mmspec.cli.image import image
 from mmspec.cli.methods import methods
 from mmspec.cli.report import report
@@ -24,7 +25,21 @@ from mmspec.cli.web import web
 
 _HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
 app = typer.Typer(name="mmspec", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for _command in (demo, check, caption, image, video, evaluate, report, convert, certify, methods, supported, web):
+for _command in (
+    demo,
+    check,
+    caption,
+    image,
+    video,
+    evaluate,
+    report,
+    convert,
+    export,
+    certify,
+    methods,
+    supported,
+    web,
+):
     app.command(cls=LateHelp if hasattr(_command, "texts") else None)(_command)
 for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():
     app.add_typer(_group, name=_name)

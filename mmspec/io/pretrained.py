@@ -126,6 +126,7 @@ def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.
 EMBEDDING = "embed_tokens.weight"
 ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # what a config says of rotary positions
 PLAIN, ONE_AXIS = ("default",), ("default", "mrope")
+SCALED = ("linear", "llama3", "yarn")  # scaled positions whose frequencies are the same at every length
 
 
 def drafter_sizes(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> dict[str, Any]:
@@ -158,13 +159,25 @@ def drafter_sizes(config: Mapping[str, Any], rotations: Collection[str] = PLAIN)
 
 
 def rotary_base(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> float:
-    """The base positions turn with, of `rope_parameters` (`rope_scaling` in older files) or else of the config itself.
+    """The base that positions turn with; see `rotary_fields`, whose scaled kinds are not for it."""
+    return rotary_fields(config, rotations)["rope_theta"]
 
-    rotations: the kinds that turn positions on one axis as plain ones do: PLAIN, or ONE_AXIS where the public code gives
-    all axes of M-RoPE the same position, so that its sections make no difference.
-    Raises ValueError for any other kind, for positions that turn part of a head only, and for bases per kind of layer.
+
+def rotary_fields(config: Mapping[str, Any], rotations: Collection[str]) -> dict[str, Any]:
+    """The rotary positions of a layer's config, of `rope_parameters` (`rope_scaling` in older files) or of the config itself.
+
+    Args:
+        config: The fields of a Llama or Qwen config.
+        rotations: The kinds that are read: PLAIN; ONE_AXIS where the public code gives all axes of M-RoPE the same position,
+            so that its sections make no difference; and any of SCALED.
+
+    Returns:
+        `rope_theta`, the base, and `rope_scaling`, the fields of scaled positions or {}.
+
+    Raises:
+        ValueError: The kind is another, positions turn part of a head only, or kinds of layer have bases of their own.
     """
-    base = config.get("rope_theta")
+    base, scaling = config.get("rope_theta"), {}
     partial = {"partial_rotary_factor": config.get("partial_rotary_factor")}
     for name in ("rope_scaling", "rope_parameters"):  # newer files say it in the second, so that it has the last word
         rope = config.get(name) or {}
@@ -175,15 +188,29 @@ def rotary_base(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -
                              "drafter has one layer")  # fmt: skip
         kind = "mrope" if "mrope_section" in rope else rope.get("rope_type", rope.get("type", "default"))
         if kind not in rotations:
-            raise ValueError(f"{name}: expected plain rotary positions, got {kind!r}; a drafter here would turn positions "
-                             "otherwise than it was trained")  # fmt: skip
+            others = ", ".join(known for known in rotations if known in SCALED)
+            raise ValueError(f"{name}: expected plain rotary positions{f' or {others}' if others else ''}, got {kind!r}; a "
+                             "drafter here would turn positions otherwise than it was trained")  # fmt: skip
         partial[name] = rope.get("partial_rotary_factor")
         base = rope.get("rope_theta") or base
+        if rope:
+            scaling = _scaling(config, rope, kind) if kind in SCALED else {}
     if odd := {name: value for name, value in partial.items() if value not in (None, 1)}:
         raise ValueError(
             f"partial_rotary_factor: expected 1, whole heads turned, got {odd}; no drafter here has another"
         )
-    return float(base or 10000.0)
+    return {"rope_theta": float(base or 10000.0), "rope_scaling": scaling}
+
+
+def _scaling(config: Mapping[str, Any], rope: Mapping[str, Any], kind: str) -> dict[str, Any]:
+    """The fields of scaled positions, with the lengths that transformers takes from the rest of the config."""
+    left_out = ("type", "rope_theta", "partial_rotary_factor")
+    scaling = {name: value for name, value in rope.items() if name not in left_out and value is not None}
+    longest = config.get("max_position_embeddings")
+    if kind != "linear" and longest is not None:
+        scaling.setdefault("original_max_position_embeddings", longest)
+        scaling.setdefault("factor", longest / scaling["original_max_position_embeddings"])
+    return {**scaling, "rope_type": kind}
 
 
 def layer_names(prefix: str, qkv_bias: bool = False) -> dict[str, tuple[str, ...]]:

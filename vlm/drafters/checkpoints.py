@@ -35,6 +35,9 @@ def load_drafter(
         wanted = drafter_class(kind).tensor_filter(None if target is None else unwrapped(target))
         with naming(folder):
             return drafter_from_state_dict(kind, tensors_of(folder, wanted), config, target)
+    if "kind" not in config and "speculators_model_type" in config:
+        raise ValueError(f"speculators_model_type: expected one of {', '.join(speculators_kinds())}, got "
+                         f"{config['speculators_model_type']!r} in {folder}; no drafter here is of that kind")  # fmt: skip
     if isinstance(config.get("kind"), str):
         drafter_class(config["kind"])  # imports its module
     if config.get("kind") not in list(PretrainedDrafter.kinds):
@@ -57,6 +60,12 @@ def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str |
     if kind is None and target is not None and type(unwrapped(target)).__name__ in named:
         return next((one.name for one in drafters if one.facts.get("in_target")), None)
     return kind
+
+
+def speculators_kinds() -> list[str]:
+    """The types of `speculators_model_type` that are read, in order."""
+    signs = (sign for one in methods("vlm", "drafter") for sign in one.facts.get("published_as", ()))
+    return sorted(sign.removeprefix("speculators:") for sign in signs if sign.startswith("speculators:"))
 
 
 def tensors_of(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]:

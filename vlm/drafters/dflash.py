@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import shape_of
-from mmspec.io.pretrained import EMBEDDING, fill_drafter, layer_names, rotary_base
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, PLAIN, SCALED, fill_drafter, layer_names, rotary_fields
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
@@ -34,6 +34,7 @@ class DFlash(BlockDrafter):
     config_class = BlockDrafterConfig
     name = "dflash"
     published_as = ("DFlashDraftModel", "MuseGlimmerAssistantModel", "speculators:dflash")
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash_speculators"}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
@@ -43,13 +44,12 @@ class DFlash(BlockDrafter):
         What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
         `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root,
         and behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
-        Raises ValueError also for scaled or partial rotary positions, biases, and a field with two values.
+        Raises ValueError also for rotary positions that no layer here turns, and a field with two values.
         """
         state = published_tensors(state)
         drafter = cls(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
         reduced = bool(drafter.config.draft_vocab_size)
-        names = tensor_names(state, drafter.config.num_hidden_layers, reduced)
-        return fill_drafter(drafter, state, names, unused_tensors(state, reduced))
+        return fill_drafter(drafter, state, tensor_names(state, drafter.config), unused_tensors(state, reduced))
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
@@ -88,8 +88,6 @@ def block_drafter_fields(
     sizes = dict(zip(_SIZE_FIELDS, require_fields(layer, *_SIZE_FIELDS), strict=True))
     if layer.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no drafter here has another")
-    if layer.get("attention_bias") or layer.get("mlp_bias"):
-        raise ValueError("attention_bias, mlp_bias: expected a drafter without them, got a config with one")
     if layer.get("is_neox_style") is False:
         raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
     declared, count = config.get("num_target_layers"), None if target is None else take_apart(target).layers
@@ -101,8 +99,12 @@ def block_drafter_fields(
     fields = sizes | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,
         "head_dim": layer.get("head_dim") or 0,
-        "rope_theta": rotary_base(layer),
+        # `speculators` trains with positions on one axis whatever the target has
+        **rotary_fields(layer, (*(PLAIN if inner is None else ONE_AXIS), *SCALED)),
         "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
+        "attention_bias": bool(layer.get("attention_bias")),
+        # the MLP of Qwen3 has no biases, whatever a config copied from another model says
+        "mlp_bias": bool(layer.get("mlp_bias")) and "layers.0.mlp.gate_proj.bias" in state,
     }
     declared = _speculators_fields(state, config, layer) if inner is not None else _zlab_fields(config)
     return fields | declared
@@ -179,16 +181,20 @@ def _windows(layer: Mapping[str, Any], given: int | None) -> tuple[list[int | No
     return [width if slides else None for slides in sliding], sliding
 
 
-def tensor_names(state: Mapping[str, Tensor], layers: int, reduced: bool) -> dict[str, tuple[str, ...]]:
-    """Our names of the tensors that every such drafter has, and the published ones.   reduced: it has a head of its own."""
+def tensor_names(state: Mapping[str, Tensor], config: BlockDrafterConfig) -> dict[str, tuple[str, ...]]:
+    """Our names of the tensors that every such drafter has, and the published ones."""
     names = {name: (name,) for name in ("fc.weight", "hidden_norm.weight", "norm.weight")}
-    if reduced:
+    if config.draft_vocab_size:  # it has a head of its own
         names |= {"head.weight": ("lm_head.weight",), "head.d2t": ("d2t",), "head.t2d": ("t2d",)}
-    for index in range(layers):
+    for index in range(config.num_hidden_layers):
         prefix = f"layers.{index}."
         own = layer_names(prefix)
         if (fused := f"{prefix}self_attn.qkv_proj.weight") in state:
             own["layer.qkv.weight"] = (fused,)
+        biased = ["qkv", "out"] * config.attention_bias + ["gate_up", "down"] * config.mlp_bias
+        for name in biased:
+            group = own[f"layer.{name}.weight"]
+            own[f"layer.{name}.bias"] = tuple(theirs.removesuffix("weight") + "bias" for theirs in group)
         own["layer.input_norm.weight"] = (f"{prefix}input_layernorm.weight",)
         own |= {f"layer.{x}_norm.weight": (f"{prefix}self_attn.{x}_norm.weight",) for x in "qk"}
         names |= {prefix + name.removeprefix("layer."): group for name, group in own.items()}

@@ -141,6 +141,7 @@ class DFlash2(BlockDrafter):
     name = "dflash2"
     independent = False
     published_as = ("DFlash2DraftModel", "speculators:dflash2")
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash2_speculators"}
     trainable: ClassVar[bool] = False
     config: DFlash2Config
 
@@ -184,4 +185,4 @@ def _names(drafter: DFlash2, state: Mapping[str, Tensor]) -> dict[str, tuple[str
     layers = drafter.config.num_hidden_layers
     same = [f"candidate_selector.{name}" for name in _SELECTOR]
     same += [f"layers.{n}.{side}_conv.{name}" for n in range(layers) for side in ("attention", "mlp") for name in _CONV]
-    return tensor_names(state, layers, False) | {name: (name,) for name in same}
+    return tensor_names(state, drafter.config) | {name: (name,) for name in same}

@@ -108,21 +108,36 @@ class _ConfidenceGrowth:
 
 @dataclass(frozen=True, slots=True)
 class DSparkConfig(BlockDrafterConfig):
-    """markov_rank, markov_head_type: of the correction.   confidence_head: whether the drafter predicts acceptance.
-    confidence_with_markov: whether that prediction also reads the token before.   reduced_markov: whether the correction
-    reads a reduced vocabulary as well, where tokens outside of it share a row."""
+    """The sizes of a block drafter, and those of its heads.
+
+    Args:
+        markov_rank: Of the correction; 0 for none.
+        markov_head_type: One of `MARKOV_HEADS`.
+        confidence_head: Whether the drafter predicts acceptance.
+        confidence_with_markov: Whether that prediction also reads the token before.
+        reduced_markov: Whether the correction reads a reduced vocabulary as well, where tokens outside of it share a row.
+        root_first: Whether a recurrent correction has read the root's row before that of the first level, as `speculators`
+            trains where the root does not draft.
+    """
 
     markov_rank: int = 256
     markov_head_type: str = "vanilla"
     confidence_head: bool = True
     confidence_with_markov: bool = True
     reduced_markov: bool = False
+    root_first: bool = False
 
     def __post_init__(self) -> None:
         BlockDrafterConfig.__post_init__(self)
-        if self.markov_rank < 1 or self.markov_head_type not in MARKOV_HEADS:
-            raise ValueError(f"expected markov_rank of at least 1 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
+        if self.markov_rank < 0 or self.markov_head_type not in MARKOV_HEADS:
+            raise ValueError(f"expected markov_rank of at least 0 and markov_head_type of {', '.join(MARKOV_HEADS)}, got "
                              f"{self.markov_rank} and {self.markov_head_type!r}")  # fmt: skip
+        if self.root_first and (self.from_root or self.markov_head_type != "rnn"):
+            raise ValueError(f"root_first: expected a recurrent correction and a root that does not draft, got "
+                             f"{self.markov_head_type!r} and from_root {self.from_root}; leave it out")  # fmt: skip
+        if not self.markov_rank and self.confidence_head and self.confidence_with_markov:
+            raise ValueError("confidence_with_markov: expected False for markov_rank 0, which has no row of the token before, "
+                             "got True; predict from the row alone or take a rank")  # fmt: skip
 
 
 @method(
@@ -141,7 +156,7 @@ class DSpark(BlockDrafter):
     config_class = DSparkConfig
     name = "dspark"
     published_as = ("DSparkDraftModel", "Qwen3DSparkModel", "speculators:dspark", "projector:dspark")
-    independent = False
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dspark_speculators"}
     config: DSparkConfig
 
     def __init__(self, config: DSparkConfig):
@@ -151,9 +166,15 @@ class DSpark(BlockDrafter):
             read = self.width + 1  # the last row is that of every token outside
         read_rows = ("markov_head.markov_w1.weight",) if config.reduced_markov else ()
         self.token_rows = ("head.weight", "markov_head.markov_w2.weight", *read_rows)
-        self.markov_head = MarkovHead(config.markov_head_type, width, read, self.width, config.markov_rank)
+        sizes = width, read, self.width, config.markov_rank
+        self.markov_head = MarkovHead(config.markov_head_type, *sizes) if config.markov_rank else None
         seen = width + config.markov_rank * config.confidence_with_markov
         self.confidence_head = ConfidenceHead(seen) if config.confidence_head else None
+
+    @property
+    def independent(self) -> bool:
+        """Whether no level looks at the token before it, since there is no correction."""
+        return not self.config.markov_rank
 
     def stop(self, threshold: float = 0.3) -> PredictedAcceptance:
         """A length control for `Chain`.   Raises ValueError for a drafter that predicts no acceptance."""
@@ -161,13 +182,24 @@ class DSpark(BlockDrafter):
             raise ValueError("confidence_head: expected a drafter that predicts acceptance, got one without; train one")
         return PredictedAcceptance(self.confidence_head, threshold, self.config.drafted)
 
+    def drafting(self, rows: Tensor, earlier: Tensor | None = None) -> Tensor:
+        levels = super().drafting(rows, earlier)
+        return torch.cat([levels, rows[..., :1, :].expand_as(levels)], -1) if self.config.root_first else levels
+
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
+        if self.markov_head is None:
+            return super().after(row, token, before)
         width = self.config.hidden_size
-        row = row.expand(-1, token.shape[1], -1)
+        row, root = row.expand(-1, token.shape[1], -1).split((width, row.shape[-1] - width), -1)
         token = self.columns(token) if self.config.reduced_markov else token
-        return torch.cat([row, self.markov_head.step(row, token, None if before is None else before[..., width:])], -1)
+        carried = None if before is None else before[..., width:]
+        if before is None and self.config.root_first:
+            carried = self.markov_head.step(root, token, None)
+        return torch.cat([row, self.markov_head.step(row, token, carried)], -1)
 
     def logits(self, out: Tensor, unary: Tensor) -> Tensor:
+        if self.markov_head is None:
+            return super().logits(out, unary)
         return unary + self.markov_head(out[..., self.config.hidden_size :])
 
     def acceptance(self, out: Tensor) -> Tensor | None:
@@ -188,24 +220,22 @@ class DSpark(BlockDrafter):
         files'. Rows are read as they were trained, the root's with them, unless `sample_from_anchor` is false."""
         state = {name.removeprefix("logit_head."): value for name, value in published_tensors(state).items()}
         settings = (config.get("dflash_config") or {}) | config
-        fields = block_drafter_fields(state, config, target) | {
-            "from_root": settings.get("sample_from_anchor", True) is not False
-        }
+        from_root = settings.get("sample_from_anchor", True) is not False
+        head = str(settings.get("markov_head_type", "vanilla")).lower()
+        fields = block_drafter_fields(state, config, target) | {"from_root": from_root}
         drafter = cls(
             DSparkConfig(
                 **fields,
                 markov_rank=settings.get("markov_rank", 256),
-                markov_head_type=str(settings.get("markov_head_type", "vanilla")).lower(),
+                markov_head_type=head,
+                root_first="transformer_layer_config" in config and head == "rnn" and not from_root,
                 confidence_head=bool(settings.get("enable_confidence_head", "confidence_head.proj.weight" in state)),
                 confidence_with_markov=bool(settings.get("confidence_head_with_markov", True)),
             )
         )
         reduced = bool(drafter.config.draft_vocab_size)
-        same = ["markov_w1.weight", "markov_w2.weight", *_PARTS.get(drafter.config.markov_head_type, ())]
-        same = [f"markov_head.{name}" for name in same]
-        if drafter.confidence_head is not None:
-            same += [f"confidence_head.proj.{part}" for part in ("weight", "bias")]
-        names = tensor_names(state, drafter.config.num_hidden_layers, reduced) | {name: (name,) for name in same}
+        same = [name for name in drafter.state_dict() if name.startswith(("markov_head.", "confidence_head."))]
+        names = tensor_names(state, drafter.config) | {name: (name,) for name in same}
         return fill_drafter(drafter, state, names, unused_tensors(state, reduced))
 
     @classmethod
@@ -214,6 +244,3 @@ class DSpark(BlockDrafter):
         from mmspec.vlm.training.recipes import block_recipe
 
         return {cls.kind: block_recipe(anchors=3072)}
-
-
-_PARTS = {"gated": ("gate_proj.weight", "gate_proj.bias"), "rnn": ("joint_proj.weight", "joint_proj.bias")}

@@ -2,50 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
+from transformers import AutoTokenizer
 
-from mmspec.core.cache import SlotCache
 from mmspec.core.draft import gather_nodes
-from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.shapes import Chain, shape_of
 from mmspec.core.length import FixedLength
-from mmspec.io.pretrained import fill_drafter, layer_names
+from mmspec.io.checkpoints import load_part
 from mmspec.methods import method
-from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
-from mmspec.vlm.drafters.eagle3.published import check_vocabulary, eagle3_fields, published_levels, tensor_names
-
-
-class PEagleLayer(DraftLayer):
-    """A Llama layer with its first norm."""
-
-    def __init__(self, config: LayerConfig):
-        super().__init__(config)
-        self.input_norm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-
-    def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See `DraftLayer.heads`; what it reads is normed first."""
-        return super().heads(rms_norm(self.input_norm, attend), rotary)
+from mmspec.vlm.drafters.eagle3.published import eagle3_fields, filled, published_levels
+from mmspec.vlm.drafters.eagle3.state import Eagle3State
 
 
 @dataclass(frozen=True, slots=True)
 class PEagleConfig(Eagle3Config):
-    """An Eagle3Config, and: mask_token_id: whose own embedding stands for a token not drafted yet.   num_hidden_layers: the
-    first is EAGLE-3's.   depths: tokens of a draft."""
+    """An Eagle3Config whose embedding is its own.
 
-    mask_token_id: int = 0
+    Attributes:
+        mask_token_id: The token whose own embedding stands for a token not drafted yet.
+        depths: The tokens of a draft.
+    """
+
     num_hidden_layers: int = 4
+    own_embedding: bool = True
+    mask_token_id: int = 0
     depths: int = 7
 
     def __post_init__(self) -> None:
         Eagle3Config.__post_init__(self)
-        if min(self.num_hidden_layers, self.depths) < 1 or not 0 <= self.mask_token_id < self.vocab_size:
-            raise ValueError("expected num_hidden_layers and depths of at least 1 and mask_token_id below vocab_size, got "
+        if self.depths < 1 or not 0 <= self.mask_token_id < self.vocab_size or not self.own_embedding:
+            raise ValueError("expected depths of at least 1, mask_token_id below vocab_size and an embedding of its own, got "
                              f"{self}")  # fmt: skip
 
 
@@ -67,14 +61,12 @@ class PEagle(Eagle3):
     name = "p-eagle"
     published_as = ("PEagleSpeculator", "speculators:peagle")
     trainable: ClassVar[bool] = False
+    writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.eagle:peagle_speculators"}
     config: PEagleConfig
 
     def __init__(self, config: PEagleConfig):
         super().__init__(config)
-        width = config.hidden_size
-        self.rest = nn.ModuleList(PEagleLayer(LayerConfig.of(config)) for _ in range(config.num_hidden_layers - 1))
-        self.mask_hidden = nn.Parameter(torch.randn(1, 1, len(config.levels) * width))
-        self.embed_tokens = nn.Embedding(config.vocab_size, width)
+        self.mask_hidden = nn.Parameter(torch.randn(1, 1, self.fc.in_features))
         self.trained_depth = config.depths
         block = FixedLength(config.depths)
         self.shapes = (Chain(block), Chain(block, "deterministic"))
@@ -87,46 +79,50 @@ class PEagle(Eagle3):
         embed = self.embed_tokens.weight[self.config.mask_token_id].expand(batch, count, -1)
         return embed, self.mask_hidden.to(embed.dtype).expand(batch, count, -1)
 
-    def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
-        """Outputs [B, n, H] of n new slots through all layers, see `DraftLayer.forward`."""
-        causal = bias is None and attend.shape[1] > 1
-        for index, layer in enumerate((self.layer, *self.rest)):
-            query, key, value = layer.heads(attend, rotary)
-            keys, values = cache.write(index, key, value)
-            attend = carry = layer.finish(carry, layer.attention(query, keys, values, bias, causal))
-        return carry
-
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """An EAGLE-3 file with more layers, `mask_hidden` and a trained embedding. Tokens of a draft: the first proposal
-        method's `speculative_tokens`, 7 where the config has none.
+        """An EAGLE-3 file with `mask_hidden` and a trained embedding, of one layer or more. Tokens of a draft: the first
+        proposal method's `speculative_tokens`, 7 where the config has none.
 
-        Raises ValueError as EAGLE-3's reader does, and for a config without `mask_token_id`.
+        `norm_output` makes no difference, since no output is read on. Raises ValueError as EAGLE-3's reader does, and where
+        neither the config nor a tokenizer beside the target says which token stands for one not drafted yet.
         """
-        inner = config.get("transformer_layer_config") or config
-        layers, mask = inner.get("num_hidden_layers", 1), config.get("mask_token_id")
-        if mask is None:
-            raise ValueError(
-                "config: expected the field mask_token_id, got none; give the config the file was made with"
-            )
-        one = dict(inner, num_hidden_layers=1)
-        fields = eagle3_fields(dict(config, transformer_layer_config=one) if inner is not config else one)
+        mask = config.get("mask_token_id")
+        mask = default_mask(target) if mask is None else mask
         methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
-        drafter = cls(
-            PEagleConfig(
-                **fields, levels=published_levels(config, target), mask_token_id=mask, num_hidden_layers=layers,
-                depths=methods[0].get("speculative_tokens") or 7,
-            )
-        )  # fmt: skip
-        drafter = fill_drafter(
-            drafter, state, _names(drafter), ("verifier_lm_head.weight", "verifier_norm.weight", "t2d", "d2t")
+        depths = methods[0].get("speculative_tokens") or 7
+        fields = eagle3_fields(config) | {"norm_output": False, "own_embedding": True}
+        levels = published_levels(config, target)
+        return filled(
+            cls(PEagleConfig(**fields, levels=levels, mask_token_id=mask, depths=depths)), state, "mask_hidden"
         )
-        if drafter.head.reduced:
-            check_vocabulary(state["d2t"], state["t2d"])
-        return drafter
 
 
-class PEagleState(FeatureState):
+def default_mask(target: nn.Module | None) -> int:
+    """The mask token by the rule of the library's training: the tokenizer's own, else the first id behind its tokens that has
+    an embedding, else the token of padding, of the end, or the unknown one.
+
+    Args:
+        target: The model, whose tokenizer lies in the folder that it was loaded from.
+
+    Raises:
+        ValueError: There is no such folder, or the tokenizer has none of these tokens.
+    """
+    source = "" if target is None else str(target.config.name_or_path)
+    if not source or not Path(source).is_dir():
+        raise ValueError("config: expected the field mask_token_id, got none; give the config the file was made with, or a "
+                         "target loaded from a folder with its tokenizer")  # fmt: skip
+    tokenizer = load_part(AutoTokenizer, source)
+    added = len(tokenizer) if len(tokenizer) < take_apart(target).vocab_size else None
+    ids = (tokenizer.mask_token_id, added, tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
+    found = next((token for token in ids if token is not None), None)
+    if found is None:
+        raise ValueError(f"config: expected the field mask_token_id, got none, and the tokenizer of {source} has no token for "
+                         "it; give the config the file was made with")  # fmt: skip
+    return found
+
+
+class PEagleState(Eagle3State):
     """Reads accepted pairs and drafts behind them in one pass; masks lie behind the pairs and are not counted.
 
     rows: [B, D, H], the outputs that each depth's token is drawn from.   scored: float32 [B, D, V], their log-weights.
@@ -136,32 +132,12 @@ class PEagleState(FeatureState):
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
-        self.cache = SlotCache(drafter.config.num_hidden_layers, 0)
         self.rows: Tensor | None = None
         self.scored: Tensor | None = None
 
     @property
     def slots_ahead(self) -> int:
         return self.drafter.config.depths
-
-    def view(self) -> PromptView:
-        """What is read, with the drafter's own embeddings of text."""
-        view, ids = super().view(), self.unread()[0][:, 1:]
-        own = self.drafter.embed_tokens(ids.clamp(max=self.drafter.config.vocab_size - 1))
-        view.embeds = torch.where(view.picture[..., None] > 0, view.embeds, own)
-        return view
-
-    def fill(self, slots: PromptSlots) -> None:
-        """Reads slots through all layers: later ones' keys come from earlier ones' outputs."""
-        attend, count = slots.attend, slots.attend.shape[1]
-        if not count:
-            return super().fill(slots)
-        seen = torch.ones(1, count, count, dtype=torch.bool, device=attend.device).tril()
-        bias = self.bias(seen, 0, attend.dtype) if self.cache.width else None
-        rotary = self.rotary[self.next_position[:, None] + slots.position]
-        self.passes += 1
-        self.drafter(attend, slots.carry, rotary, self.cache, bias)
-        self.cache.advance(slots.count.tolist())
 
     def catch_up(self, depth: int | None = None) -> None:
         """One pass over the pairs noted since the last draft and the masks behind each row's own."""
@@ -180,10 +156,10 @@ class PEagleState(FeatureState):
         )  # [B, n], masks follow each row's last pair
         real = (node >= pairs) | (node < count[:, None])
         seen = (node <= node[:, None]) & real[:, None] | torch.eye(len(node), dtype=torch.bool, device=node.device)
-        bias = self.cache.bias(seen, attend.dtype)
+        biases = self.windowed(self.cache.bias(seen, attend.dtype), ahead, 0)
         rotary = self.rotary[self.next_position[:, None] + ahead]
         self.passes += 1
-        out = drafter(attend, carry, rotary, self.cache, bias)
+        out = drafter(attend, carry, rotary, self.cache, biases)
         last = (count - 1).clamp(min=0)[:, None]
         self.rows = torch.cat([gather_nodes(out, last), out[:, pairs:]], 1)
         self.scored = drafter.own_logits(self.rows, 1, target.parts.head) + self.ruling
@@ -198,12 +174,3 @@ class PEagleState(FeatureState):
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """The row of the next depth for all nodes of a level; no pass."""
         return self.rows[:, depth : depth + 1].expand(-1, token.shape[1], -1)
-
-
-def _names(drafter: PEagle) -> dict[str, tuple[str, ...]]:
-    names = tensor_names({}, drafter.config) | {name: (name,) for name in ("mask_hidden", "embed_tokens.weight")}
-    for index in range(1, drafter.config.num_hidden_layers):
-        prefix = f"layers.{index}."
-        own = layer_names(prefix) | {"layer.input_norm.weight": (f"{prefix}input_layernorm.weight",)}
-        names |= {f"rest.{index - 1}.{name.removeprefix('layer.')}": group for name, group in own.items()}
-    return names

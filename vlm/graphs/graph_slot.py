@@ -118,7 +118,7 @@ def captured_state(state: FeatureState, target: CapturedTarget, reach: int) -> F
     beyond = max(width, target.nodes)
     made = copy.copy(state)
     made.target = target
-    made.cache = SlotCache(1, target.bound + beyond, device=state.cache.length.device)
+    made.cache = SlotCache(state.cache.depth, target.bound + beyond, device=state.cache.length.device)
     made.cache.allocate_like(state.cache, rows)
     made.cache.bound(target.bound)
     made.pending_features = FixedPendingFeatures(rows, width, state.pending_features)

@@ -84,11 +84,11 @@ def sample_acceptance(
     then lets the drafter read the draws one after the other, labels as they were; here labels fit what has been read.
     Raises ValueError for drafters that do not step through one decoder layer.
     """
-    if not isinstance(getattr(drafter, "layer", None), DraftLayer):
+    if not (isinstance(drafter, FeatureDrafter) and isinstance(drafter.layer, DraftLayer)):
         raise ValueError(
             f"drafter: expected one with a decoder layer, got {drafter.name!r}; train the head for another"
         )
-    view = batch.prompt_view(parts)
+    view = drafter.embedded(batch.prompt_view(parts), batch.ids)
     slots = drafter.read(view)
     after = (slots.origin + 1).clamp(max=batch.ids.shape[1] - 1)  # the token whose embedding a slot reads
     wanted = batch.answer.gather(1, after.clamp(min=0)) & (slots.origin >= 0)
@@ -116,10 +116,9 @@ def sample_acceptance(
         labels.append(torch.where(judged, label, -1.0))
         token = torch.where(given, text, token)
         on_text = F.pad(on_text & (token == text), (1, 0))[:, :-1]
-        return drafter.fuse(parts.embed(token), own, context)
+        return drafter.fuse(drafter.embeddings(token, parts), own, context)
 
-    rotary = drafter.layer.rotary_at(slots.position, slots.attend.dtype)
-    outputs = drafter.layer.unroll(slots.attend, slots.carry, rotary, first, settings.depths + 1, draw)[1:]
+    outputs = drafter.unroll_with(slots, first, settings.depths + 1, draw)[1:]
     made = []
     for out, label in zip(outputs, labels, strict=True):
         row, slot = (label >= 0).nonzero(as_tuple=True)

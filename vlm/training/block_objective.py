@@ -12,11 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from mmspec.core.drafting.picks import values_of
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.base.prompt_slots import picture_numbers
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
-from mmspec.vlm.training.chunked_losses import term_losses
+from mmspec.vlm.training.chunked_losses import map_chunks, term_losses
 from mmspec.vlm.training.losses import Loss, hard_cross_entropy
 from mmspec.vlm.training.teacher import VlmTeacherBatch
 from mmspec.vlm.training.teacher_scores import TeacherScores
@@ -26,6 +27,9 @@ from mmspec.vlm.training.teacher_scores import TeacherScores
 class BlockObjective:
     """The weighted loss of all levels of `anchors` blocks a row. An anchor is an answer's token that another token follows;
     level i of its block predicts the token i + 1 behind it, as far as the answer reaches.
+
+    A drafter of a reduced vocabulary is compared with the target's law over the tokens that it holds, renormalised. A level
+    whose text token it does not hold trains the predicted acceptance alone: its law has no loss and no part of the divisor.
 
     Args:
         terms: As in `Objective`.
@@ -66,7 +70,11 @@ class BlockObjective:
         anchor, drawn = draw_anchors(batch.answer, self.anchors)
         if not bool(drawn.any()):
             return batch.embeds.new_zeros(()), {}
-        return self.over(predict_blocks(drafter, parts, batch, anchor, drawn), len(anchor))
+        total, notes = batch.embeds.new_zeros((), dtype=torch.float32), {}
+        for weight, blocks in predict_lessons(drafter, parts, batch, anchor, drawn):
+            loss, said = self.over(blocks, len(anchor))
+            total, notes = total + weight * loss, notes or said
+        return total, notes
 
     def over(self, blocks: BlockPredictions, rows: int) -> tuple[Tensor, dict[str, float]]:
         """Loss and notes of blocks in a batch of `rows` rows: per level, how often the top token is the target's."""
@@ -156,10 +164,18 @@ class BlockPredictions:
 def predict_blocks(
     drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
 ) -> BlockPredictions:
-    """The predictions of the blocks behind `anchor` int64 [B, A], where `drawn`.
+    """The predictions along the texts alone, see `predict_lessons`."""
+    return predict_lessons(drafter, parts, batch, anchor, drawn)[0][1]
+
+
+def predict_lessons(
+    drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
+) -> list[tuple[float, BlockPredictions]]:
+    """The predictions of the blocks behind `anchor` int64 [B, A], where `drawn`, each with the weight of its loss.
 
     Nothing as wide as the vocabulary is computed for all places at once. Places are in the order of the target's states, so
-    that a chunk of them shares a pass of its head.
+    that a chunk of them shares a pass of its head. The first predictions are those along the texts, see
+    `BlockDrafter.lessons`.
     """
     real = torch.ones_like(batch.answer) if batch.padding is None else ~batch.padding
     position, document = (real.cumsum(1) - 1).clamp(min=0), real.long() - 1
@@ -167,33 +183,48 @@ def predict_blocks(
     rows = unroll_anchored_blocks(
         drafter, parts.embed, AnchoredBlocks(batch.ids, anchor, position, document, shown), batch.hidden
     )
-    rows = drafter.drafting(rows)[drawn]  # [N, D, H]
+    # a text begins with its first token, which then stands for the token before it
+    earlier = batch.ids.gather(1, (anchor - 1).clamp(min=0))
+    rows = drafter.drafting(rows, earlier)[drawn]  # [N, D, F]
     length = batch.ids.shape[1]
     after = anchor[..., None] + torch.arange(1, rows.shape[1] + 1, device=anchor.device)
     line = torch.arange(len(anchor), device=anchor.device)[:, None, None].expand_as(after)
     inside, after = after < length, after.clamp(max=length - 1)
     counts = (inside & batch.answer[line, after])[drawn]
     source = (line * length + after - 1)[drawn]  # [N, D], the state that predicts the token
-    features = drafter.walk(rows, batch.ids.flatten()[source])
     block, level = counts.nonzero(as_tuple=True)
     order = source[block, level].argsort(stable=True)
     block, level = block[order], level[order]
     states, state = source[block, level].unique(return_inverse=True)
-    out, column = features[block, level], drafter.columns(batch.ids[line, after][drawn][block, level])
+    column = drafter.columns(batch.ids[line, after][drawn][block, level])
     token = torch.where(column < drafter.width, column, -100)
-    acceptance = drafter.acceptance(out.detach())
-    teacher = TeacherScores.of(
-        parts.head, batch.last.flatten(0, 1)[states], drafter.vocabulary, with_mass=acceptance is not None
-    )
 
-    def predict(places: Tensor) -> DraftPrediction:
-        student = drafter.scores(out[places], parts.head)
-        return DraftPrediction(student, teacher(state[places]), token[places], 0)
+    @torch.no_grad()
+    def best(features: Tensor) -> Tensor:
+        flat = features.flatten(0, 1)
+        (found,) = map_chunks(
+            lambda places: (drafter.scores(flat[places], parts.head).argmax(-1),), len(flat), drafter.width, flat.device
+        )
+        return values_of(found, drafter.vocabulary).view(features.shape[:2])
 
-    def overlap(student: Tensor, target: Tensor, places: Tensor) -> Tensor:
-        return teacher.overlap(student, target, state[places])
+    lessons = drafter.lessons(rows, batch.ids.flatten()[source], best)
+    with_mass = drafter.acceptance(lessons[0][1][:0]) is not None
+    teacher = TeacherScores.of(parts.head, batch.last.flatten(0, 1)[states], drafter.vocabulary, with_mass=with_mass)
 
-    return BlockPredictions(predict, counts, (block, level), token, drafter.width, acceptance, overlap)
+    def predictions(features: Tensor) -> BlockPredictions:
+        out = features[block, level]
+
+        def predict(places: Tensor) -> DraftPrediction:
+            student = drafter.scores(out[places], parts.head)
+            return DraftPrediction(student, teacher(state[places]), token[places], 0)
+
+        def overlap(student: Tensor, target: Tensor, places: Tensor) -> Tensor:
+            return teacher.overlap(student, target, state[places])
+
+        acceptance = drafter.acceptance(out.detach())
+        return BlockPredictions(predict, counts, (block, level), token, drafter.width, acceptance, overlap)
+
+    return [(weight, predictions(features)) for weight, features in lessons]
 
 
 @torch.no_grad()

@@ -1,26 +1,33 @@
-"""The one decoder layer a feature drafter runs, as few launches as it takes."""
+"""The decoder layer that feature drafters run, as few launches as it takes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Self
+from dataclasses import dataclass, field, fields
+from typing import Any, Self
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.drafting.rotary import apply_rotary, check_scaling, rotary
+from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.pool import SlotPool
-
-Fuse = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
     """Sizes of the layer.
 
-    hidden_size: of its output.   read_size: of what queries, keys and values are projected from, 0 for hidden_size.
-    num_key_value_heads: 0 for as many as queries have.   head_dim: 0 for hidden_size / heads.
+    Attributes:
+        hidden_size: Of its output.
+        num_key_value_heads: 0 for as many as queries have.
+        head_dim: 0 for hidden_size / heads.
+        read_size: Of the input of queries, keys and values, 0 for hidden_size.
+        qkv_bias, out_bias, mlp_bias: Whether these projections have biases.
+        rope_scaling: Of scaled positions, see `check_scaling`; empty for plain ones.
+        norms_input: Whether the layer norms the input of its attention itself.
+        qk_norm: Whether queries and keys are normed by head, as in Qwen3.
+        window: A query at position p sees the keys at p - window + 1 to p; 0 for all up to p.
     """
 
     hidden_size: int
@@ -32,6 +39,12 @@ class LayerConfig:
     qkv_bias: bool = False
     rope_theta: float = 10000.0
     rms_norm_eps: float = 1e-6
+    rope_scaling: dict[str, Any] = field(default_factory=dict)
+    out_bias: bool = False
+    mlp_bias: bool = False
+    norms_input: bool = False
+    qk_norm: bool = False
+    window: int = 0
 
     def __post_init__(self) -> None:
         heads = self.num_attention_heads
@@ -39,9 +52,12 @@ class LayerConfig:
             raise ValueError(f"expected positive sizes and an even size of every head, got {self}")
         if not self.head_dim and self.hidden_size % heads or heads % self.groups:
             raise ValueError(f"expected hidden_size a multiple of heads, and heads of key-value heads, got {self}")
+        if self.window < 0:
+            raise ValueError(f"window: expected positions that a query sees, or 0 for all, got {self.window}")
+        check_scaling(self.rope_scaling)
 
     @classmethod
-    def of(cls, config: object, **others: int) -> Self:
+    def of(cls, config: object, **others: Any) -> Self:
         """The layer of a drafter: the sizes its config has under these names, and `others`."""
         names = {one.name for one in fields(cls)}
         return cls(**{name: getattr(config, name) for name in names if hasattr(config, name)}, **others)
@@ -56,10 +72,10 @@ class LayerConfig:
 
 
 class DraftLayer(nn.Module):
-    """Attention and SwiGLU of a Llama layer without the first norm: whoever feeds it norms what it should.
+    """Attention and SwiGLU of a Llama or Qwen3 layer. Without `norms_input` whoever feeds it norms its input.
 
     Rotary positions are half-split; `rotary` makes 1-D ones, any other table of the same layout will do. Holds weights only;
-    keys and values go to the request's cache.
+    keys and values go to the request's cache. Its window is in the bias that it is given, see `unroll` for training.
     """
 
     def __init__(self, config: LayerConfig):
@@ -68,14 +84,18 @@ class DraftLayer(nn.Module):
         width, inner, dim = config.hidden_size, config.intermediate_size, config.dim
         rows = (config.num_attention_heads + 2 * config.groups) * dim
         self.qkv = nn.Linear(config.read_size or width, rows, bias=config.qkv_bias)
-        self.out = nn.Linear(config.num_attention_heads * dim, width, bias=False)
+        self.out = nn.Linear(config.num_attention_heads * dim, width, bias=config.out_bias)
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps)
-        self.gate_up = nn.Linear(width, 2 * inner, bias=False)
-        self.down = nn.Linear(inner, width, bias=False)
+        self.gate_up = nn.Linear(width, 2 * inner, bias=config.mlp_bias)
+        self.down = nn.Linear(inner, width, bias=config.mlp_bias)
+        sizes = {"input_norm": config.read_size or width, "q_norm": dim, "k_norm": dim}
+        present = {"input_norm": config.norms_input, "q_norm": config.qk_norm, "k_norm": config.qk_norm}
+        for name, size in sizes.items():
+            setattr(self, name, nn.RMSNorm(size, eps=config.rms_norm_eps) if present[name] else None)
 
     def rotary(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
         """cos and signed sin of positions 0..count-1, [count, 2, head_dim], for `heads`."""
-        return rotary(count, self.config.dim, self.config.rope_theta, device, dtype)
+        return rotary(count, self.config.dim, self.config.rope_theta, device, dtype, self.config.rope_scaling)
 
     def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Rotated queries and keys, and values: [B, heads, n, dim] and twice [B, groups, n, dim].
@@ -84,8 +104,13 @@ class DraftLayer(nn.Module):
         """
         batch, count = attend.shape[:2]
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
+        if self.input_norm is not None:
+            attend = rms_norm(self.input_norm, attend)
         qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).view(batch, count, number + 2 * groups, dim)
-        qk = apply_rotary(qkv[:, :, : number + groups], rotary).transpose(1, 2)
+        qk = qkv[:, :, : number + groups]
+        if self.q_norm is not None:
+            qk = torch.cat([rms_norm(self.q_norm, qk[:, :, :number]), rms_norm(self.k_norm, qk[:, :, number:])], 2)
+        qk = apply_rotary(qk, rotary).transpose(1, 2)
         return qk[:, :number], qk[:, number:], qkv[:, :, number + groups :].transpose(1, 2)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
@@ -96,10 +121,10 @@ class DraftLayer(nn.Module):
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
         """The layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
         # a step is a few small products, so functions are called on the weights: a module call costs as much as one
-        u = carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight)
+        u = carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
         normed = rms_norm(self.norm, u)
-        gate, up = F.linear(normed, self.gate_up.weight).chunk(2, -1)
-        return u + F.linear(F.silu(gate) * up, self.down.weight)
+        gate, up = F.linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
+        return u + F.linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotPool, bias: Tensor | None) -> Tensor:
         """Outputs [B, n, H] of n new slots, whose keys and values go to `cache`.
@@ -114,7 +139,10 @@ class DraftLayer(nn.Module):
     def remember(self, attend: Tensor, rotary: Tensor, cache: SlotPool) -> None:
         """Writes keys and values of new slots whose outputs nothing reads; arguments as in `heads`."""
         config = self.config
-        write_keys_values(self.qkv, (config.num_attention_heads, config.groups, config.dim), attend, rotary, cache)
+        if self.input_norm is not None:
+            attend = rms_norm(self.input_norm, attend)
+        sizes = config.num_attention_heads, config.groups, config.dim
+        write_keys_values(self.qkv, sizes, attend, rotary, cache, self.k_norm)
 
     def rotary_at(self, position: Tensor, dtype: torch.dtype) -> Tensor:
         """Rows of `rotary()` at position int64 [B, n], [B, n, 2, head_dim]."""
@@ -124,38 +152,8 @@ class DraftLayer(nn.Module):
         self, attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
         hidden: Tensor | None = None,
     ) -> list[Tensor]:  # fmt: skip
-        """Outputs [B, R - first, H] of slots first.. of R at each depth, attending as in drafting.
-
-        A slot at depth d reads the drafter's own output of the slot before it at depth d - 1; it attends the true slots
-        up to d before it, and its own drafted ancestors in between (training-time test of "EAGLE-3").
-        attend, carry: of the true slots, [B, R, ...].   rotary: at their positions, [B or 1, R, 2, dim].
-        fuse: from own outputs [B, R - first, H] of the slots before, the pair (attend, carry) of these slots.
-        hidden: bool [B, R], slots before `first` that nothing sees.
-        """
-        query, key, value = self.heads(attend, rotary)
-        carry = carry[:, first:]
-        place = torch.arange(attend.shape[1], device=key.device)
-        repeat = query.shape[1] // key.shape[1]
-        query, key, value = query[:, :, first:], _wide(key, repeat), _wide(value, repeat)
-        scale = query.shape[-1] ** -0.5
-        outputs, drafted = [], []  # drafted: keys and values of depth 1, 2, ... over the slots first..
-        for depth in range(depths):
-            if depth:
-                attend, carry = fuse(F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
-                query, k, v = self.heads(attend, rotary[:, first:])
-                drafted.append((_wide(k, repeat), _wide(v, repeat)))
-            hides = place > (place[first:, None] - depth)
-            if hidden is not None:
-                hides = hides | hidden[:, None, None]
-            scores = (query @ key.transpose(-1, -2) * scale).masked_fill(hides, -torch.inf)
-            own = [_back(k, depth - 1 - t) for t, (k, _) in enumerate(drafted)]
-            diagonal = [(query * k).sum(-1, keepdim=True) * scale for k in own]
-            weight = torch.cat([scores, *diagonal], -1).float().softmax(-1).to(value.dtype)
-            attended = weight[..., : len(place)] @ value
-            for t, (_, v) in enumerate(drafted):
-                attended = attended + weight[..., len(place) + t, None] * _back(v, depth - 1 - t)
-            outputs.append(self.finish(carry, attended))
-        return outputs
+        """Outputs [B, R - first, H] of slots first.. of R at each depth of a drafter of this layer alone, see `unroll`."""
+        return unroll([self], attend, carry, rotary, first, depths, fuse, hidden)
 
 
 def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
@@ -164,36 +162,21 @@ def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
 
 
 def write_keys_values(
-    qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotPool
-) -> None:
-    """Writes the rotated keys and the values of new slots, without their queries. sizes: heads, groups, dim."""
+    qkv: nn.Linear, sizes: tuple[int, int, int], attend: Tensor, rotary: Tensor, cache: SlotPool,
+    k_norm: nn.RMSNorm | None = None,
+) -> None:  # fmt: skip
+    """Write the rotated keys and the values of new slots, without their queries.
+
+    Args:
+        qkv: The projection.
+        sizes: heads, groups, dim.
+        attend: float [B, n, A], its input.
+        rotary: See `DraftLayer.heads`.
+        cache: They become the keys and values of its first layer.
+        k_norm: Of keys, by head; None where they are not normed.
+    """
     heads, groups, dim = sizes
     bias = None if qkv.bias is None else qkv.bias[heads * dim :]
     kv = F.linear(attend, qkv.weight[heads * dim :], bias).unflatten(-1, (2 * groups, dim))
-    cache.write(0, apply_rotary(kv[:, :, :groups], rotary).transpose(1, 2), kv[:, :, groups:].transpose(1, 2))
-
-
-def rotary(count: int, dim: int, theta: float, device: torch.device, dtype: torch.dtype) -> Tensor:
-    """cos and signed sin of positions 0..count-1, [count, 2, dim]: the sign of the swapped halves is in the table."""
-    half = dim // 2
-    frequency = theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half)
-    angle = torch.arange(count, device=device, dtype=torch.float32)[:, None] * frequency
-    cos, sin = angle.cos(), angle.sin()
-    return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1).to(dtype)
-
-
-def apply_rotary(heads: Tensor, rotary: Tensor) -> Tensor:
-    """Rotary embedding in the half-split layout, in heads' dtype. heads: [B, n, heads, dim]; rotary: [B or 1, n, 2, dim], in
-    heads' dtype or a wider one, which is then what is computed in.
-    """
-    cos, sin = rotary[:, :, :1], rotary[:, :, 1:]
-    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin).to(heads.dtype)
-
-
-def _wide(x: Tensor, repeat: int) -> Tensor:
-    return x if repeat == 1 else x.repeat_interleave(repeat, 1)
-
-
-def _back(x: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j - steps of x [B, heads, m, dim] (zeros before the start)."""
-    return F.pad(x, (0, 0, steps, 0))[:, :, : x.shape[2]]
+    key = kv[:, :, :groups] if k_norm is None else rms_norm(k_norm, kv[:, :, :groups])
+    cache.write(0, apply_rotary(key, rotary).transpose(1, 2), kv[:, :, groups:].transpose(1, 2))

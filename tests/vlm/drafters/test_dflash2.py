@@ -10,7 +10,7 @@ import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.base.block_layers import attention_biases
 from mmspec.vlm.drafters.dflash2 import AFTER, BEFORE, BlockConvolution, DFlash2
-from tests.vlm.drafters.dflash.test_attention import BLOCK, WIDTH, ours, random_state, speculators, zlab
+from tests.vlm.drafters.dflash.test_attention import BLOCK, WIDTH, ours, random_state, speculators, with_biases, zlab
 
 RANK, TOP, GROUP = 3, 4, 4
 OWN = dict(conv_kernel_size=2, conv_group_size=GROUP, selector_rank=RANK, selector_top_k=TOP)
@@ -85,6 +85,22 @@ def test_convolutions_stand_around_attention_and_mlp() -> None:
         rows = rows + 0.5 * layer.attended(read, rotary[None, 7 : 7 + BLOCK], cache, index, bias)
         rows = rows + 3.0 * layer.mixed(0.25 * norm(rows, (WIDTH,), layer.norm.weight, 1e-6))
     torch.testing.assert_close(made, norm(rows, (WIDTH,), drafter.norm.weight, 1e-6), atol=2e-5, rtol=1e-4)
+
+
+def test_biases_reach_the_convolved_layers() -> None:
+    """With convolutions that change nothing the rows are those of DFlash from the same file."""
+    said = dict(is_causal=False, attention_bias=True, mlp_bias=True)
+    plain = with_biases(random_state())
+    own = {name: value for name, value in random_file().items() if name not in plain}
+    for name, value in own.items():
+        if "_conv." in name:
+            value.zero_()
+            if name.endswith("base_kernel"):
+                value[:, 0] = 1
+    drafter = mmspec.vlm.drafter_from_state_dict("dflash2", plain | own, zlab(**said, dflash_config=OWN))
+    taps, embeds = torch.randn(1, 7, 2 * WIDTH), torch.randn(1, BLOCK, WIDTH)
+    expected = ours(mmspec.vlm.drafter_from_state_dict("dflash", plain, zlab(**said)), [taps], embeds)
+    torch.testing.assert_close(ours(drafter, [taps], embeds), expected, atol=2e-5, rtol=1e-4)
 
 
 def test_scores_are_unary_and_edge_of_the_best_tokens() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain
 from mmspec.vlm.drafters.dspark import DSpark
 from tests.vlm.drafters.dflash.test_attention import WIDTH, random_state, speculators, zlab
-from tests.vlm.drafters.trained import make
+from tests.vlm.drafters.trained import blocks, make
 from tests.vlm.tiny import prompt, tiny
 
 RANK, VOCAB = 3, 20
@@ -66,6 +68,50 @@ def test_scores_along_a_walk_are_written_out(kind: str) -> None:
         out = drafter.after(row[None, None], torch.tensor([[token]]), out)
         unary = torch.randn(1, 1, VOCAB)
         torch.testing.assert_close(drafter.logits(out, unary)[0, 0], unary[0, 0] + expected[depth])
+
+
+def test_a_recurrent_correction_of_the_library_reads_the_root_first_where_it_does_not_draft() -> None:
+    """Its training runs through all rows of a block; behind the root's row stands the root, as before the first level."""
+    drafter, rows, text = load("rnn", sample_from_anchor=False), torch.randn(5, WIDTH), [3, 11, 0, 7]
+    expected = corrections(random_file("rnn"), "rnn", rows, [text[0], *text])[1:]
+    levels = drafter.drafting(rows[None])
+    out = drafter.walk(levels, torch.tensor([text]))
+    unary = torch.randn(1, 4, VOCAB)
+    torch.testing.assert_close(drafter.logits(out, unary)[0], unary[0] + torch.stack(expected))
+    assert drafter.config.root_first and not load("rnn").config.root_first
+    without = corrections(random_file("rnn"), "rnn", rows[1:], text)
+    assert (torch.stack(without) - torch.stack(expected)).abs().max() > 0.01
+    with pytest.raises(ValueError, match="root_first: expected a recurrent correction"):
+        replace(load("gated").config, root_first=True)
+
+
+def test_without_a_correction_the_rows_alone_are_scored() -> None:
+    state = {name: value for name, value in random_file("vanilla").items() if "markov" not in name}
+    state["confidence_head.proj.weight"] = torch.randn(1, WIDTH)
+    config = speculators(markov_rank=0, enable_confidence_head=True, confidence_head_with_markov=False)
+    drafter = mmspec.vlm.drafter_from_state_dict("dspark", state, config)
+    rows, head = torch.randn(4, WIDTH), torch.nn.Linear(WIDTH, VOCAB, bias=False)
+    assert drafter.independent and drafter.markov_head is None
+    out = drafter.after(rows[None, :1], torch.tensor([[3]]), None)
+    torch.testing.assert_close(drafter.logits(out, head(rows[None, :1]))[0], head(rows[:1]))
+    torch.testing.assert_close(drafter.walk(rows[None], torch.zeros(1, 4, dtype=torch.long)), rows[None])
+    expected = rows[0] @ state["confidence_head.proj.weight"][0] + state["confidence_head.proj.bias"]
+    torch.testing.assert_close(drafter.acceptance(rows[:1]), expected)
+    with pytest.raises(ValueError, match="confidence_with_markov: expected False for markov_rank 0"):
+        mmspec.vlm.drafter_from_state_dict("dspark", state, config | {"confidence_head_with_markov": True})
+    with pytest.raises(ValueError, match="unknown .*markov_head.markov_w1.weight"):
+        mmspec.vlm.drafter_from_state_dict("dspark", random_file("vanilla"), config)
+
+
+def test_a_drafter_without_a_correction_drafts_and_answers_stay_the_targets() -> None:
+    sizes = dict(markov_rank=0, confidence_with_markov=False, from_root=True)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drafter = blocks("dspark", **sizes).eval().requires_grad_(False)
+    inputs = dict(prompt("llama", batch=4), max_new_tokens=16, do_sample=False)
+    out = mmspec.generate(tiny("llama"), drafter=drafter, return_dict=True, **inputs)
+    assert torch.equal(out.sequences, tiny("llama").generate(**inputs)) and out.stats.accept_length > 1
+    assert drafter.shape_for(greedy=False).drawn == "deterministic"
 
 
 def test_older_names_and_both_layouts_load_the_same() -> None:

@@ -11,7 +11,7 @@ from mmspec.vlm.drafters.checkpoints import drafter_from_state_dict, published_k
 from mmspec.vlm.drafters.kinds import drafter_class, drafter_classes, published_kinds, trained_kinds
 
 KINDS = {"dflash", "dflash2", "dspark", "eagle2", "eagle3", "flash", "gemma4_assistant", "hydra", "medusa", "msd", "peagle",
-         "specdecpp", "specvlm", "vispec"}  # fmt: skip
+         "specdecpp", "specvlm", "vispec", "xpress"}  # fmt: skip
 
 
 def test_every_kind_is_registered() -> None:
@@ -25,7 +25,7 @@ def test_every_kind_is_registered() -> None:
 def test_every_published_kind_has_a_loader() -> None:
     assert set(published_kinds()) == KINDS - {"specvlm"} | {"eagle", "mtp"}
     signs = [sign for one in methods("vlm", "drafter") for sign in one.facts.get("published_as", ())]
-    assert len(signs) == len(set(signs)) == 15
+    assert len(signs) == len(set(signs)) == 19
     assert {published_kind({"architectures": [sign]}, None) for sign in signs} <= {None, *published_kinds()}
 
 

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 import torch
+import transformers as hf
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 from torch import Tensor
 
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.drafters.peagle import PEagle
+from mmspec.vlm.drafters.peagle import PEagle, default_mask
 from mmspec.vlm.hidden_states import record_states
+from tests.vlm.drafters.eagle3.reference import OPTIONS, Reference, published
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
@@ -72,6 +78,31 @@ def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None
     assert run.state.cache.lengths == [text.shape[1] - 1]
 
 
+@torch.no_grad()
+@pytest.mark.parametrize("option", OPTIONS)
+def test_every_option_drafts_what_the_reference_drafts(option: str) -> None:
+    proposal = {"proposal_type": "greedy", "speculative_tokens": 5}
+    config, state = published(
+        option, speculators_model_type="peagle", mask_token_id=90, speculators_config={"proposal_methods": [proposal]}
+    )
+    drafter, model = mmspec.vlm.drafter_from_state_dict("peagle", state, config), tiny("llama")
+    config = {**config, "norm_output": False}  # no output is read on
+    reference, rows, inputs = Reference(config, state), state["embed_tokens.weight"], prompt("llama")
+    run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=30, do_sample=False, **inputs)
+    for _ in range(3):
+        run.step()
+        run.state.propose(run.target, run.keys)
+        text = torch.cat([inputs["input_ids"], torch.tensor(run.target.tokens)], 1)
+        with record_states(take_apart(model).decoder, drafter.levels) as seen:
+            model(text[:, :-1])
+        embeds = torch.cat([rows[text[0, 1:]], rows[90].expand(4, -1)])
+        levels = torch.cat([seen.levels[0], state["mask_hidden"][0].expand(4, -1)])
+        expected = reference.outputs(embeds, reference.joined(levels))[-5:]
+        torch.testing.assert_close(run.state.rows[0], expected, atol=1e-4, rtol=1e-4)
+        scores = drafter.logits(run.state.rows[0], 1, None)
+        torch.testing.assert_close(scores, reference.scores(expected), atol=1e-4, rtol=1e-4)
+
+
 def test_a_published_file_drafts_its_own_vocabulary_and_keeps_the_targets_words() -> None:
     drafter, model = load(), tiny("llama")
     assert drafter.config.depths == 5 and len(drafter.rest) == 3 and drafter.levels == (0, 1, 1)
@@ -79,6 +110,24 @@ def test_a_published_file_drafts_its_own_vocabulary_and_keeps_the_targets_words(
     out = mmspec.generate(model, drafter=drafter, return_dict=True, **inputs)
     assert torch.equal(out.sequences, model.generate(**inputs))
     assert out.stats.drafter_passes <= out.stats.target_passes + 1
+
+
+def test_a_mask_that_the_config_leaves_out_follows_the_rule_of_the_training(tmp_path: Path) -> None:
+    model = tiny("llama")
+    words = Tokenizer(WordLevel({f"w{n}": n for n in range(95)}, unk_token="w0"))
+    model.save_pretrained(tmp_path)
+    target = type(model).from_pretrained(tmp_path)
+    for tokens, expected in (({"mask_token": "w5"}, 5), ({}, 95), ({"pad_token": "w7"}, 95)):
+        hf.PreTrainedTokenizerFast(tokenizer_object=words, **tokens).save_pretrained(tmp_path)
+        assert default_mask(target) == expected
+    words.add_tokens([f"more{n}" for n in range(VOCAB - 95)])
+    hf.PreTrainedTokenizerFast(tokenizer_object=words, pad_token="w7").save_pretrained(tmp_path)
+    assert default_mask(target) == 7
+    config = {**CONFIG, "mask_token_id": None}
+    assert mmspec.vlm.drafter_from_state_dict("peagle", random_file(), config, target).config.mask_token_id == 7
+    hf.PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match="tokenizer of .* has no token for it"):
+        default_mask(target)
 
 
 def test_what_a_config_lacks_is_told() -> None:

@@ -6,9 +6,11 @@ import pytest
 import torch
 
 import mmspec
+from mmspec.io.pretrained import SCALED
 from tests.vlm.drafters.published_files import PUBLISHED, Published, random_file
 from tests.vlm.tiny import HIDDEN
 
+SCALES = ("eagle3",)  # kinds that turn scaled positions
 each = pytest.mark.parametrize("published", PUBLISHED.values(), ids=PUBLISHED)
 
 
@@ -41,10 +43,29 @@ def test_the_base_is_found_wherever_a_config_has_it(published: Published, rope: 
 @each
 @pytest.mark.parametrize("name", ("rope_scaling", "rope_parameters"))
 @pytest.mark.parametrize("kind", ("linear", "dynamic", "yarn", "longrope", "llama3"))
-def test_scaled_positions_are_refused(published: Published, name: str, kind: str) -> None:
+def test_scaled_positions_are_turned_with_or_refused(published: Published, name: str, kind: str) -> None:
+    fields = {"factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}
     for key in ("type", "rope_type"):
-        with pytest.raises(ValueError, match=f"{name}: expected plain rotary positions, got '{kind}'"):
-            load(published, **{name: {key: kind, "factor": 2.0}})
+        rope = {name: {key: kind, "rope_theta": 1e5, **fields}}
+        if kind in SCALED and published.kind in SCALES:
+            drafter = load(published, **rope)
+            assert drafter.config.rope_scaling == {"rope_type": kind, **fields} and drafter.config.rope_theta == 1e5
+            assert drafter.layer.config.rope_scaling == drafter.config.rope_scaling
+            continue
+        with pytest.raises(ValueError, match=f"{name}: expected plain rotary positions.*, got '{kind}'"):
+            load(published, **rope)
+
+
+def test_lengths_that_scaled_positions_need_come_from_the_config() -> None:
+    published = PUBLISHED["speculators EAGLE-3 for Llama-3.1-8B"]
+    yarn = {"rope_type": "yarn", "original_max_position_embeddings": 64}
+    drafter = load(published, rope_parameters=yarn, max_position_embeddings=256)
+    assert drafter.config.rope_scaling == {**yarn, "factor": 4.0}
+    llama3 = {"rope_type": "llama3", "factor": 2.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    drafter = load(published, rope_parameters=llama3, max_position_embeddings=256)
+    assert drafter.config.rope_scaling == {**llama3, "original_max_position_embeddings": 256}
+    with pytest.raises(ValueError, match="rope_parameters: expected the fields of llama3 positions"):
+        load(published, rope_parameters={"rope_type": "llama3", "factor": 2.0})
 
 
 @each
@@ -63,10 +84,10 @@ def test_what_no_layer_of_ours_turns_is_refused(published: Published) -> None:
 @pytest.mark.parametrize("kind", ({"type": "mrope"}, {"rope_type": "default"}, {}))
 def test_sections_make_no_difference_where_all_axes_are_one(published: Published, kind: dict) -> None:
     rope = dict(rope_theta=1e6, rope_scaling={**kind, "mrope_section": [1, 1, 2]})
-    if published.kind in ("msd", "vispec"):
+    if published.kind in ("msd", "vispec") or "speculators_model_type" in published.small_config:
         assert load(published, **rope).config.rope_theta == 1e6
         return
-    with pytest.raises(ValueError, match="rope_scaling: expected plain rotary positions, got 'mrope'"):
+    with pytest.raises(ValueError, match="rope_scaling: expected plain rotary positions.*, got 'mrope'"):
         load(published, **rope)
 
 

@@ -117,7 +117,7 @@ def blocks(family: str, **others: object) -> ShapedDrafter:
     with torch.no_grad():
         drafter.fc.weight[:, -HIDDEN:].normal_(0, 0.1).add_(torch.eye(HIDDEN))
         for name, weight in drafter.named_parameters():
-            if any(part in name for part in ("conv", "selector", "markov")):
+            if any(part in name for part in ("conv", "selector", "markov", "refiner")):
                 weight.add_(torch.randn_like(weight) * 0.3)
     return drafter
 
@@ -137,6 +137,10 @@ def dflash2() -> ShapedDrafter:
 
 def dspark() -> ShapedDrafter:
     return blocks("dspark", markov_rank=8, markov_head_type="gated", from_root=True)
+
+
+def xpress() -> ShapedDrafter:
+    return blocks("xpress", refiner_rank=8, passes=2)
 
 
 def peagle() -> ShapedDrafter:
@@ -200,6 +204,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "dflash_with_vision": dflash_with_vision,
     "dflash2": dflash2,
     "dspark": dspark,
+    "xpress": xpress,
     "peagle": peagle,
 }
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +21,8 @@ from mmspec.vlm.drafters.base.picture_pooling import LatentPool, pool_pictures
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, pack_slots, picture_numbers
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, shared_embedding
 from mmspec.vlm.hidden_states import LayerOutput
+
+Lesson = tuple[float, Tensor]  # the weight of a loss, and what its laws are made of, [N, D, F]
 
 
 class BlockDrafter(BlockVocabulary):
@@ -104,8 +106,13 @@ class BlockDrafter(BlockVocabulary):
             rows = layer(rows, rotary, cache, index, bias)
         return rms_norm(self.norm, rows)
 
-    def drafting(self, rows: Tensor) -> Tensor:
-        """The rows that predict a token, [..., drafted, H], of a block's [..., block_size, H]."""
+    def drafting(self, rows: Tensor, earlier: Tensor | None = None) -> Tensor:
+        """What the levels are made of before any token is drafted, [..., drafted, F]: the rows that predict a token, first.
+
+        Args:
+            rows: [..., block_size, H], of the whole block.
+            earlier: int64 [...], the token before the root, which most drafters do not read.
+        """
         return rows if self.config.from_root else rows[..., 1:, :]
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
@@ -133,6 +140,16 @@ class BlockDrafter(BlockVocabulary):
             place = slice(depth, depth + 1)
             features.append(self.after(rows[:, place], before[:, place], features[-1] if features else None))
         return torch.cat(features, 1)
+
+    def lessons(self, rows: Tensor, before: Tensor, best: Callable[[Tensor], Tensor]) -> list[Lesson]:
+        """What training compares with the target, the laws along the texts first.
+
+        Args:
+            rows: [N, D, F], of `drafting`.
+            before: int64 [N, D], see `walk`.
+            best: From what laws are made of, [N, D, F], to their likeliest tokens int64 [N, D].
+        """
+        return [(1.0, self.walk(rows, before))]
 
     def scores(self, out: Tensor, head: nn.Module) -> Tensor:
         """float32 [n, k], the log-weights of levels from what `walk` gave of each, [n, F].   head: the target's."""
@@ -233,9 +250,15 @@ class BlockDrafterState(FeatureState):
         rows = drafter(
             embeds, rotary, self.cache, attention_biases(drafter.config, self.cache, embeds.shape[1], embeds.dtype)
         )
-        self.rows = drafter.drafting(rows)[:, :depth]
-        self.unary = drafter.unary(self.rows, target.parts.head, self.after) + self.ruling
+        self.rows = self.drafting(rows)[:, :depth]
+        self.unary = (
+            drafter.unary(self.rows[..., : drafter.config.hidden_size], target.parts.head, self.after) + self.ruling
+        )
         self.root = drafter.after(self.rows[:, :1], target.pending[:, None], None)[:, 0]
+
+    def drafting(self, rows: Tensor) -> Tensor:
+        """See `BlockDrafter.drafting`."""
+        return self.drafter.drafting(rows)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
         return self.drafter.seen(out)

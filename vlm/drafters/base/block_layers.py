@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -23,7 +24,9 @@ class BlockDrafterConfig:
     from_root: a row predicts the token behind its position, so the root drafts too.   draft_vocab_size: 0 for all tokens.
     tied_head: whether a reduced vocabulary is scored with the target's own rows, which are neither trained nor saved.
     reach, causal: per layer, how far a row looks back (`reach_from_root`: from the root), and whether no row behind is seen.
-    latents: rows a picture is pooled into, 0 for none.   softcap: as in `LogitTransform`, 0 for none."""
+    latents: rows a picture is pooled into, 0 for none.   softcap: as in `LogitTransform`, 0 for none.
+    attention_bias: whether queries, keys, values and the attention's output have biases.   mlp_bias: the same of the MLP.
+    rope_scaling: of scaled positions, see `check_scaling`."""
 
     hidden_size: int
     intermediate_size: int
@@ -48,6 +51,9 @@ class BlockDrafterConfig:
     softcap: float = 0.0
     latents: int = 0
     tied_head: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    rope_scaling: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         layers = self.num_hidden_layers
@@ -88,7 +94,7 @@ class BlockDrafterConfig:
 
     def layer(self) -> LayerConfig:
         """The sizes of a layer.   Raises ValueError where they do not fit together."""
-        return LayerConfig.of(self)
+        return LayerConfig.of(self, qkv_bias=self.attention_bias, out_bias=self.attention_bias)
 
 
 class BlockLayer(DraftLayer):
@@ -124,12 +130,12 @@ class BlockLayer(DraftLayer):
 
     def projected(self, attended: Tensor) -> Tensor:
         """[B, n, H] of attended values [B, heads, n, dim]."""
-        return F.linear(attended.transpose(1, 2).flatten(2), self.out.weight)
+        return F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
 
     def mixed(self, normed: Tensor) -> Tensor:
         """What the MLP adds to rows [B, n, H], normed."""
-        gate, up = F.linear(normed, self.gate_up.weight).chunk(2, -1)
-        return F.linear(F.silu(gate) * up, self.down.weight)
+        gate, up = F.linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
+        return F.linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, rows: Tensor, rotary: Tensor, cache: SlotCache, index: int, bias: Tensor | None) -> Tensor:
         """The layer's output of block rows [B, n, H], whose keys and values go to `cache` as those of layer `index`.

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.pair_state import PairState
+from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
@@ -108,10 +109,21 @@ class FeatureDrafter(ShapedDrafter):
         """
         embeds = view.embeds_of(slots, first)
         context = None if slots.context is None else slots.context[:, first:]
+        return self.unroll_with(slots, first, depths, lambda before: self.fuse(embeds, before, context))
+
+    @property
+    def layers(self) -> tuple[DraftLayer, ...]:
+        """Its decoder layers, in order."""
+        return (self.layer,)
+
+    def finished(self, out: Tensor) -> Tensor:
+        """The features that the drafter puts out and goes on from, [B, n, H] of the last layer's outputs."""
+        return out
+
+    def unroll_with(self, slots: PromptSlots, first: int, depths: int, fuse: Fuse) -> list[Tensor]:
+        """`unroll` with a function that makes the input of the next depth, see `mmspec.core.drafting.unroll`."""
         rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
-        return self.layer.unroll(
-            slots.attend, slots.carry, rotary, first, depths, lambda before: self.fuse(embeds, before, context)
-        )
+        return unroll(self.layers, slots.attend, slots.carry, rotary, first, depths, fuse, finish=self.finished)
 
 
 class FeatureState(PairState):
@@ -225,7 +237,7 @@ class FeatureState(PairState):
             self.rotary = self.drafter.layer.rotary(2 * needed + 512, target.device, dtype)
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
-        attend, carry = self.drafter.fuse(self.target.parts.embed(value), hidden, self.context)
+        attend, carry = self.drafter.fuse(self.drafter.embeddings(value, self.target.parts), hidden, self.context)
         self._reach(attend.dtype)
         position = self.next_position[:, None] + ahead
         self.latest = attend, position

@@ -26,6 +26,7 @@ class PretrainedDrafter(Pretrained):
         trainable: Whether drafters of this kind are trained here; the others come from their publishers.
         any_target: Whether they can be made for any target; the others belong to models of one family.
         variants: More kinds to train, by name, with the fields of the config that they set.
+        writers: By engine, the "MODULE:FUNCTION" that writes a drafter for it, see `export_drafter`.
     """
 
     kinds: ClassVar[dict[str, type[Pretrained]]] = {}
@@ -34,6 +35,7 @@ class PretrainedDrafter(Pretrained):
     trainable: ClassVar[bool] = False
     any_target: ClassVar[bool] = True
     variants: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    writers: ClassVar[Mapping[str, str]] = {}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
@@ -116,6 +118,7 @@ class PretrainedDrafter(Pretrained):
             "published": cls.from_published.__func__ is not PretrainedDrafter.from_published.__func__,
             "published_as": list(own.get("published_as", ())),
             "in_target": own.get("in_target", False),
+            "engines": sorted(cls.writers),
         }
         return {name: value for name, value in facts.items() if value}
 

@@ -12,6 +12,7 @@ from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, S
 from mmspec.methods import MethodParts, value_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
+from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.hidden_states import Level
 
 
@@ -108,6 +109,19 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         """
         student = self.logits(out, depth + 1, parts.head)
         return DraftPrediction(student, teacher, token, depth, out, truth)
+
+    def embeddings(self, ids: Tensor, parts: Parts) -> Tensor:
+        """The embeddings of text, float [B, n, H] of ids int64 [B, n]."""
+        return parts.embed(ids)
+
+    def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
+        """A view whose text is embedded as the drafter does; here as the target does.
+
+        Args:
+            view: Of a prompt, with the target's embeddings.
+            ids: int64 [B, P], its tokens.
+        """
+        return view
 
     def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         """`logits` of the tokens in `vocabulary` alone, float32 [..., k]."""

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from mmspec.core.drafting.layer import LayerConfig
 
 
 @dataclass(frozen=True, slots=True)
 class Eagle3Config:
-    """Sizes of an EAGLE-3 drafter; hidden_size and vocab_size are the target's.
+    """Sizes of an EAGLE-3 drafter, and the options of drafters that the `speculators` library trains.
 
-    levels: which decoder layers' inputs are read, in order, see `levels_of`; index v is transformers' hidden_states[v].
-    draft_vocab_size: tokens it can draft, 0 for all.   num_key_value_heads, head_dim: 0 for the usual.
-    norm_before_residual: whether the residual starts from the normed state (some drafters trained with `speculators` do)
-        instead of the state itself.
-    tied_head: whether the head has the target's own rows, which are neither trained nor saved.
+    Attributes:
+        hidden_size, vocab_size: The target's.
+        levels: The decoder layers whose inputs are read, in order, see `levels_of`: v is transformers' hidden_states[v]. The
+            number of layers stands for the output of the last layer, in front of the final norm.
+        draft_vocab_size: The number of tokens it can draft, 0 for all.
+        num_key_value_heads, head_dim: 0 for the usual.
+        rope_scaling: Of scaled positions, see `check_scaling`.
+        norm_before_residual: Whether the residual starts from the normed state instead of the state itself.
+        tied_head: Whether the head has the target's own rows, which are neither trained nor saved.
+        num_hidden_layers: The layers behind the first are ordinary ones.
+        windows: How many positions a query of each layer sees, its own included, 0 for all; empty for all in each layer.
+        qk_norm: Whether queries and keys are normed by head, as in Qwen3.
+        attention_bias, mlp_bias: Whether the projections of attention and of the MLP have biases.
+        norm_before_fc, fc_norm: Whether the levels are normed before they are joined, side by side or each on its own.
+        norm_output: Whether the drafter goes on from its normed outputs.
+        own_embedding: Whether it embeds text with rows of its own instead of the target's.
     """
 
     hidden_size: int
@@ -30,16 +42,32 @@ class Eagle3Config:
     rms_norm_eps: float = 1e-6
     norm_before_residual: bool = False
     tied_head: bool = False
+    rope_scaling: dict[str, Any] = field(default_factory=dict)
+    num_hidden_layers: int = 1
+    windows: tuple[int, ...] = ()
+    qk_norm: bool = False
+    attention_bias: bool = False
+    mlp_bias: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+    norm_output: bool = False
+    own_embedding: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))  # a list where it comes from a file
+        object.__setattr__(self, "windows", tuple(self.windows) or (0,) * self.num_hidden_layers)
         if len(self.levels) < 2 or min(self.levels) < 0:
             raise ValueError(f"levels: expected at least two layers of the target, got {self.levels}")
         if not 0 <= self.draft_vocab_size <= self.vocab_size or self.vocab_size < 1:
             raise ValueError(
                 f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
             )
-        self.layer()
+        if self.num_hidden_layers < 1 or len(self.windows) != self.num_hidden_layers:
+            raise ValueError(f"windows: expected one for each of at least 1 layer, got {self.windows} for "
+                             f"{self.num_hidden_layers}")  # fmt: skip
+        if self.norm_before_fc and self.fc_norm:
+            raise ValueError("norm_before_fc: expected it or fc_norm, got both; leave one out")
+        self.layers()
 
     @property
     def drafted(self) -> int:
@@ -47,8 +75,15 @@ class Eagle3Config:
         return self.draft_vocab_size or self.vocab_size
 
     def layer(self) -> LayerConfig:
-        """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
-        return LayerConfig.of(self, read_size=2 * self.hidden_size)
+        """The sizes of the first decoder layer."""
+        return self.layers()[0]
+
+    def layers(self) -> tuple[LayerConfig, ...]:
+        """The sizes of the decoder layers.   Raises ValueError where they do not fit together."""
+        biases = dict(qkv_bias=self.attention_bias, out_bias=self.attention_bias)
+        first = LayerConfig.of(self, read_size=2 * self.hidden_size, window=self.windows[0], **biases)
+        rest = (LayerConfig.of(self, norms_input=True, window=window, **biases) for window in self.windows[1:])
+        return (first, *rest)
 
 
 def levels_of(layers: int) -> tuple[int, int, int]:

@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, rms_norm
 from mmspec.core.drafting.shapes import shape_of
-from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
@@ -21,12 +21,13 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
 from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
 from mmspec.vlm.drafters.eagle3.published import (
-    UNUSED_TENSORS,
-    check_vocabulary,
     eagle3_fields,
+    embedding_rows,
+    filled,
+    has_own_embedding,
     published_levels,
-    tensor_names,
 )
+from mmspec.vlm.drafters.eagle3.state import Biases, Eagle3State
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
 from mmspec.vlm.hf_model import unwrapped
 
@@ -44,7 +45,7 @@ class Eagle3(FeatureDrafter):
 
     One linear layer joins the states to the target's width; the drafter's own outputs skip it. Attention reads [normed
     embedding ; normed state], and the residual is the state. The drafter's own head scores a reduced vocabulary; other tokens
-    are never drafted. docs/concepts/drafters.md describes its training and its differences from the public code.
+    are never drafted. `Eagle3Config` lists the options of other trainings, docs/concepts/drafters.md the differences.
     """
 
     kind: ClassVar[str] = "eagle3"
@@ -52,6 +53,10 @@ class Eagle3(FeatureDrafter):
     name = "eagle3"
     published_as = ("Eagle3Speculator", "speculators:eagle3")
     predicts_states: ClassVar[bool] = False
+    writers: ClassVar[Mapping[str, str]] = {
+        "vllm": "mmspec.vlm.export.eagle:eagle3_speculators",
+        "sglang": "mmspec.vlm.export.eagle:eagle3_sglang",
+    }
     config: Eagle3Config
 
     def __init__(self, config: Eagle3Config):
@@ -61,14 +66,20 @@ class Eagle3(FeatureDrafter):
         self.fc = nn.Linear(len(config.levels) * width, width, bias=False)
         self.embed_norm = nn.RMSNorm(width, eps=eps)
         self.state_norm = nn.RMSNorm(width, eps=eps)
-        self.layer = DraftLayer(config.layer())
+        self.layer, *rest = map(DraftLayer, config.layers())
+        self.rest = nn.ModuleList(rest)
         self.norm = nn.RMSNorm(width, eps=eps)
         self.head = ReducedHead(width, config.vocab_size, config.drafted, config.tied_head)
+        self.levels_norm = nn.RMSNorm(self.fc.in_features, eps=eps) if config.norm_before_fc else None
+        each = len(config.levels) if config.fc_norm else 0
+        self.level_norms = nn.ModuleList(nn.RMSNorm(width, eps=eps) for _ in range(each))
+        self.embed_tokens = nn.Embedding(config.vocab_size, width) if config.own_embedding else None
         self._start: tuple[Tensor, ...] = ()
 
     @torch.no_grad()
     def start_from(self, parts: Parts) -> Self:
-        """Begins training with the target's head and final norm; returns the drafter itself.
+        """Begins training with the target's head, final norm and, for an embedding of its own, embedding; returns the drafter
+        itself.
 
         A vocabulary chosen afterwards starts from the target's rows too.
         """
@@ -81,6 +92,8 @@ class Eagle3(FeatureDrafter):
         norm = getattr(getattr(parts.decoder, "norm", None), "weight", None)
         if norm is not None:
             self.norm.weight.copy_(norm)
+        if self.embed_tokens is not None:
+            self.embed_tokens.weight.copy_(embedding_rows(parts))
         return self
 
     @torch.no_grad()
@@ -144,6 +157,23 @@ class Eagle3(FeatureDrafter):
         drafter.share(take_apart(unwrapped(target)))
         return drafter
 
+    @property
+    def layers(self) -> tuple[DraftLayer, ...]:
+        return (self.layer, *self.rest)
+
+    def new_state(self, target: object) -> Eagle3State:
+        return Eagle3State(self, target)
+
+    def embeddings(self, ids: Tensor, parts: Parts) -> Tensor:
+        """What text is embedded as, float [B, n, H] of ids int64 [B, n]: by rows of its own where it has such."""
+        return parts.embed(ids) if self.embed_tokens is None else self.embed_tokens(ids)
+
+    def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
+        if self.embed_tokens is not None:
+            own = self.embed_tokens(ids[:, 1:].clamp(max=self.config.vocab_size - 1))
+            view.embeds = torch.where(view.picture[..., None] > 0, view.embeds, own)
+        return view
+
     def read(self, view: PromptView) -> PromptSlots:
         """Every pair a slot.   Raises ValueError where the states are not the drafter's levels."""
         width = len(self.levels) * self.config.hidden_size
@@ -156,14 +186,37 @@ class Eagle3(FeatureDrafter):
         """What attention reads [B, n, 2 H] and the residual [B, n, H], from next embeddings [B, n, H] and either the
         target's levels side by side [B, n, 3 H] or the drafter's own outputs [B, n, H]."""
         if hidden.shape[-1] != self.config.hidden_size:
-            hidden = F.linear(hidden, self.fc.weight)
+            hidden = F.linear(self._normed_levels(hidden), self.fc.weight)
         state = rms_norm(self.state_norm, hidden)
         read = torch.cat([rms_norm(self.embed_norm, embeds), state], -1)
         return read, state if self.config.norm_before_residual else hidden
 
+    def _normed_levels(self, hidden: Tensor) -> Tensor:
+        if self.levels_norm is not None:
+            return rms_norm(self.levels_norm, hidden)
+        if not len(self.level_norms):
+            return hidden
+        levels = hidden.chunk(len(self.level_norms), -1)
+        return torch.cat([rms_norm(norm, level) for norm, level in zip(self.level_norms, levels, strict=True)], -1)
+
+    def forward(
+        self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | Biases | None
+    ) -> Tensor:
+        """Outputs [B, n, H] of n new slots through all layers, see `DraftLayer.forward`.   bias: of all layers, or a list."""
+        biases = bias if isinstance(bias, list) else [bias] * len(self.layers)
+        for index, (layer, own) in enumerate(zip(self.layers, biases, strict=True)):
+            query, key, value = layer.heads(attend, rotary)
+            keys, values = cache.write(index, key, value)
+            causal = own is None and attend.shape[1] > 1
+            attend = carry = layer.finish(carry, layer.attention(query, keys, values, own, causal))
+        return self.finished(carry)
+
+    def finished(self, out: Tensor) -> Tensor:
+        return rms_norm(self.norm, out) if self.config.norm_output else out
+
     def scores(self, out: Tensor) -> Tensor:
         """float32 [..., k] over the drafted tokens, of outputs [..., H]."""
-        return self.head(rms_norm(self.norm, out))
+        return self.head(out if self.config.norm_output else rms_norm(self.norm, out))
 
     def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return self.scores(out)
@@ -192,14 +245,13 @@ class Eagle3(FeatureDrafter):
         Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.   `norm_before_residual` absent is
         False, as in the original's code; vLLM takes its absence for True.   rope_theta is the config's; pass 10000 to draft
         as the public training code did.   d2t holds offsets: row i scores token i + d2t[i]; without it the whole vocabulary
-        is drafted.
-        Raises ValueError also for scaled rotary positions, other norms than the original's, and ids outside the vocabulary.
+        is drafted.   A stored embedding that is not the target's is the drafter's own; so is any without a target.
+        A window hides what lies W tokens or more before a query; the library's training counts it from the start of a draft.
+        Raises ValueError also for positions that no layer here turns, and ids outside the vocabulary.
         """
-        drafter = cls(Eagle3Config(**eagle3_fields(config), levels=published_levels(config, target)))
-        drafter = fill_drafter(drafter, state, tensor_names(state, drafter.config), UNUSED_TENSORS)
-        if drafter.head.reduced:
-            check_vocabulary(state["d2t"], state["t2d"])
-        return drafter
+        fields = eagle3_fields(config) | {"own_embedding": has_own_embedding(state, target)}
+        drafter = cls(Eagle3Config(**fields, levels=published_levels(config, target)))
+        return filled(drafter, state)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

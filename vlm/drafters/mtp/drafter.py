@@ -22,7 +22,14 @@ from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter
-from mmspec.vlm.drafters.mtp.published import COPIES, is_mtp_tensor, mtp_tensors, stack_experts, write_mtp
+from mmspec.vlm.drafters.mtp.published import (
+    COPIES,
+    check_layer_config,
+    is_mtp_tensor,
+    mtp_tensors,
+    stack_experts,
+    write_mtp,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +58,8 @@ class Mtp(ShapedDrafter):
     """
 
     name = "mtp"
+    published_as = ("speculators:mtp",)
+    writers: ClassVar[Mapping[str, str]] = {"speculators": "mmspec.vlm.export.mtp:mtp_speculators"}
     in_target: ClassVar[bool] = True
     trainable: ClassVar[bool] = False
     any_target: ClassVar[bool] = False
@@ -114,17 +123,19 @@ class Mtp(ShapedDrafter):
         return cls(MtpConfig(parts.hidden_size, parts.vocab_size, **sizes), parts)
 
     @classmethod
-    def tensor_filter(cls, target: nn.Module) -> Callable[[str], bool]:
+    def tensor_filter(cls, target: nn.Module | None) -> Callable[[str], bool]:
+        if target is None:
+            return super().tensor_filter(target)
         layers = target.config.get_text_config(decoder=True).num_hidden_layers
         return lambda name: is_mtp_tensor(name, layers)
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """state: of the checkpoint, or of its MTP layer alone.   config: the checkpoint's; only `mtp_hidden_states_first` is
-        read.
+        """state: of the checkpoint, or of its MTP layer alone.   config: the checkpoint's, of which `mtp_hidden_states_first`
+        is read, or that of a folder of the `speculators` library, see `check_layer_config`.
 
-        Names: "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), or those of a layer behind the model's last with an `eh_proj`
-        (DeepSeek-V3, Kimi, GLM). Experts stored one by one are stacked.
+        Names: "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), those of a layer behind the model's last with an `eh_proj`
+        (DeepSeek-V3, Kimi, GLM), or "mtp_layers.0.*" (`speculators`). Experts stored one by one are stacked.
         Raises ValueError without a target, for no or several MTP layers, and for missing and unknown tensors.
         """
         if target is None:
@@ -132,6 +143,8 @@ class Mtp(ShapedDrafter):
                 "target: expected the model whose checkpoint this is, got none; its layer is one of the model's class"
             )
         parts = take_apart(target)
+        if "transformer_layer_config" in config:
+            check_layer_config(config, target)
         own = stack_experts(mtp_tensors(state, parts.layers))
         text = config.get("text_config") or {}
         first = bool(config.get("mtp_hidden_states_first") or text.get("mtp_hidden_states_first"))

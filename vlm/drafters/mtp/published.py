@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import torch
 from safetensors.torch import save_file
@@ -16,18 +18,30 @@ from mmspec.io.pretrained import CONFIG, WEIGHTS
 # a tensor of an MTP layer, under "mtp." or as one more layer behind the model's own
 _MTP = re.compile(r"(?:^|\.)mtp\.(?P<name>.+)$")
 _LAYER = re.compile(r"(?:^|\.)layers\.(?P<layer>\d+)\.(?P<name>.+)$")
-# published name -> ours, Qwen's and Exaone's, then DeepSeek's and GLM's
-_OWN_NAMES = {
+_FOLDER = re.compile(r"^mtp_layers\.(?P<layer>\d+)\.(?P<name>.+)$")  # of the `speculators` library
+# published name -> ours
+_QWEN = {
     "pre_fc_norm_embedding.weight": "embedding_norm.weight",
     "pre_fc_norm_hidden.weight": "hidden_norm.weight",
     "fc.weight": "fc.weight",
     "norm.weight": "decoder.norm.weight",
+}  # and Exaone
+_DEEPSEEK = {
     "enorm.weight": "embedding_norm.weight",
     "hnorm.weight": "hidden_norm.weight",
     "eh_proj.weight": "fc.weight",
     "shared_head.norm.weight": "decoder.norm.weight",
+}  # and GLM
+SPECULATORS = {
+    "token_layernorm.weight": "embedding_norm.weight",
+    "hidden_layernorm.weight": "hidden_norm.weight",
+    "input_proj.weight": "fc.weight",
+    "final_layernorm.weight": "decoder.norm.weight",
 }
+_OWN_NAMES = _QWEN | _DEEPSEEK | SPECULATORS
 COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  # of the target's own
+_OF_A_LAYER = ("model_type", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
+               "rms_norm_eps", "vocab_size")  # fmt: skip
 _EXPERT = re.compile(r"(?P<before>.*\bexperts)\.(?P<number>\d+)\.(?P<part>gate|up|down)_proj\.weight$")
 
 
@@ -40,7 +54,7 @@ def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: 
     if not drafter.config.normed:
         raise ValueError("drafter: expected a layer that reads normed states as those of checkpoints do, got one that reads "
                          "them in front of the norm; train one that does")  # fmt: skip
-    theirs = {ours: name for name, ours in reversed(_OWN_NAMES.items())}  # Qwen's stand first
+    theirs = {ours: name for name, ours in _QWEN.items()}
     tensors = {}
     for name, value in drafter.state_dict().items():
         stored = theirs.get(name, name.removeprefix("decoder."))
@@ -49,34 +63,56 @@ def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: 
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as path:
         save_file(tensors, path)
-    config = {"architectures": [type(target).__name__], "mtp_hidden_states_first": drafter.config.states_first}
-    write_json_atomic(folder / CONFIG, config)
+    # the target's own config, by which other libraries know the class of the layer
+    config = json.loads(target.config.to_json_string())
+    own = {"architectures": [type(target).__name__], "mtp_hidden_states_first": drafter.config.states_first}
+    write_json_atomic(folder / CONFIG, {name: config[name] for name in config if name != "_name_or_path"} | own)
 
 
 def is_mtp_tensor(name: str, layers: int) -> bool:
     """Whether a checkpoint's tensor of that name may be one of an MTP layer of a model of so many layers."""
     match = _LAYER.search(name)
-    return bool(_MTP.search(name)) or (match is not None and int(match["layer"]) >= layers)
+    return bool(_MTP.search(name) or _FOLDER.match(name)) or (match is not None and int(match["layer"]) >= layers)
 
 
 def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
     """The tensors of a checkpoint's MTP layer under our names.   layers: how many the model itself has."""
     under = {match["name"]: value for name, value in state.items() if (match := _MTP.search(name))}
+    folder = {match.groups(): value for name, value in state.items() if (match := _FOLDER.match(name))}
     stacks: dict[tuple[str, int], dict[str, Tensor]] = {}
     for name, value in state.items():
         match = _LAYER.search(name)
         if match and int(match["layer"]) >= layers and not _MTP.search(name):
             stacks.setdefault((name[: match.start()], int(match["layer"])), {})[match["name"]] = value
     behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # a vision tower has layers, too
-    if not under and not behind:
-        raise ValueError("sd: expected the checkpoint's MTP layer, named mtp.* or layers.N.eh_proj, got none; it has none, "
-                         "or these are the tensors of a loaded model, which leaves them out")  # fmt: skip
-    count = len({match["layer"] for name in under if (match := _LAYER.search(name))}) if under else len(behind)
+    if not under and not behind and not folder:
+        raise ValueError("sd: expected the checkpoint's MTP layer, named mtp.*, mtp_layers.* or layers.N.eh_proj, got none; "
+                         "it has none, or these are the tensors of a loaded model, which leaves them out")  # fmt: skip
+    inside = {match["layer"] for name in under if (match := _LAYER.search(name))} | {layer for layer, _ in folder}
+    count = len(inside) or len(behind)
     if count > 1:
         raise ValueError(f"sd: expected one MTP layer, which is used again at every depth, got {count}")
     if under:
         return {_own_name(name.replace("layers.0.", "", 1), name.startswith("layers.")): v for name, v in under.items()}
-    return {_own_name(name, name not in _OWN_NAMES): value for name, value in behind[0].items()}
+    own = {name: value for (_, name), value in folder.items()} or behind[0]
+    return {_own_name(name, name not in _OWN_NAMES): value for name, value in own.items()}
+
+
+def check_layer_config(config: Mapping[str, Any], target: nn.Module) -> None:
+    """Compares the config of a folder of the `speculators` library with the target.
+
+    Raises:
+        ValueError: It is of several layers, or of layers of another class or size than the target's.
+    """
+    if config.get("num_nextn_predict_layers", 1) != 1:
+        raise ValueError(f"num_nextn_predict_layers: expected one MTP layer, which is used again at every depth, got "
+                         f"{config['num_nextn_predict_layers']}")  # fmt: skip
+    layer, text = config["transformer_layer_config"], target.config.get_text_config(decoder=True)
+    for name in _OF_A_LAYER:
+        said, own = layer.get(name), getattr(text, name, None)
+        if None not in (said, own) and said != own:
+            raise ValueError(f"transformer_layer_config: expected {name} {own!r} as in the target, got {said!r}; load the "
+                             "layer of this target")  # fmt: skip
 
 
 def _own_name(name: str, of_layer: bool) -> str:

@@ -90,6 +90,12 @@ def random_state() -> dict[str, Tensor]:
     return state
 
 
+def with_biases(state: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The same file with a bias for every projection of its layers."""
+    projections = {name: rows for name, rows in state.items() if "_proj." in name and name.startswith("layers.")}
+    return state | {name.replace("weight", "bias"): 0.3 * torch.randn(len(rows)) for name, rows in projections.items()}
+
+
 def normed(x: Tensor, weight: Tensor) -> Tensor:
     return x * (x * x).mean(-1, keepdim=True).add(1e-6).rsqrt() * weight
 
@@ -109,20 +115,24 @@ def written_out(state: dict[str, Tensor], taps: Tensor, embeds: Tensor, shows: l
     y = embeds
     for n, sees in enumerate(shows):
         one = {name.removeprefix(f"layers.{n}."): value for name, value in state.items()}
+
+        def project(name: str, x: Tensor, weights: dict[str, Tensor] = one) -> Tensor:
+            return x @ weights[f"{name}_proj.weight"].T + weights.get(f"{name}_proj.bias", 0)
+
         a = normed(y, one["input_layernorm.weight"])
         rows = torch.cat([context, a])
-        q = (a @ one["self_attn.q_proj.weight"].T).view(-1, HEADS, DIM)
-        k, v = ((rows @ one[f"self_attn.{x}_proj.weight"].T).view(-1, GROUPS, DIM) for x in "kv")
+        q = project("self_attn.q", a).view(-1, HEADS, DIM)
+        k, v = (project(f"self_attn.{x}", rows).view(-1, GROUPS, DIM) for x in "kv")
         q = turned(normed(q, one["self_attn.q_norm.weight"]), position[root:])
         k = turned(normed(k, one["self_attn.k_norm.weight"]), position)
         k, v = (x.repeat_interleave(HEADS // GROUPS, 1) for x in (k, v))
         mask = torch.tensor([[sees(i, j, root) for j in range(root + BLOCK)] for i in range(root, root + BLOCK)])
         scores = torch.einsum("qhd,khd->hqk", q, k) * DIM**-0.5
         weight = scores.masked_fill(~mask, -torch.inf).softmax(-1)
-        y = y + torch.einsum("hqk,khd->qhd", weight, v).flatten(1) @ one["self_attn.o_proj.weight"].T
+        y = y + project("self_attn.o", torch.einsum("hqk,khd->qhd", weight, v).flatten(1))
         b = normed(y, one["post_attention_layernorm.weight"])
-        gate, up = (b @ one[f"mlp.{name}_proj.weight"].T for name in ("gate", "up"))
-        y = y + (torch.nn.functional.silu(gate) * up) @ one["mlp.down_proj.weight"].T
+        gate, up = (project(f"mlp.{name}", b) for name in ("gate", "up"))
+        y = y + project("mlp.down", torch.nn.functional.silu(gate) * up)
     return normed(y, state["norm.weight"])
 
 
@@ -150,6 +160,40 @@ def test_a_block_equals_attention_written_out(name: str) -> None:
     torch.testing.assert_close(made, written_out(state, taps, embeds, [sliding, full]), atol=2e-5, rtol=1e-4)
     for other in {shows[1] for shows in CONVENTIONS.values()} - {sliding}:
         assert (made - written_out(state, taps, embeds, [other, full])).abs().max() > 1e-3
+
+
+LAYOUTS = {"z-lab": zlab, "speculators": speculators}
+
+
+def biased_config(layout: str) -> dict:
+    said = dict(attention_bias=True, mlp_bias=True)
+    if layout == "z-lab":
+        return zlab(**said)
+    return speculators(transformer_layer_config={**SIZES, **KINDS, **said})
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_biases_are_read_and_added(layout: str) -> None:
+    sliding, full = CONVENTIONS[layout][1:]
+    state = with_biases(random_state())
+    drafter = mmspec.vlm.drafter_from_state_dict("dflash", state, biased_config(layout))
+    taps, embeds = torch.randn(CONTEXT, 2 * WIDTH), torch.randn(BLOCK, WIDTH)
+    made = ours(drafter, [taps[None]], embeds[None])[0]
+    torch.testing.assert_close(made, written_out(state, taps, embeds, [sliding, full]), atol=2e-5, rtol=1e-4)
+    for part in ("k_proj", "v_proj", "o_proj", "gate_proj", "down_proj"):  # each of them matters
+        less = {name: rows for name, rows in state.items() if not name.endswith(f"{part}.bias")}
+        assert (made - written_out(less, taps, embeds, [sliding, full])).abs().max() > 1e-3
+
+
+def test_biases_that_a_config_names_are_required_unless_its_class_has_none() -> None:
+    state = with_biases(random_state())
+    with pytest.raises(ValueError, match="missing .*layers.0.self_attn.q_proj.bias"):
+        mmspec.vlm.drafter_from_state_dict("dflash", random_state(), biased_config("z-lab"))
+    with pytest.raises(ValueError, match="unknown .*layers.0.mlp.down_proj.bias"):
+        mmspec.vlm.drafter_from_state_dict("dflash", state, zlab(attention_bias=True))
+    without = {name: rows for name, rows in state.items() if not (".mlp." in name and name.endswith("bias"))}
+    drafter = mmspec.vlm.drafter_from_state_dict("dflash", without, biased_config("z-lab"))
+    assert drafter.config.attention_bias and not drafter.config.mlp_bias
 
 
 def test_context_that_comes_in_pieces_is_context_that_comes_at_once() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from unittest.mock import patch
 
@@ -17,7 +18,7 @@ from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.kinds import new_drafter, untrained
 from mmspec.vlm.training import block_objective, chunked_losses
 from mmspec.vlm.training.block_objective import BlockObjective, dpace_weights
-from mmspec.vlm.training.losses import cross_entropy, hard_cross_entropy
+from mmspec.vlm.training.losses import cross_entropy, hard_cross_entropy, terms_of
 from mmspec.vlm.training.run_setup import fit_vocabulary
 from mmspec.vlm.training.teacher import VlmTeacherBatch, teacher_pass
 from tests.vlm.drafters.dflash.test_law import drawn
@@ -221,18 +222,27 @@ def test_a_new_drafter_trains_on_the_words_of_the_answers(kind: str) -> None:
     assert fit_vocabulary(whole, answers, fresh=True) == (whole, 1.0)
 
 
-def test_training_learns_the_answers_of_a_batch() -> None:
+LEARNT = {"dflash": ("dflash", "forward_kl"), "dspark": ("dspark", "hard_cross_entropy"),
+          "dspark reduced": ("dspark reduced", "total_variation:0.9,cross_entropy:0.1")}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEARNT)
+def test_training_learns_the_answers_of_a_batch(name: str) -> None:
+    """Every loss stays finite, though the drafter has no score for a fifth of the tokens."""
     torch.manual_seed(0)
-    drafter = make("dspark reduced").train().requires_grad_(True)
+    kind, terms = LEARNT[name]
+    drafter = make(kind).train().requires_grad_(True)
     batch, optimizer = taught(drafter), torch.optim.AdamW(drafter.parameters(), lr=5e-3)
+    assert not set(batch.ids[:, 7:].flatten().tolist()) <= set(drafter.vocabulary.tolist())
     losses = []
     for _ in range(30):
-        loss, notes = BlockObjective(anchors=8)(drafter, take_apart(tiny("llama")), batch)
+        loss, notes = BlockObjective(terms_of(terms), anchors=8)(drafter, take_apart(tiny("llama")), batch)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
         losses.append(float(loss.detach()))
-    assert losses[-1] < 0.7 * losses[0] and all(0 <= share <= 1 for share in notes.values())
+    assert all(map(math.isfinite, losses)) and losses[-1] < 0.7 * losses[0]
+    assert all(0 <= share <= 1 for share in notes.values())
 
 
 @pytest.mark.parametrize("tied", (False, True))

@@ -7,6 +7,7 @@ import torch
 
 import mmspec
 from mmspec.vlm.drafters.eagle3 import Eagle3
+from mmspec.vlm.drafters.eagle3.published import layer_windows
 from tests.vlm.drafters.published_files import PUBLISHED, SMALL_DRAFT_VOCAB, random_file
 from tests.vlm.tiny import VOCAB, tiny
 
@@ -56,6 +57,23 @@ def test_positions_turn_with_the_configs_base() -> None:
     assert load(SPECULATORS, inner=theta).config.rope_theta == 5e5
 
 
+def test_windows_are_those_of_the_layers_that_slide() -> None:
+    sliding = dict(layer_types=["sliding_attention"], sliding_window=8)
+    qwen = dict(model_type="qwen3", head_dim=8)
+    for layer, window in (
+        ({}, 0),
+        (dict(sliding_window=8), 0),
+        (dict(layer_types=["full_attention"], sliding_window=8), 0),
+        (sliding, 8),
+        (dict(sliding, sliding_window=None), 0),
+        (dict(sliding, **qwen), 0),  # whose class forgets its window without the flag
+        (dict(sliding, use_sliding_window=True, **qwen), 8),
+        (dict(use_sliding_window=True, sliding_window=8, max_window_layers=0, **qwen), 8),
+        (dict(use_sliding_window=True, sliding_window=8, **qwen), 0),
+    ):
+        assert layer_windows(dict(model_type="llama") | layer, 1) == (window,), layer
+
+
 def test_without_reduction_there_are_no_buffers() -> None:
     config = {**ORIGINAL.small_config, "draft_vocab_size": VOCAB}
     shapes = {name: shape for name, shape in ORIGINAL.shapes(config).items() if name not in ("d2t", "t2d")}
@@ -72,18 +90,17 @@ def test_training_leftovers_of_speculators_are_not_kept() -> None:
 @pytest.mark.parametrize(
     "published, options, message",
     (
-        (SPECULATORS, dict(norm_before_fc=True), "norm_before_fc: expected"),
-        (SPECULATORS, dict(fc_norm=True), "fc_norm: expected"),
-        (SPECULATORS, dict(norm_output=True), "norm_output: expected"),
+        (SPECULATORS, dict(norm_before_fc=True, fc_norm=True), "norm_before_fc: expected it or fc_norm, got both"),
         (SPECULATORS, dict(target_hidden_size=64), "target_hidden_size: expected .* 32, got 64"),
-        (SPECULATORS, dict(inner=dict(model_type="qwen3")), "model_type: expected"),
-        (SPECULATORS, dict(inner=dict(attention_bias=True)), "attention_bias"),
+        (SPECULATORS, dict(inner=dict(model_type="gemma3")), "model_type: expected .* got 'gemma3'"),
+        (SPECULATORS, dict(inner=dict(hidden_act="gelu")), "hidden_act 'silu', got 'gelu'"),
+        (SPECULATORS, dict(inner=dict(layer_types=["chunked_attention"])), "layer_types: expected"),
         (
             SPECULATORS,
-            dict(inner=dict(rope_parameters={"rope_type": "llama3"})),
-            "rope_parameters: expected .* got 'llama3'",
+            dict(inner=dict(layer_types=["sliding_attention"], sliding_window=0)),
+            "sliding_window: expected at least 1",
         ),
-        (ORIGINAL, dict(rope_scaling={"type": "linear", "factor": 2.0}), "rope_scaling: expected .* got 'linear'"),
+        (ORIGINAL, dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "rope_scaling: expected .* got 'dynamic'"),
         (ORIGINAL, dict(num_hidden_layers=2), "drafter of one layer"),
         (ORIGINAL, dict(draft_vocab_size=VOCAB + 1), "draft_vocab_size"),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import cache
 from pathlib import Path
@@ -246,7 +247,11 @@ def test_every_missing_and_unknown_tensor_of_the_layer_is_listed(name: str) -> N
 def test_what_is_no_mtp_checkpoint_is_told_in_one_sentence() -> None:
     model = target("qwen3_5")
     for state, given, message in (
-        (model.state_dict(), model, "expected the checkpoint's MTP layer, named mtp.* or layers.N.eh_proj, got none"),
+        (
+            model.state_dict(),
+            model,
+            "expected the checkpoint's MTP layer, named mtp.*, mtp_layers.* or layers.N.eh_proj",
+        ),
         (published("qwen3_5"), None, "expected the model whose checkpoint this is, got none"),
         (published("qwen3_5") | {"mtp.layers.1.norm.weight": torch.zeros(1)}, model, "expected one MTP layer"),
     ):
@@ -313,6 +318,13 @@ def test_what_is_written_is_loaded_again(name: str, tmp_path: Path) -> None:
     again = mmspec.vlm.load_drafter(tmp_path, target=target(name))
     assert again.state_dict().keys() == drafter(name).state_dict().keys()
     assert all(torch.equal(value, again.state_dict()[key]) for key, value in drafter(name).state_dict().items())
+    config = json.loads((tmp_path / "config.json").read_text())
+    text, own = config.get("text_config", config), target(name).config.get_text_config(decoder=True)
+    assert (text["model_type"], text["hidden_size"]) == (
+        own.model_type,
+        own.hidden_size,
+    )  # converters build the layer from it
+    assert config["architectures"] == [type(target(name)).__name__] and "_name_or_path" not in config
     unnormed = Mtp(MtpConfig(32, VOCAB, normed=False), take_apart(target("qwen3_5")))
     with pytest.raises(ValueError, match="in front of the norm"):
         write_mtp(unnormed, target("qwen3_5"), tmp_path)

@@ -16,11 +16,13 @@ from torch import Tensor
 import mmspec.vlm
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
-from mmspec.vlm.export import export_sglang, export_speculators
+from mmspec.vlm.export import Verifier, export_drafter
+from tests.vlm.drafters.eagle3.reference import OPTIONS, published
 from tests.vlm.drafters.trained import make
 
 V, K, H, I, HEADS, GROUPS, DIM = 40, 13, 32, 48, 4, 2, 16  # heads of another width than H / HEADS
-LEVELS = (2, 4, 5)
+SIZES, LEVELS = (H, I, HEADS, V), (2, 4, 5)
+NAMES = {"speculators": "vllm", "sglang": "sglang"}  # the forms, and the engine of each
 
 
 def drafter_of(normed: bool = False, reduced: bool = True, levels: tuple[int, ...] = LEVELS) -> Eagle3:
@@ -35,11 +37,22 @@ def drafter_of(normed: bool = False, reduced: bool = True, levels: tuple[int, ..
     return drafter.with_vocabulary(range(1, V, 3)) if reduced else drafter
 
 
+class Target(Verifier):
+    """A verifier of a class with a random embedding, without a checkpoint."""
+
+    def __init__(self, vocab: int = V, **config: object):
+        super().__init__("some/target", {"architectures": ["LlavaForConditionalGeneration"], **config})
+        self.embedding = torch.randn(vocab, H, generator=torch.Generator().manual_seed(1))
+
+
+def option_of(option: str) -> Eagle3:
+    """A published drafter with an option."""
+    config, state = published(option, eagle_aux_hidden_state_layer_ids=[1, 2, 3])
+    return mmspec.vlm.drafter_from_state_dict("eagle3", state, config)
+
+
 def export(format: str, drafter: Eagle3, folder: Path, **options: object) -> tuple[dict, dict[str, Tensor]]:
-    if format == "sglang":
-        export_sglang(drafter, folder, **options)
-    else:
-        export_speculators(drafter, folder, "some/target", "LlavaForConditionalGeneration", **options)
+    export_drafter(drafter, folder, engine=NAMES[format], verifier=Target(), **options)
     return json.loads((folder / "config.json").read_text()), load_file(folder / "model.safetensors")
 
 
@@ -127,6 +140,9 @@ def test_names_shapes_and_dtypes(format: str, tmp_path: Path) -> None:
         "d2t": (K,),
         "t2d": (V,),
     }
+    if format == "speculators":
+        shapes["embed_tokens.weight"] = (V, H)
+        assert torch.equal(weights["embed_tokens.weight"], Target().embedding.bfloat16())
     assert {name: tuple(value.shape) for name, value in weights.items()} == shapes
     assert weights["d2t"].dtype == torch.int64 and weights["t2d"].dtype == torch.bool
     assert {value.dtype for name, value in weights.items() if name not in ("d2t", "t2d")} == {torch.bfloat16}
@@ -147,6 +163,9 @@ LAYER = {
 }  # fmt: skip
 
 
+WINDOWS = {"layer_types": ["full_attention"], "sliding_window": None, "use_sliding_window": False}
+
+
 def test_the_config_vllm_reads(tmp_path: Path) -> None:
     config, _ = export("speculators", drafter_of(), tmp_path, max_position_embeddings=4096, speculative_tokens=5)
     assert config == {
@@ -163,7 +182,7 @@ def test_the_config_vllm_reads(tmp_path: Path) -> None:
         "eagle_aux_hidden_state_layer_ids": [2, 4, 5],
         "tie_word_embeddings": False,
         "dtype": "bfloat16",
-        "transformer_layer_config": LAYER,
+        "transformer_layer_config": LAYER | WINDOWS,
         "speculators_config": {
             "algorithm": "eagle3",
             "default_proposal_method": "greedy",
@@ -201,22 +220,47 @@ def test_an_exported_drafter_loads_again(format: str, normed: bool, reduced: boo
     config, weights = export(format, drafter, tmp_path, dtype=torch.float32)
     again = mmspec.vlm.drafter_from_state_dict("eagle3", weights, config)
     assert again.levels == LEVELS and again.config.norm_before_residual == normed
-    assert again.state_dict().keys() == drafter.state_dict().keys()
+    state = again.state_dict()
+    if format == "speculators":  # without a target nothing says whose the embedding is
+        assert torch.equal(state.pop("embed_tokens.weight"), Target().embedding)
+    assert state.keys() == drafter.state_dict().keys()
     for name, value in drafter.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value), name
+        assert torch.equal(state[name], value), name
+
+
+@pytest.mark.parametrize("kind", ("eagle3", "peagle"))
+@pytest.mark.parametrize("option", OPTIONS)
+def test_a_published_drafter_with_any_option_is_written_as_it_was(kind: str, option: str, tmp_path: Path) -> None:
+    config, state = published(option, eagle_aux_hidden_state_layer_ids=[1, 2, 3], speculators_model_type=kind)
+    config["mask_token_id"] = 90
+    drafter = mmspec.vlm.drafter_from_state_dict(kind, state, config)
+    export_drafter(drafter, tmp_path, verifier=Target(max_position_embeddings=256), dtype=torch.float32)
+    weights, read = load_file(tmp_path / "model.safetensors"), json.loads((tmp_path / "config.json").read_text())
+    assert weights.keys() == state.keys()
+    assert all(torch.equal(weights[name], value) for name, value in state.items())
+    layer = config["transformer_layer_config"]
+    assert {name: read["transformer_layer_config"][name] for name in layer} == layer
+    assert mmspec.vlm.drafter_from_state_dict(kind, weights, read).config == drafter.config
 
 
 def test_drafters_that_engines_cannot_serve_are_refused(tmp_path: Path) -> None:
     refused = (
-        (lambda: export_sglang(drafter_of(normed=True), tmp_path), "norm_before_residual"),
-        (lambda: export_sglang(make("eagle"), tmp_path), "expected an EAGLE-3 drafter.*got Eagle"),
-        (lambda: export_speculators(make("msd"), tmp_path, "t", "a"), "got Msd"),
-        (lambda: export_speculators(drafter_of(), tmp_path, "t", "a", speculative_tokens=0), "speculative_tokens"),
-        (lambda: export_sglang(drafter_of(), tmp_path, max_position_embeddings=0), "max_position_embeddings"),
-        *((lambda x=levels: export_sglang(drafter_of(levels=x), tmp_path), "three rising layers from 1")
+        ("sglang", drafter_of(normed=True), {}, "norm_before_residual"),
+        ("sglang", make("eagle"), {}, "expected one of eagle3, which sglang takes, got eagle"),
+        ("vllm", make("msd"), {}, "which vllm takes, got msd"),
+        ("sglang", make("peagle"), {}, "got peagle; vllm would"),
+        ("llama.cpp", drafter_of(), {}, "engine: expected one of sglang, speculators, vllm, got 'llama.cpp'"),
+        ("vllm", drafter_of(), dict(speculative_tokens=0), "speculative_tokens"),
+        ("sglang", drafter_of(), dict(max_position_embeddings=0), "max_position_embeddings"),
+        ("vllm", drafter_of(), dict(verifier=Target(V + 1)), "expected an embedding of shape"),
+        ("sglang", option_of("window"), {}, "windows: expected \\(0,\\), got \\(6,\\)"),
+        ("sglang", option_of("qwen3"), {}, "qk_norm: expected False"),
+        ("sglang", option_of("norm_output"), {}, "norm_output: expected False"),
+        ("vllm", Eagle3(Eagle3Config(*SIZES, LEVELS, num_hidden_layers=2, windows=(4, 8))), {}, "windows: expected the same"),
+        *(("sglang", drafter_of(levels=levels), {}, "three rising layers from 1")
           for levels in ((0, 1, 2), (2, 2, 3), (1, 2), (3, 2, 5))),
     )  # fmt: skip
-    for call, message in refused:
+    for engine, drafter, options, message in refused:
         with pytest.raises(ValueError, match=message):
-            call()
+            export_drafter(drafter, tmp_path, **{"engine": engine, "verifier": Target(), **options})
     assert not list(tmp_path.iterdir())

@@ -1,0 +1,79 @@
+"""Rotary positions of drafter layers: plain ones, and ones that are scaled for contexts longer than those of training."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import LlamaConfig
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+
+from mmspec.io.pretrained import SCALED
+
+
+def check_scaling(scaling: Mapping[str, Any]) -> None:
+    """Check the fields of scaled positions.
+
+    Args:
+        scaling: As in `rope_parameters` of transformers' configs, without the base; empty for plain positions.
+
+    Raises:
+        ValueError: The kind is none of `SCALED`, or a field of the kind is missing.
+    """
+    if not scaling:
+        return
+    if scaling.get("rope_type") not in SCALED:
+        raise ValueError(
+            f"rope_parameters: expected plain rotary positions or one of {', '.join(SCALED)}, got "
+            f"{scaling.get('rope_type')!r}; a drafter here would turn positions otherwise than it was trained"
+        )
+    try:
+        frequencies(8, 10000.0, scaling, torch.device("cpu"))
+    except (KeyError, TypeError, ArithmeticError) as error:
+        raise ValueError(f"rope_parameters: expected the fields of {scaling['rope_type']} positions, got {dict(scaling)}; "
+                         "correct the config") from error  # fmt: skip
+
+
+def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torch.device) -> tuple[Tensor, float]:
+    """The angle that each pair of numbers turns by a position, float32 [dim / 2], and the factor of cos and sin.
+
+    Args:
+        dim: The size of a head.
+        theta: The base.
+        scaling: See `check_scaling`.
+        device: Of the result.
+    """
+    if not scaling:
+        half = dim // 2
+        return theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half), 1.0
+    trained = scaling.get("original_max_position_embeddings") or 2048
+    longest = max(round(trained * scaling["factor"]), trained + 1)  # only to be in keeping with the factor
+    config = LlamaConfig(
+        hidden_size=dim, num_attention_heads=1, head_dim=dim, max_position_embeddings=longest,
+        rope_parameters={**scaling, "rope_theta": theta},
+    )  # fmt: skip
+    with torch.device(device):  # parts of these functions do not say where their tensors lie
+        return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, device)
+
+
+def rotary(
+    count: int, dim: int, theta: float, device: torch.device, dtype: torch.dtype, scaling: Mapping[str, Any] = {}
+) -> Tensor:
+    """cos and signed sin of positions 0..count-1, [count, 2, dim]: the sign of the swapped halves is in the table."""
+    frequency, factor = frequencies(dim, theta, scaling, device)
+    angle = torch.arange(count, device=device, dtype=torch.float32)[:, None] * frequency
+    cos, sin = angle.cos() * factor, angle.sin() * factor
+    return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1).to(dtype)
+
+
+def apply_rotary(heads: Tensor, rotary: Tensor) -> Tensor:
+    """Rotary embedding in the half-split layout, in heads' dtype.
+
+    Args:
+        heads: [B, n, heads, dim].
+        rotary: [B or 1, n, 2, dim], in heads' dtype or a wider one, which is then the dtype of the product.
+    """
+    cos, sin = rotary[:, :, :1], rotary[:, :, 1:]
+    return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin).to(heads.dtype)

@@ -1,0 +1,136 @@
+"""A process of an environment that has the `speculators` library and lacks this package.
+
+It makes random drafters with the library's classes, loads folders of drafters with them, and writes the logits of its passes.
+
+Usage: python speculators_worker.py JOB.json
+
+The job holds: `verifier`, a folder; `inputs`, a safetensors file with ids and hidden states; `make`, drafters to make, each
+with name, kind, folder, fields of the drafter and of its layer; `read`, folders to load, each with name, kind and folder;
+`out`, the safetensors file to write.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from unittest.mock import patch
+
+import speculators.models  # noqa: F401  registers the kinds
+import torch
+from safetensors.torch import load_file, save_file
+from speculators import SpeculatorModel
+from transformers import LlamaConfig, Qwen3Config
+
+STEPS, DEPTHS = 3, 5
+BLOCKS = ("dflash", "dflash2", "dspark", "xpress")
+LAYERS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
+
+
+def randomise(model: torch.nn.Module, seed: int, frozen: tuple[str, ...]) -> None:
+    """Weights so large that every part shows in the logits; those that are frozen stay the verifier's."""
+    rng = torch.Generator().manual_seed(seed)
+    for name, weight in model.named_parameters():
+        if name.startswith(frozen):
+            continue
+        drawn = torch.randn(weight.shape, generator=rng)
+        if name.endswith("norm.weight") or "fc_norm" in name:
+            weight.data.copy_(1 + 0.3 * drawn)
+        elif weight.dim() == 1:
+            weight.data.copy_(0.3 * drawn)
+        else:
+            weight.data.copy_(drawn if "embed" in name or "mask" in name else 1.5 * drawn / weight.shape[-1] ** 0.5)
+
+
+def make(one: dict, verifier: str, inputs: dict) -> torch.nn.Module:
+    """A random drafter of the library, saved into its folder."""
+    layer = dict(one["layer"])
+    config = LAYERS[layer.pop("model_type")](**layer)
+    kept = inputs["kept"]  # ids of a reduced vocabulary
+    mapped = {"t2d": torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, kept, True),
+              "d2t": kept - torch.arange(len(kept)), "draft_vocab_size": len(kept)}  # fmt: skip
+    if one["kind"] == "dflash2":  # which drafts all tokens
+        mapped = {"draft_vocab_size": config.vocab_size}
+    model = SpeculatorModel.registry[one["kind"]].from_training_args(
+        verifier_config=config, **mapped,
+        verifier_name_or_path=verifier, draft_attn_impl="eager", ttt_steps=STEPS, num_depths=DEPTHS, **one["fields"],
+    )  # fmt: skip
+    own_rows = one["fields"].get("embed_requires_grad") or one["kind"] == "peagle"
+    frozen = ("verifier",) if own_rows else ("verifier", "embed_tokens")
+    randomise(model, one["seed"], (*frozen, "lm_head") if one["kind"] in BLOCKS else frozen)
+    model.save_pretrained(one["folder"])
+    return model.eval()
+
+
+def read(one: dict) -> torch.nn.Module:
+    """A drafter of a folder, as the library loads it."""
+    config = SpeculatorModel.config_class.from_pretrained(one["folder"])
+    config.transformer_layer_config._attn_implementation = "eager"  # flexible attention rounds elsewhere
+    return SpeculatorModel.from_pretrained(one["folder"], config=config).eval()
+
+
+def logits_of(model: torch.nn.Module, call: Callable[[], object]) -> list[torch.Tensor]:
+    """What the head puts out in a call, pass by pass."""
+    seen: list[torch.Tensor] = []
+    hook = model.lm_head.register_forward_hook(lambda module, given, out: seen.append(out.detach()[0].clone()))
+    call()
+    hook.remove()
+    return seen
+
+
+def run_eagle3(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[STEPS, n, k]: row j of step s is what a draft from pair j predicts s tokens later."""
+    ids, states = inputs["ids"][None], inputs["states"][None]
+    call = dict(hidden_states=states, input_ids=ids, document_ids=torch.zeros_like(ids), ttt_steps=STEPS)
+    return torch.stack(logits_of(model, lambda: model(**call)))
+
+
+def run_peagle(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[DEPTHS, n, k]: row j of depth d is what the d-th mask behind pair j predicts; the last rows have none."""
+    ids, states, last = inputs["ids"][None], inputs["states"][None], inputs["last"][None]
+    count = ids.shape[1]
+    anchor = torch.cat([torch.arange(count - depth) for depth in range(DEPTHS)])
+    depth = torch.cat([torch.full((count - depth,), depth) for depth in range(DEPTHS)])
+    core = "speculators.models.peagle.core."
+    call = dict(
+        hidden_states=states, input_ids=ids, document_ids=torch.zeros_like(ids), verifier_last_hidden_states=last
+    )
+    drawn, loss = patch(f"{core}generate_cod_sample_indices", lambda **_: (anchor, depth)), (torch.zeros(()), {})
+    with drawn, patch(f"{core}compute_metrics", lambda **_: loss):  # whose kernels need a GPU
+        logits = logits_of(model, lambda: model(**call))[0]
+    out = logits.new_zeros(DEPTHS, count, logits.shape[-1])
+    out[depth, anchor] = logits
+    return out
+
+
+def run_block(kind: str, model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[anchors, block, k]: what the rows of a block behind each anchor predict, without what later heads add to it."""
+    ids, states, last, anchors = inputs["whole"][None], inputs["states"][None], inputs["last"][None], inputs["anchors"]
+    call = dict(
+        hidden_states=states, input_ids=ids, loss_mask=torch.ones_like(ids), document_ids=torch.zeros_like(ids),
+        verifier_last_hidden_states=last, max_anchors=len(anchors),
+    )  # fmt: skip
+    chosen = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchors, torch.ones_like(anchors) > 0))
+    loss = patch(f"speculators.models.{kind}.core.compute_metrics", lambda *_, **__: (torch.zeros(()), {}))
+    with chosen, loss:
+        logits = logits_of(model, lambda: model(**call))[0]
+    return logits.view(len(anchors), -1, logits.shape[-1])
+
+
+RUN = {"eagle3": run_eagle3, "peagle": run_peagle} | {kind: partial(run_block, kind) for kind in BLOCKS}
+
+
+@torch.no_grad()
+def main(job: dict) -> None:
+    inputs, out = load_file(job["inputs"]), {}
+    for one in job["make"]:
+        out[one["name"]] = RUN[one["kind"]](make(one, job["verifier"], inputs), inputs)
+    for one in job["read"]:
+        out[one["name"]] = RUN[one["kind"]](read(one), inputs)
+    save_file({name: value.contiguous() for name, value in out.items()}, job["out"])
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

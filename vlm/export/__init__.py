@@ -1,0 +1,6 @@
+"""Drafters in the files of serving engines: vLLM, in the format of the `speculators` library, and SGLang."""
+
+from mmspec.vlm.export.folder import ExportOptions, export_drafter
+from mmspec.vlm.export.verifier import Verifier
+
+__all__ = ["ExportOptions", "Verifier", "export_drafter"]
