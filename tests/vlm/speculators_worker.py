@@ -5,8 +5,8 @@ It makes random drafters with the library's classes, loads folders of drafters w
 Usage: python speculators_worker.py JOB.json
 
 The job holds: `verifier`, a folder; `inputs`, a safetensors file with ids and hidden states; `make`, drafters to make, each
-with name, kind, folder, fields of the drafter and of its layer; `read`, folders to load, each with name, kind and folder;
-`out`, the safetensors file to write.
+with name, kind, folder, fields of the drafter and of its layer; `read`, folders to load, each with name, kind and folder, and
+with another folder under `again` where the weights are to be drawn anew and saved; `out`, the safetensors file to write.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ LAYERS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 
 def randomise(model: torch.nn.Module, seed: int) -> None:
     """Weights so large that every part shows in the logits; those of the verifier stay, unless they are trained."""
-    rng = torch.Generator().manual_seed(seed)
+    rng, embed = torch.Generator().manual_seed(seed), getattr(model.config, "embed_requires_grad", None)
+    shared = {None: ("embed_tokens.weight", "lm_head.weight"), False: ("embed_tokens.weight",), True: ()}[embed]
     for name, weight in model.named_parameters():
-        if name.startswith("verifier") or name == "embed_tokens.weight" and not model.config.embed_requires_grad:
+        if name.startswith("verifier") or name in shared:
             continue
         drawn = torch.randn(weight.shape, generator=rng)
         if name.endswith("norm.weight") or "fc_norm" in name:
@@ -98,7 +99,40 @@ def run_peagle(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
     return out
 
 
-RUN = {"eagle3": run_eagle3, "peagle": run_peagle}
+def run_block(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[anchors, levels, k], the scores along the text of the blocks behind the anchors."""
+    ids, anchor, size = inputs["text"][None], inputs["anchors"], model.block_size
+    core = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchor, torch.ones_like(anchor) > 0))
+    with core:
+        rows, scores, _, _, place = model._backbone_forward(
+            inputs["states"][None], ids, torch.ones_like(ids), inputs["last"][None],
+            torch.zeros_like(ids), None, max_anchors=len(anchor),
+        )  # fmt: skip
+    rows, scores = rows.view(len(anchor), size, -1), scores.view(len(anchor), size, -1)
+    text, kind = ids[0, place].view(len(anchor), size), model.config.speculators_model_type
+    from_root = model.config.sample_from_anchor
+    before = text if from_root else torch.cat([text[:, :1], text[:, :-1]], 1)
+    if kind == "dspark" and model.markov_head is not None:
+        scores = scores + model.markov_head.block_bias(prev_token_ids=before, hidden_states=rows)
+    if kind == "xpress":
+        head, earlier = model.refiner_head, ids[0, anchor - 1][:, None]
+        head.causal_tril.copy_(torch.ones_like(head.causal_tril).tril())  # not filled by the library's loader
+        scores = scores + head.block_bias(before if from_root else torch.cat([earlier, text[:, :-1]], 1), rows)
+    if kind == "dflash2":
+        flat, best = scores.flatten(0, 1)[None], scores.topk(model.candidate_selector.top_k, -1).indices
+        ends = rows.flatten(0, 1)[None], before.flatten()[None], best.flatten(0, 1)[None]
+        edges = model.candidate_selector.score_candidates(flat, *ends).view_as(best)
+        scores = torch.full_like(scores, -1e9).scatter(-1, best, edges)
+    return scores if from_root else scores[:, 1:]
+
+
+def run_mtp(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[n, k], what the layer predicts of every pair."""
+    return model(input_ids=inputs["text"][None], hidden_states=inputs["mtp"][None])[0][0][0]
+
+
+RUN = {"eagle3": run_eagle3, "peagle": run_peagle, "mtp": run_mtp}
+RUN |= dict.fromkeys(("dflash", "dflash2", "dspark", "xpress"), run_block)
 
 
 @torch.no_grad()
@@ -107,7 +141,11 @@ def main(job: dict) -> None:
     for one in job["make"]:
         out[one["name"]] = RUN[one["kind"]](make(one, job["verifier"], inputs), inputs)
     for one in job["read"]:
-        out[one["name"]] = RUN[one["kind"]](read(one), inputs)
+        model = read(one)
+        if "again" in one:  # other weights, as the library saves them
+            randomise(model, one["seed"])
+            model.save_pretrained(one["again"])
+        out[one["name"]] = RUN[one["kind"]](model, inputs)
     save_file({name: value.contiguous() for name, value in out.items()}, job["out"])
 
 

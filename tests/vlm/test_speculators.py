@@ -21,11 +21,16 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import mmspec
+from mmspec.core.cache import SlotCache
 from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
+from mmspec.vlm.drafters.base.block_layers import UNLIMITED
+from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.kinds import drafter_class, new_drafter
+from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.export import Verifier, export_drafter
-from mmspec.vlm.hidden_states import record_states
+from mmspec.vlm.hidden_states import LayerOutput, record_states
 from tests.vlm.drafters.eagle3.reference import OPTIONS, WINDOW, published
 from tests.vlm.tiny import HIDDEN, VOCAB, liven
 
@@ -53,6 +58,21 @@ def options(kind: str, made: bool, **fields: Any) -> list[Drafter]:
     return [Drafter(kind, option, made, fields) for option in OPTIONS]
 
 
+BLOCK, ANCHORS = 5, torch.tensor([[9, 12, 15]])
+SLIDING = dict(reach=(WINDOW, UNLIMITED), reach_from_root=True, causal=(True, False))
+SCALED = dict(rope_scaling={"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                            "original_max_position_embeddings": 16})  # fmt: skip
+RANK, REDUCED = dict(refiner_rank=8), dict(draft_vocab_size=DRAFTED)
+BLOCKS: dict[str, dict[str, dict[str, Any]]] = {
+    "dflash": {"plain": {}, "sliding": SLIDING | dict(attention_bias=True), "scaled": SCALED,
+               "both-ways": SLIDING | dict(causal=(False, False)) | REDUCED},
+    "dflash2": {"plain": dict(conv_group=8, selector_rank=8, selector_top=6)},
+    "dspark": {"plain": dict(markov_rank=8, from_root=True), "gated": dict(markov_rank=8, markov_head_type="gated"),
+               "rnn": dict(markov_rank=8, markov_head_type="rnn", root_first=True) | REDUCED,
+               "none": dict(markov_rank=0, confidence_with_markov=False)},
+    "xpress": {"plain": RANK, "root": RANK | dict(from_root=True), "sliding": RANK | SLIDING | REDUCED},
+}  # fmt: skip
+
 # kinds of another module add their drafters here, their logits to LOGITS, and to RUN of the worker
 DRAFTERS = [
     *options("eagle3", True),
@@ -61,6 +81,13 @@ DRAFTERS = [
     Drafter("eagle3", "target", False),
     *options("peagle", True, mask_token_id=MASK),
     *options("peagle", False, mask_token_id=MASK),
+    *(
+        Drafter(kind, option, made, BLOCKS[kind][option])
+        for kind in BLOCKS
+        for option in BLOCKS[kind]
+        for made in (True, False)
+    ),
+    *(Drafter("mtp", "plain", made) for made in (True, False)),
 ]
 
 
@@ -92,19 +119,43 @@ def model() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def travelled(python: Path, model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, dict]:
+def qwen3() -> nn.Module:
+    """The target of the MTP layer, of a class that the library has."""
+    torch.manual_seed(4)
+    sizes = dict(vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    config = hf.Qwen3Config(**sizes, num_key_value_heads=2, head_dim=8, max_position_embeddings=256)
+    model = hf.Qwen3ForCausalLM(config).eval().requires_grad_(False)
+    liven(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def travelled(
+    python: Path, model: nn.Module, qwen3: nn.Module, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict, dict]:
     """Where the folders lie, the inputs, and the library's logits of every drafter."""
     folder = tmp_path_factory.mktemp("drafters")
     model.save_pretrained(folder / "target")
+    qwen3.save_pretrained(folder / "qwen3")
     text = model.generate(torch.arange(10, 10 + PROMPT)[None], max_new_tokens=TOKENS, do_sample=False)
     with record_states(take_apart(model).decoder, LEVELS) as seen:
         last = model.model(text[:, :-1]).last_hidden_state
     inputs = {"ids": text[0, 1:], "states": seen.levels[0], "last": last[0], "kept": torch.arange(DRAFTED) + 7}
+    inputs |= {"text": text[0, :-1].clone(), "anchors": ANCHORS[0], "mtp": qwen3.model(text[:, :-1]).last_hidden_state[0]}
     save_file({name: value.contiguous() for name, value in inputs.items()}, folder / "inputs")
     verifier, make, read = Verifier.of_model(model, str(folder / "target")), [], []
     for number, one in enumerate(DRAFTERS):
         place = {"name": one.name, "kind": one.kind, "folder": str(folder / one.name), "seed": number}
-        if one.made:
+        if one.kind not in ("eagle3", "peagle"):
+            first = str(folder / f"{one.name}-first") if one.made else place["folder"]
+            if one.kind == "mtp":
+                layer = Mtp(MtpConfig(HIDDEN, VOCAB), take_apart(qwen3)).requires_grad_(False)
+                named = Verifier.of_model(qwen3, str(folder / "qwen3"))
+                export_drafter(stirred(layer), first, engine="speculators", verifier=named, dtype=torch.float32)
+            else:
+                export_drafter(block(one), first, verifier=verifier, dtype=torch.float32)
+            read.append(place | {"folder": first} | ({"again": place["folder"]} if one.made else {}))
+        elif one.made:
             make.append(place | training(one))
         else:
             export_drafter(ours(one, model), place["folder"], verifier=verifier, dtype=torch.float32)
@@ -136,6 +187,44 @@ def ours(one: Drafter, model: nn.Module) -> Any:
         one.option, eagle_aux_hidden_state_layer_ids=list(LEVELS), speculators_model_type=one.kind, **one.fields
     )
     return mmspec.vlm.drafter_from_state_dict(one.kind, state, config, model)
+
+
+def stirred(drafter: Any) -> Any:
+    """The drafter with random weights, of which none stands for another."""
+    torch.manual_seed(0)
+    for name, weight in drafter.named_parameters():
+        weight.copy_(0.3 * torch.randn_like(weight) + ("norm" in name))
+    return drafter
+
+
+def block(one: Drafter) -> BlockDrafter:
+    made = drafter_class(one.kind)
+    sizes = dict(taps=[level - 1 for level in LEVELS], mask_token_id=MASK, block_size=BLOCK, num_hidden_layers=2)
+    drafter = made(made.config_class(HIDDEN, 48, 4, VOCAB, **sizes, num_key_value_heads=2, head_dim=8, **one.fields))
+    if drafter.vocabulary is not None:
+        drafter.head.choose(range(7, 7 + DRAFTED))
+    return stirred(drafter.eval().requires_grad_(False))
+
+
+def block_logits(
+    drafter: Any, model: nn.Module, inputs: dict[str, Tensor], theirs: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    """The scores of the blocks behind the anchors along the text; minus infinity is -1e9 for the library."""
+    parts, ids = take_apart(model), inputs["text"][None]
+    standing = AnchoredBlocks(ids, ANCHORS, torch.arange(ids.shape[1])[None], torch.zeros_like(ids))
+    rows = unroll_anchored_blocks(drafter, parts.embed, standing, inputs["states"][None])[0]
+    before = ids[0][ANCHORS[0, :, None] + torch.arange(drafter.config.drafted)]
+    out = drafter.walk(drafter.drafting(rows, ids[0][ANCHORS[0] - 1]), before)
+    return [(drafter.scores(out.flatten(0, 1), parts.head).clamp(min=-1e9), theirs.flatten(0, 1))]
+
+
+def mtp_logits(
+    drafter: Any, model: nn.Module, inputs: dict[str, Tensor], theirs: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    count, parts = len(theirs), take_apart(model)
+    read = drafter.fuse(parts.embed(inputs["text"][None, 1 : count + 1]), inputs["mtp"][None, :count])
+    out = drafter(read, torch.arange(1, count + 1)[None], SlotCache(1, 0), None)
+    return [(drafter.logits(out[0], 1, parts.head), theirs)]
 
 
 def eagle3_logits(
@@ -175,16 +264,22 @@ def peagle_logits(
     return pairs
 
 
-LOGITS: dict[str, Callable[..., list[tuple[Tensor, Tensor]]]] = {"eagle3": eagle3_logits, "peagle": peagle_logits}
+LOGITS: dict[str, Callable[..., list[tuple[Tensor, Tensor]]]] = {
+    "eagle3": eagle3_logits, "peagle": peagle_logits, "mtp": mtp_logits, **dict.fromkeys(BLOCKS, block_logits),
+}  # fmt: skip
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("one", DRAFTERS, ids=lambda one: one.name)
-def test_logits_are_the_librarys(one: Drafter, travelled: tuple[Path, dict, dict], model: nn.Module) -> None:
+def test_logits_are_the_librarys(
+    one: Drafter, travelled: tuple[Path, dict, dict], model: nn.Module, qwen3: nn.Module
+) -> None:
     folder, inputs, theirs = travelled
-    drafter = mmspec.vlm.load_drafter(folder / one.name, target=model)
-    assert (drafter.kind, drafter.levels) == (one.kind, LEVELS)
-    pairs = LOGITS[one.kind](drafter, model, inputs, theirs[one.name])
+    target = qwen3 if one.kind == "mtp" else model
+    drafter = mmspec.vlm.load_drafter(folder / one.name, target=target)
+    assert type(drafter) is drafter_class(one.kind)
+    assert drafter.levels in (None, LEVELS, tuple(LayerOutput(level - 1) for level in LEVELS))
+    pairs = LOGITS[one.kind](drafter, target, inputs, theirs[one.name])
     assert pairs
     for own, other in pairs:
         torch.testing.assert_close(own, other, **CLOSE)
