@@ -14,8 +14,10 @@ from mmspec.core.goodput import Goodput
 from mmspec.core.length import FixedLength
 from mmspec.vlm.api import start
 from mmspec.vlm.conversation import Past
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.viskip import VisionSkip
-from tests.vlm.conversation.talks import talk
+from tests.vlm.conversation.talks import Talk, talk
+from tests.vlm.drafters.eagle3.reference import published
 from tests.vlm.drafters.trained import DRAFTERS, make
 from tests.vlm.tiny import tiny
 
@@ -52,7 +54,17 @@ def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> 
 @pytest.mark.parametrize("apart", (False, True), ids=("together", "apart"))
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_followed_cache_is_that_of_the_whole_prompt(name: str, apart: bool) -> None:
-    chat, drafter = talk("llava", apart), make(name)
+    check_followed(talk("llava", apart), make(name))
+
+
+@pytest.mark.parametrize("kind", ("eagle3", "peagle"))
+def test_several_layers_with_windows_follow_too(kind: str) -> None:
+    chat = talk("llava")
+    config, state = published("everything", speculators_model_type=kind, mask_token_id=90)
+    check_followed(chat, mmspec.vlm.drafter_from_state_dict(kind, state, config, chat.model))
+
+
+def check_followed(chat: Talk, drafter: ShapedDrafter) -> None:
     past, said = Past(chat.model), None
     for number in range(3):
         inputs = chat.turn(number, said)
@@ -62,8 +74,9 @@ def test_a_followed_cache_is_that_of_the_whole_prompt(name: str, apart: bool) ->
         own, fresh = past.state, run.state
         count = fresh.cache.width
         assert own.cache.width >= count > 0
-        for mine, theirs in zip(own.cache.at(0), fresh.cache.at(0), strict=True):
-            assert torch.allclose(mine[:, :, :count], theirs[:, :, :count], atol=1e-4), number
+        for layer in range(fresh.cache.depth):
+            for mine, theirs in zip(own.cache.at(layer), fresh.cache.at(layer), strict=True):
+                assert torch.allclose(mine[:, :, :count], theirs[:, :, :count], atol=1e-4), (number, layer)
         if own.pictures is not None:
             wide = min(own.pictures.shape[1], fresh.pictures.shape[1])
             assert torch.equal(own.pictures[:, :wide], fresh.pictures[:, :wide])

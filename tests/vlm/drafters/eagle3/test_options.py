@@ -167,7 +167,7 @@ def test_pictures_keep_the_targets_features_beside_an_embedding_of_its_own() -> 
     assert torch.equal(view.embeds[0, ~shown], drafter.embed_tokens.weight[ids[0, 1:][~shown]])
 
 
-@pytest.mark.parametrize("option", ("window", "everything"))
+@pytest.mark.parametrize("option", ("window", pytest.param("everything", marks=pytest.mark.whole)))
 def test_captured_rounds_draft_the_same(option: str) -> None:
     drafter, _ = pair(option)
     with torch.no_grad():
