@@ -141,7 +141,11 @@ def travelled(
     with record_states(take_apart(model).decoder, LEVELS) as seen:
         last = model.model(text[:, :-1]).last_hidden_state
     inputs = {"ids": text[0, 1:], "states": seen.levels[0], "last": last[0], "kept": torch.arange(DRAFTED) + 7}
-    inputs |= {"text": text[0, :-1].clone(), "anchors": ANCHORS[0], "mtp": qwen3.model(text[:, :-1]).last_hidden_state[0]}
+    inputs |= {
+        "text": text[0, :-1].clone(),
+        "anchors": ANCHORS[0],
+        "mtp": qwen3.model(text[:, :-1]).last_hidden_state[0],
+    }
     save_file({name: value.contiguous() for name, value in inputs.items()}, folder / "inputs")
     verifier, make, read = Verifier.of_model(model, str(folder / "target")), [], []
     for number, one in enumerate(DRAFTERS):
