@@ -23,16 +23,16 @@ from safetensors.torch import load_file, save_file
 from speculators import SpeculatorModel
 from transformers import LlamaConfig, Qwen3Config
 
-STEPS, DEPTHS = 3, 5
+STEPS, DEPTHS, FLOOR = 3, 5, -1e9  # FLOOR: the score of what is never drafted
+BLOCKS = ("dflash", "dflash2", "dspark", "xpress")
 LAYERS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 
 
-def randomise(model: torch.nn.Module, seed: int) -> None:
-    """Weights so large that every part shows in the logits; those of the verifier stay, unless they are trained."""
-    rng, embed = torch.Generator().manual_seed(seed), getattr(model.config, "embed_requires_grad", None)
-    shared = {None: ("embed_tokens.weight", "lm_head.weight"), False: ("embed_tokens.weight",), True: ()}[embed]
+def randomise(model: torch.nn.Module, seed: int, frozen: tuple[str, ...]) -> None:
+    """Weights so large that every part shows in the logits; those that are frozen stay the verifier's."""
+    rng = torch.Generator().manual_seed(seed)
     for name, weight in model.named_parameters():
-        if name.startswith("verifier") or name in shared:
+        if name.startswith(frozen):
             continue
         drawn = torch.randn(weight.shape, generator=rng)
         if name.endswith("norm.weight") or "fc_norm" in name:
@@ -48,12 +48,17 @@ def make(one: dict, verifier: str, inputs: dict) -> torch.nn.Module:
     layer = dict(one["layer"])
     config = LAYERS[layer.pop("model_type")](**layer)
     kept = inputs["kept"]  # ids of a reduced vocabulary
-    t2d = torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, kept, True)
+    mapped = {"t2d": torch.zeros(config.vocab_size, dtype=torch.bool).index_fill_(0, kept, True),
+              "d2t": kept - torch.arange(len(kept)), "draft_vocab_size": len(kept)}  # fmt: skip
+    if one["kind"] == "dflash2":  # which drafts all tokens
+        mapped = {"draft_vocab_size": config.vocab_size}
     model = SpeculatorModel.registry[one["kind"]].from_training_args(
-        verifier_config=config, t2d=t2d, d2t=kept - torch.arange(len(kept)), draft_vocab_size=len(kept),
+        verifier_config=config, **mapped,
         verifier_name_or_path=verifier, draft_attn_impl="eager", ttt_steps=STEPS, num_depths=DEPTHS, **one["fields"],
     )  # fmt: skip
-    randomise(model, one["seed"])
+    own_rows = one["fields"].get("embed_requires_grad") or one["kind"] == "peagle"
+    frozen = ("verifier",) if own_rows else ("verifier", "embed_tokens")
+    randomise(model, one["seed"], (*frozen, "lm_head") if one["kind"] in BLOCKS else frozen)
     model.save_pretrained(one["folder"])
     return model.eval()
 
@@ -100,39 +105,38 @@ def run_peagle(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
 
 
 def run_block(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
-    """[anchors, levels, k], the scores along the text of the blocks behind the anchors."""
-    ids, anchor, size = inputs["text"][None], inputs["anchors"], model.block_size
-    core = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchor, torch.ones_like(anchor) > 0))
-    with core:
+    """[anchors, levels, k], the scores along the text of the blocks behind the anchors, those of later heads included."""
+    ids, anchors, size = inputs["whole"][None], inputs["anchors"], model.block_size
+    drawn = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchors, torch.ones_like(anchors) > 0))
+    with drawn:
         rows, scores, _, _, place = model._backbone_forward(
-            inputs["states"][None], ids, torch.ones_like(ids), inputs["last"][None],
-            torch.zeros_like(ids), None, max_anchors=len(anchor),
+            inputs["states"][None], ids, torch.ones_like(ids), inputs["last"][None], torch.zeros_like(ids),
+            max_anchors=len(anchors),
         )  # fmt: skip
-    rows, scores = rows.view(len(anchor), size, -1), scores.view(len(anchor), size, -1)
-    text, kind = ids[0, place].view(len(anchor), size), model.config.speculators_model_type
+    rows, scores = rows.view(len(anchors), size, -1), scores.view(len(anchors), size, -1)
+    text, kind = ids[0, place].view(len(anchors), size), model.config.speculators_model_type
     from_root = model.config.sample_from_anchor
     before = text if from_root else torch.cat([text[:, :1], text[:, :-1]], 1)
     if kind == "dspark" and model.markov_head is not None:
         scores = scores + model.markov_head.block_bias(prev_token_ids=before, hidden_states=rows)
     if kind == "xpress":
-        head, earlier = model.refiner_head, ids[0, anchor - 1][:, None]
+        head, earlier = model.refiner_head, ids[0, anchors - 1][:, None]
         head.causal_tril.copy_(torch.ones_like(head.causal_tril).tril())  # not filled by the library's loader
         scores = scores + head.block_bias(before if from_root else torch.cat([earlier, text[:, :-1]], 1), rows)
     if kind == "dflash2":
         flat, best = scores.flatten(0, 1)[None], scores.topk(model.candidate_selector.top_k, -1).indices
         ends = rows.flatten(0, 1)[None], before.flatten()[None], best.flatten(0, 1)[None]
         edges = model.candidate_selector.score_candidates(flat, *ends).view_as(best)
-        scores = torch.full_like(scores, -1e9).scatter(-1, best, edges)
+        scores = torch.full_like(scores, FLOOR).scatter(-1, best, edges)
     return scores if from_root else scores[:, 1:]
 
 
 def run_mtp(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
     """[n, k], what the layer predicts of every pair."""
-    return model(input_ids=inputs["text"][None], hidden_states=inputs["mtp"][None])[0][0][0]
+    return model(input_ids=inputs["whole"][None], hidden_states=inputs["mtp"][None])[0][0][0]
 
 
-RUN = {"eagle3": run_eagle3, "peagle": run_peagle, "mtp": run_mtp}
-RUN |= dict.fromkeys(("dflash", "dflash2", "dspark", "xpress"), run_block)
+RUN = {"eagle3": run_eagle3, "peagle": run_peagle, "mtp": run_mtp} | dict.fromkeys(BLOCKS, run_block)
 
 
 @torch.no_grad()
@@ -143,7 +147,7 @@ def main(job: dict) -> None:
     for one in job["read"]:
         model = read(one)
         if "again" in one:  # other weights, as the library saves them
-            randomise(model, one["seed"])
+            randomise(model, one["seed"], ("verifier", "embed_tokens", "lm_head"))
             model.save_pretrained(one["again"])
         out[one["name"]] = RUN[one["kind"]](model, inputs)
     save_file({name: value.contiguous() for name, value in out.items()}, job["out"])
