@@ -9,6 +9,7 @@ from mmspec.cli.caption import caption
 from mmspec.cli.certify import certify
 from mmspec.cli.convert import convert
 from mmspec.cli.demo import demo
+from mmspec.cli.estimate import estimate
 from mmspec.cli.evaluate import evaluate
 from mmspec.cli.image import image
 from mmspec.cli.methods import methods
@@ -25,7 +26,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for _command in (demo, caption, image, video, evaluate, report, convert, certify, methods, supported, web):
+for _command in (demo, caption, image, video, evaluate, estimate, report, convert, certify, methods, supported, web):
     app.command()(_command)
 for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():
     app.add_typer(_group, name=_name)
