@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mmspec.cli.command import command
 from mmspec.cli.console import (
@@ -17,15 +16,15 @@ from mmspec.cli.console import (
     say,
     spinner,
 )
+from mmspec.cli.estimate_views import estimate_panels, show_table
 from mmspec.cli.options import check_left_out, check_range, split_numbers
 
 if TYPE_CHECKING:
     from mmspec.estimate.acceptance import AcceptanceCurve
     from mmspec.estimate.device import Device
+    from mmspec.estimate.drafters import DrafterCost
     from mmspec.estimate.model_cost import ModelCost
-    from mmspec.estimate.round_cost import Estimate
-    from mmspec.estimate.table import EstimateTable
-    from mmspec.evaluate.report.plots import Panel
+    from mmspec.estimate.round_cost import MeasuredPasses, Request
 
 _MODELS = "llava-1.5-7b, qwen2.5-vl-7b, qwen3.5-9b, llamagen-xl, llamagen-3b and wan-14b"
 _PUBLISHED_LENGTH = 5  # levels of the drafts of an accept length that comes without
@@ -38,7 +37,7 @@ def estimate(
     bench: Path | None = None, row: str | None = None, accept_length: float | None = None, label: str = "",
     length: int | None = None, tree: int | None = None, batch: int = 1, context: int = 128, pictures: int = 0,
     picture_tokens: int | None = None, new_tokens: int = 256, dtype: str = "bfloat16", threads: int | None = None,
-    validate: bool = False, prompts: int = 6, repeats: int = 2,
+    timed_passes: bool = False, published: bool = False, validate: bool = False, prompts: int = 6, repeats: int = 2,
     json: Path | None = None, markdown: Path | None = None, plot: Path | None = None,
 ) -> None:  # fmt: skip
     """What would drafting gain on a machine that is not here? From a config, a device's figures and an acceptance curve.
@@ -64,6 +63,9 @@ def estimate(
         new_tokens (N): Values that are generated.
         dtype (NAME): Of weights and cache: bfloat16, float16 or float32.
         threads (N): Of torch, with --device here and --validate.
+        timed_passes (--timed-passes): With --device here and a text model of the zoo, also time its passes over 1 to 64
+            values; rounds are never timed.
+        published (--published): All published models that the project describes, beside the figures of papers.
         validate (--validate): Hold estimates against measurements on this machine; takes about half an hour.
         prompts (N): Of every bench of --validate.
         repeats (N): Of every request of --validate.
@@ -72,29 +74,40 @@ def estimate(
                 picture_tokens=picture_tokens, prompts=prompts, repeats=repeats)  # fmt: skip
     check_range(0, pictures=pictures)
     check_writable(json, markdown, plot)
-    if markdown is not None and not validate:
-        raise BadOption(f"--markdown: expected it with --validate, got {str(markdown)!r}, leave it out")
+    if markdown is not None and not (validate or published):
+        raise BadOption(f"--markdown: expected it with --validate or --published, got {str(markdown)!r}, leave it out")
+    if timed_passes and (device != "here" or batch > 1):
+        raise BadOption(f"--timed-passes: expected --device here and batch 1, got {device} and {batch}, leave it out")
     if plot is not None:
         _need_plots()
     quiet_transformers()
     if validate:
         _validate(prompts, repeats, threads or 1, json, markdown, plot)
         return
+    if published:
+        check_left_out({"MODEL": model, "plot": plot}, "no model with --published, got {value}")
+        _published(json, markdown)
+        return
     if model is None:
         raise BadOption(f"MODEL: expected a config, a model of the zoo or one of {_MODELS}, got none, name one")
-    with refusing():
-        found = _device(device, dtype, threads)
+    from mmspec.estimate.round_cost import Request, RoundCost
+    from mmspec.estimate.table import estimate_table
+    from mmspec.evaluate.engine.provenance import threads as with_threads
+
+    with refusing(), with_threads(threads):
         if _is_video(model):
-            check_left_out(
-                {"plot": plot, "bench": bench, "accept_length": accept_length}, "a model of tokens, got {value}"
-            )
-            _video(model, drafter, found, acceptance, dtype, json)
+            others = {"plot": plot, "bench": bench, "accept_length": accept_length}
+            check_left_out(others, "a model of tokens, got {value}")
+            _video(model, drafter, _device(device, dtype), acceptance, dtype, json)
             return
         curve = _curve(acceptance, bench, row, accept_length, label, length, tree)
-        asked = {"batch": batch, "context": context, "pictures": pictures, "new_tokens": new_tokens, "dtype": dtype}
-        table = _table(model, drafter, found, curve, asked, picture_tokens, length, tree)
+        asked = Request(batch, context, pictures, new_tokens, dtype)
+        target, cost, small = _models(model, drafter, asked, picture_tokens)
+        passes = _timed_passes(model) if timed_passes else None
+        costs = RoundCost(_device(device, dtype), target, cost, curve, small, passes)
+        table = estimate_table(costs, asked, length=length, nodes=tree)
     save_json(json, table.record())
-    _show(table)
+    show_table(table)
     if plot is not None:
         from mmspec.evaluate.report.plots import draw
 
@@ -108,15 +121,14 @@ def _need_plots() -> None:
         need_matplotlib()
 
 
-def _device(name: str, dtype: str, threads: int | None) -> Device:
+def _device(name: str, dtype: str) -> Device:
     from mmspec.estimate.device import HERE, device_of
-    from mmspec.evaluate.engine.provenance import threads as with_threads
 
     if name != HERE:
         return device_of(name)
     from mmspec.estimate.probe import probe
 
-    with spinner(f"measuring this machine for {_PROBE:g} seconds"), with_threads(threads):
+    with spinner(f"measuring this machine for {_PROBE:g} seconds"):
         return probe(_PROBE, (dtype,))
 
 
@@ -141,24 +153,22 @@ def _curve(
     return curve_of_length(accept_length, drafted, label, tree or 0)
 
 
-def _table(
-    model: str, drafter: str, device: Device, curve: AcceptanceCurve, asked: Mapping[str, Any], picture_tokens: int | None,
-    length: int | None, tree: int | None,
-) -> EstimateTable:  # fmt: skip
+def _models(
+    model: str, drafter: str, asked: Request, picture_tokens: int | None
+) -> tuple[ModelCost, DrafterCost, ModelCost | None]:
+    """The costs of the target, of the drafter, and of the model that drafts, where there is one."""
     from mmspec.estimate.drafters import drafter_cost
-    from mmspec.estimate.round_cost import Request, RoundCost
-    from mmspec.estimate.table import estimate_table
 
     name, _, other = drafter.partition("@")
     cost = drafter_cost(name)
     with spinner("counting a pass of the model"):
         target = _cost(model, picture_tokens)
         small = _cost(other, None) if other else None
-    if asked["pictures"] and not target.picture_rows:
+    if asked.pictures and not target.picture_rows:
         raise BadOption(
-            f"--pictures: expected 0 for {target.name}, which sees none, got {asked['pictures']}, leave it out"
+            f"--pictures: expected 0 for {target.name}, which sees none, got {asked.pictures}, leave it out"
         )
-    return estimate_table(RoundCost(device, target, cost, curve, small), Request(**asked), length=length, nodes=tree)
+    return target, cost, small
 
 
 def _cost(model: str, picture_tokens: int | None) -> ModelCost:
@@ -172,6 +182,40 @@ def _cost(model: str, picture_tokens: int | None) -> ModelCost:
     if model not in MODELS:
         return named_cost(model, picture_tokens=picture_tokens)
     return replace(named_cost(str(folder_with_weights(model)), picture_tokens=picture_tokens), name=f"zoo {model}")
+
+
+def _timed_passes(model: str) -> MeasuredPasses:
+    """Seconds of passes of a text model by their values."""
+    from statistics import median
+
+    from mmspec.cli.options import open_resources
+    from mmspec.estimate.counting import own_clock
+    from mmspec.estimate.round_cost import MeasuredPasses
+    from mmspec.evaluate.vlm.config import VlmBenchConfig
+    from mmspec.evaluate.vlm.measured import pass_seconds
+    from mmspec.evaluate.vlm.runner import cases
+
+    resources = open_resources(model, "MODEL")
+    config = VlmBenchConfig(suite="drafters" if resources.takes_pictures else "real", prompts=1, model=model)
+    inputs = cases(resources, next(config.settings()))[0]
+    seconds = pass_seconds(resources.model, inputs, clock=own_clock())
+    return MeasuredPasses({values: median(some) for values, some in seconds.items()})
+
+
+def _published(json: Path | None, markdown: Path | None) -> None:
+    from dataclasses import asdict
+
+    from mmspec.estimate.published_page import HEADS, published_estimates, rows
+    from mmspec.estimate.published_page import markdown as as_markdown
+    from mmspec.estimate.table import NOT_MEASURED
+    from mmspec.io.files import write_text_atomic
+
+    with spinner("counting passes of published models"):
+        found = published_estimates()
+    save_json(json, {"label": NOT_MEASURED, "rows": [asdict(one) for one in found]})
+    if markdown is not None:
+        write_text_atomic(markdown, as_markdown(found))
+    print_table(f"published models: {NOT_MEASURED}", HEADS, rows(found))
 
 
 def _is_video(model: str) -> bool:
@@ -203,66 +247,6 @@ def _video(model: str, drafter: str, device: Device, acceptance: str | None, dty
         ("target alone", "drafted", "x plain", "x plain, eager cache"),
         rows,
     )
-
-
-def _show(table: EstimateTable) -> None:
-    from mmspec.estimate.table import NOT_MEASURED
-
-    costs, request = table.costs, table.request
-    record, chosen = table.record(), table.chosen
-    say(f"{costs.target.name} with {costs.drafter.name} on {costs.device.title}: {NOT_MEASURED}")
-    parts = (
-        f"weights {record['weights_bytes'] / 1e9:.2f} GB",
-        f"cache {record['kv_bytes_per_token'] / 1024:.1f} KiB a token",
-        f"{record['flops_per_token'] / 1e9:.2f} GFLOP a token",
-        f"{record['calls_per_pass']:,.0f} operators a pass",
-        request.dtype,
-    )
-    say(", ".join(parts))
-    say(f"acceptance: {costs.curve.source}; device: {costs.device.source}")
-    heads = ("draft", "values a round", "draft ms", "pass ms", "prefill ms", "x plain", "x decoding")
-    shown = {id(chosen): "chosen: ", 0: ""}
-    rows = [_line(one, shown.get(id(one), "")) for one in (chosen, *table.lengths, *table.trees)]
-    print_table(f"batch {request.batch}, {request.context} tokens, {request.pictures} pictures, {request.new_tokens} new",
-                heads, rows, heads[1:])  # fmt: skip
-    batches = [(batch, *_line(one, "")) for batch, one in table.batches]
-    print_table("the fastest draft of every batch", ("batch", *heads), batches, heads[1:])
-    schedules = [(one.schedule, one.devices, f"{one.speedup:.2f}", one.note) for one in table.schedules]
-    print_table(
-        f"schedules on a virtual clock, chains of {chosen.length}",
-        ("schedule", "devices", "x plain", "assumed"),
-        schedules,
-    )
-    say(table.stops)
-    if not table.fits:
-        say(
-            f"weights and cache need {chosen.memory / 1e9:.1f} GB, more than the {costs.device.memory / 1e9:.0f} GB there are"
-        )
-
-
-def _line(one: Estimate, mark: str) -> tuple[str, ...]:
-    name = "plain" if not one.length else f"chain of {one.length}" if one.nodes == one.length else (
-        f"tree of {one.nodes}, {one.length} levels")  # fmt: skip
-    seconds = [f"{1000 * part:.2f}" for part in (one.draft, one.verify, one.prefill)]
-    return (f"{mark}{name}", f"{one.tokens:.2f}", *seconds, f"{one.speedup:.2f}", f"{one.decoding:.2f}")
-
-
-def estimate_panels(table: EstimateTable) -> list[Panel]:
-    """Speed by draft length, by tree size and by batch; a level line is plain decoding's speed."""
-    from mmspec.evaluate.report.plots import SPEEDUP, Panel
-
-    made = []
-    groups = {
-        "levels of a chain": [(one.length, one.speedup) for one in table.lengths],
-        f"nodes of a tree of {table.chosen.length} levels": [(one.nodes, one.speedup) for one in table.trees],
-        "batch": [(batch, one.speedup) for batch, one in table.batches],
-    }
-    for axis, points in groups.items():
-        if points:
-            xs, ys = zip(*points, strict=True)
-            lines = {"estimated": (xs, ys), "plain": ((xs[0], xs[-1]), (1.0, 1.0))}
-            made.append(Panel(f"{table.costs.target.name}, {table.costs.device.name}", axis, SPEEDUP, lines))
-    return made
 
 
 def _validate(

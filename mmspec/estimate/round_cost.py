@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -67,6 +67,25 @@ class Estimate:
         return self.draft + self.verify
 
 
+@dataclass(frozen=True, slots=True)
+class MeasuredPasses:
+    """Timed passes of a target.
+
+    Attributes:
+        seconds: Of a pass by its values, ascending, 1 among them.
+    """
+
+    seconds: Mapping[int, float]
+
+    def at(self, values: int) -> float:
+        """Seconds of a pass over so many values, on the line between the nearest that were timed."""
+        widths = sorted(self.seconds)
+        above = next((one for one in widths if one >= values), widths[-1])
+        below = max((one for one in widths if one <= values), default=widths[0])
+        low, high = self.seconds[below], self.seconds[above]
+        return low if above == below else low + (high - low) * (values - below) / (above - below)
+
+
 @dataclass(frozen=True)
 class RoundCost:
     """The costs of a target and a drafter on a device.
@@ -77,6 +96,7 @@ class RoundCost:
         drafter: The drafter.
         curve: The acceptance of its drafts.
         small: The model that drafts, where the drafter is one.
+        passes: Timed passes, which then take the place of estimated ones; None for none.
         width: Nodes of a level that a tree goes on from, at most.
     """
 
@@ -85,6 +105,7 @@ class RoundCost:
     drafter: DrafterCost
     curve: AcceptanceCurve
     small: ModelCost | None = None
+    passes: MeasuredPasses | None = None
     width: int = 8
 
     def __post_init__(self) -> None:
@@ -97,9 +118,15 @@ class RoundCost:
         prompt = self.target.prefill_work(
             request.context, request.dtype, batch=request.batch, pictures=request.pictures
         )
-        one = self.target.pass_work(1, tokens + request.new_tokens / 2, request.dtype, batch=request.batch)
-        seconds = self.device.seconds
-        return seconds(prompt, request.dtype, weights), seconds(one, request.dtype, weights) + self.device.round
+        prefill = self.device.seconds(prompt, request.dtype, weights)
+        return prefill, self._pass(request, 1, tokens + request.new_tokens / 2)
+
+    def _pass(self, request: Request, values: int, context: float) -> float:
+        """Seconds of a pass of the target and what the host does beside."""
+        if self.passes is not None and request.batch == 1:
+            return self.passes.at(values) + self.device.round
+        work = self.target.pass_work(values, context, request.dtype, batch=request.batch)
+        return self.device.seconds(work, request.dtype, self._ready(request)) + self.device.round
 
     def _ready(self, request: Request) -> float:
         return self.target.weight_bytes(request.dtype)
@@ -131,8 +158,7 @@ class RoundCost:
         width = min(max(nodes / length, 1.0), self.width)
         price = self.device.seconds
         draft = price(self.drafter.work(self.target, length, width, seen, dtype, batch, self.small), dtype, weights)
-        passed = self.target.pass_work(1 + nodes, seen, dtype, batch=batch)
-        verify = price(passed, dtype, weights) + self.device.round
+        verify = self._pass(request, 1 + nodes, seen)
         reading = self.drafter.prefill_work(self.target, prompt, dtype, batch, self.small)
         prefill += price(reading, dtype, weights)
         tokens = self.curve.tokens(length, nodes)
