@@ -17,6 +17,7 @@ from mmspec.estimate.device import HERE, Device, MeasuredProducts
 from mmspec.estimate.work import Work
 from mmspec.vlm.api import start
 
+DTYPES = ("float32", "bfloat16", "float16")
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256)
 SIZES = (32, 128, 256, 512, 1024, 2048)
 POOLS = (1, 4, 16, 32, 64, 256)  # megabytes of weights that are read in turn
@@ -48,6 +49,9 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
     Raises:
         ValueError: A dtype is unknown, or the device is not there.
     """
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise ValueError(f"--dtype: expected one of {', '.join(DTYPES)}, got {dtype!r}, choose one of these")
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: expected a GPU for 'cuda', got a machine without any, leave it out")
@@ -56,9 +60,7 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
     samples["call"], samples["round"] = (step, work.calls + work.views), (round_step, 1.0)
     samples |= {("streaming", size): (one, 1.0) for size, one in _streams(where).items()}
     for dtype in dtypes:
-        kind = getattr(torch, dtype, None)
-        if not isinstance(kind, torch.dtype):
-            raise ValueError(f"--dtype: expected float32, bfloat16 or float16, got {dtype!r}, choose one of these")
+        kind = getattr(torch, dtype)
         samples |= {(dtype, n, rows): (one, 1.0) for (n, rows), one in _products(where, kind).items()}
         if where.type == "cuda":
             large = torch.randn(_LARGE, _LARGE, device=where).to(kind)
