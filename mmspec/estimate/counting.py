@@ -115,12 +115,13 @@ class CountedRequest:
         return self.rest + self.target
 
 
-def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0) -> CountedRequest:
+def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int = 1) -> CountedRequest:
     """Count the work of a request's prefill and of its first rounds.
 
     Args:
         run: A request that has not begun.
         rounds: Rounds that are counted.
+        every: Of how many rounds one is counted.
         timed: How often the target's pass of each round, and one over a single value, are timed in turn beside; 0 times
             nothing. A pass that is not committed leaves no trace, so a round is never timed.
 
@@ -131,12 +132,13 @@ def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0) -> CountedR
         alive = run.step()
     passes, ratios, wholes = [], [], []
     weights: dict[int, int] = {}
-    with _watched_passes(run, passes, ratios, timed):
-        while alive and len(wholes) < rounds:
-            with WorkCounter() as counter:
-                alive = run.step()
-            wholes.append(counter.work)
-            weights |= counter.weights
+    while alive and len(wholes) < rounds:
+        with _watched_passes(run, passes, ratios, timed), WorkCounter() as counter:
+            alive = run.step()
+        wholes.append(counter.work)
+        weights |= counter.weights
+        for _ in range(every - 1):
+            alive = alive and run.step()
     if not wholes:
         return CountedRequest(first.work, NOTHING, NOTHING, sum(first.weights.values()))
     share = 1 / len(wholes)

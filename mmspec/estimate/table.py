@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from typing import Any
 
 from mmspec.estimate.device import BANDWIDTH_SHARE, FLOPS_SHARE
@@ -108,6 +109,7 @@ def estimate_table(
 def _simulated(costs: RoundCost, request: Request, chosen: Estimate) -> list[Simulated]:
     """The schedules at a chain of the chosen length."""
 
+    @cache
     def verify(values: int) -> float:
         return costs.estimate(request, values, values).verify
 

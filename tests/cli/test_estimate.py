@@ -48,7 +48,11 @@ def test_acceptance_comes_from_a_bench_its_records_or_a_paper(folder: Path) -> N
             {"key": "b", "method": "B", "accept_length": 2.0}]  # fmt: skip
     bench, records, out = folder / "bench.json", folder / "records.jsonl", folder / "out.json"
     bench.write_text(json.dumps({"rows": rows}))
-    lines = [{"accepted": [0, 1, 2, 0, 1], "of": {"decoding": "a"}}, {"accepted": [0, 0], "of": {"decoding": "plain"}}, {}]
+    lines = [
+        {"accepted": [0, 1, 2, 0, 1], "of": {"decoding": "a"}},
+        {"accepted": [0, 0], "of": {"decoding": "plain"}},
+        {},
+    ]
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
     wanted = {("--bench", bench, "--row", "a"): 2.5, ("--bench", records): 2.0, ("--accept-length", 3): 3.0}
     for source, tokens in wanted.items():
@@ -78,7 +82,10 @@ WRONG = {
     "an unknown drafter": (("--acceptance", "0.5", "--drafter", "egle"), "did you mean 'eagle'"),
     "a drafter without its model": (("--acceptance", "0.5", "--drafter", "small"), "expected a model behind small"),
     "pictures for a text model": (("--acceptance", "0.5", "--pictures", "1"), "--pictures: expected 0"),
-    "a tree for chains": (("--acceptance", "0.5", "--drafter", "dflash", "--length", "2", "--tree", "9"), "--tree: expected"),
+    "a tree for chains": (
+        ("--acceptance", "0.5", "--drafter", "dflash", "--length", "2", "--tree", "9"),
+        "--tree: expected",
+    ),
     "timed passes elsewhere": (("--acceptance", "0.5", "--timed-passes"), "--timed-passes: expected --device here"),
     "a missing bench": (("--bench", "none.json"), "expected a JSON file, got none there"),
     "a page of one estimate": (("--acceptance", "0.5", "--markdown", "page.md"), "--markdown: expected it with"),

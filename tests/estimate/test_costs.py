@@ -154,6 +154,7 @@ def test_a_model_of_image_codes_is_counted_with_guidance() -> None:
     assert cost_of_values(values, "codes", guided=False).kv_bytes(1, "float32") == 4 * 2 * 2 * 32
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("name", "parameters"),
     [("llava-1.5-7b", 7_063_427_072), ("llamagen-xl", 777_678_080), ("llamagen-3b", 3_096_659_200)],
