@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from mmspec.estimate.acceptance import AcceptanceCurve, curve_of_counts, curve_of_length
-from mmspec.estimate.device import DEVICES, Device, MeasuredProducts, device_of
+from mmspec.estimate.device import BANDWIDTH_SHARE, DEVICES, FLOPS_SHARE, Device, MeasuredProducts, device_of
 from mmspec.estimate.drafters import DRAFTERS, drafter_cost
 from mmspec.estimate.model_cost import ModelCost
 from mmspec.estimate.round_cost import Request, RoundCost
@@ -93,6 +93,17 @@ def test_a_device_prices_memory_computing_and_calls() -> None:
     assert measured(8, 64 * 64) == pytest.approx(15e-6)  # beyond what was measured in proportion
     read = replace(device, bandwidths={1: {1e6: 4e9, 1e8: 1e9}})
     assert read.reading(1, 1e6) == pytest.approx(4e9) and read.reading(2, 1e9) == pytest.approx(5e8)
+
+
+def test_an_accelerator_takes_the_longest_of_launch_bytes_and_operations() -> None:
+    device = Device("d", "", "", 1e9, {"float32": 1e12}, 1e-6, 1.0)
+    small, read, computed = product(1, 4, 4), product(1, 1000, 1000), product(1e6, 1000, 1000)
+    assert device.seconds(small, "float32") == pytest.approx(1e-6)
+    assert device.seconds(read, "float32") == pytest.approx(4 * (1e6 + 2000) / (BANDWIDTH_SHARE * 1e9))
+    assert device.seconds(computed, "float32") == pytest.approx(4 * (1e6 + 2e9) / (BANDWIDTH_SHARE * 1e9))
+    quick = replace(device, bandwidth=1e15)
+    assert quick.seconds(computed, "float32") == pytest.approx(2e12 / (FLOPS_SHARE * 1e12))
+    assert device.seconds(Work(calls=3, views=9), "float32") == pytest.approx(3e-6)
 
 
 def test_a_device_without_figures_and_unknown_names_are_refused() -> None:
