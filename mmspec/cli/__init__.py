@@ -14,6 +14,7 @@ from mmspec.cli.command import LateHelp
 from mmspec.cli.console import refusing, reports_errors
 from mmspec.cli.convert import convert
 from mmspec.cli.demo import demo
+from mmspec.cli.estimate import estimate
 from mmspec.cli.evaluate import evaluate
 from mmspec.cli.export import export
 from mmspec.cli.image import image
@@ -25,21 +26,12 @@ from mmspec.cli.web import web
 
 _HELP = "Faster decoding for multimodal models, with the same output: draft cheaply, verify once."
 app = typer.Typer(name="mmspec", help=_HELP, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
-for _command in (
-    demo,
-    check,
-    caption,
-    image,
-    video,
-    evaluate,
-    report,
-    convert,
-    export,
-    certify,
-    methods,
-    supported,
-    web,
-):
+_COMMANDS = (
+    (demo, check, caption, image, video),
+    (evaluate, report, estimate),
+    (convert, export, certify, methods, supported, web),
+)
+for _command in (command for group in _COMMANDS for command in group):
     app.command(cls=LateHelp if hasattr(_command, "texts") else None)(_command)
 for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():
     app.add_typer(_group, name=_name)

@@ -181,7 +181,7 @@ class RequestAcceptance:
         if not isinstance(kind, int) or not known:
             return []
         size, counts = min(known, key=lambda pair: abs(pair[0] - kind))
-        missed = _missed(kind) / _missed(size)
+        missed = missed_share(kind) / missed_share(size)
         return [
             max(1 - missed * (1 - hits / tries), 0.05) for hits, tries in zip(counts.hits, counts.tries, strict=True)
         ]
@@ -190,6 +190,6 @@ class RequestAcceptance:
 _NOTHING = DepthCounts(1.0)
 
 
-def _missed(size: int) -> float:
+def missed_share(size: int) -> float:
     """The share of a chain's misses that a tree of `size` nodes still has, as dynamic trees of trained drafters do."""
     return 1 / (1 + 0.12 * log2(size + 1))

@@ -1,0 +1,70 @@
+"""How `mmspec estimate` shows its tables and curves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mmspec.cli.console import print_table, say
+
+if TYPE_CHECKING:
+    from mmspec.estimate.round_cost import Estimate
+    from mmspec.estimate.table import EstimateTable
+    from mmspec.evaluate.report.plots import Panel
+
+
+def show_table(table: EstimateTable) -> None:
+    """Print an estimate's tables and from where on drafting is no longer faster."""
+    from mmspec.estimate.table import NOT_MEASURED
+
+    costs, request = table.costs, table.request
+    record, chosen = table.record(), table.chosen
+    say(f"{costs.target.name} with {costs.drafter.name} on {costs.device.title}: {NOT_MEASURED}")
+    parts = (
+        f"weights {record['weights_bytes'] / 1e9:.2f} GB",
+        f"cache {record['kv_bytes_per_token'] / 1024:.1f} KiB a token",
+        f"{record['flops_per_token'] / 1e9:.2f} GFLOP a token",
+        f"{record['calls_per_pass']:,.0f} operators a pass",
+        request.dtype,
+    )
+    say(", ".join(parts))
+    say(f"acceptance: {costs.curve.source}; device: {costs.device.source}")
+    heads = ("draft", "values a round", "draft ms", "pass ms", "prefill ms", "x plain", "x decoding")
+    shown = {id(chosen): "chosen: ", 0: ""}
+    rows = [_line(one, shown.get(id(one), "")) for one in (chosen, *table.lengths, *table.trees)]
+    print_table(f"batch {request.batch}, {request.context} tokens, {request.pictures} pictures, {request.new_tokens} new",
+                heads, rows, heads[1:])  # fmt: skip
+    batches = [(batch, *_line(one, "")) for batch, one in table.batches]
+    print_table("the fastest draft of every batch", ("batch", *heads), batches, heads[1:])
+    schedules = [(one.schedule, one.devices, f"{one.speedup:.2f}", one.note) for one in table.schedules]
+    title = f"schedules on a virtual clock, chains of {chosen.length}: simulated"
+    print_table(title, ("schedule", "devices", "x plain", "assumed"), schedules)
+    say(table.stops)
+    if not table.fits:
+        say(
+            f"weights and cache need {chosen.memory / 1e9:.1f} GB, more than the {costs.device.memory / 1e9:.0f} GB there are"
+        )
+
+
+def _line(one: Estimate, mark: str) -> tuple[str, ...]:
+    name = "plain" if not one.length else f"chain of {one.length}" if one.nodes == one.length else (
+        f"tree of {one.nodes}, {one.length} levels")  # fmt: skip
+    seconds = [f"{1000 * part:.2f}" for part in (one.draft, one.verify, one.prefill)]
+    return (f"{mark}{name}", f"{one.tokens:.2f}", *seconds, f"{one.speedup:.2f}", f"{one.decoding:.2f}")
+
+
+def estimate_panels(table: EstimateTable) -> list[Panel]:
+    """Speed by draft length, by tree size and by batch; a level line is plain decoding's speed."""
+    from mmspec.evaluate.report.plots import SPEEDUP, Panel
+
+    made = []
+    groups = {
+        "levels of a chain": [(one.length, one.speedup) for one in table.lengths],
+        f"nodes of a tree of {table.chosen.length} levels": [(one.nodes, one.speedup) for one in table.trees],
+        "batch": [(batch, one.speedup) for batch, one in table.batches],
+    }
+    for axis, points in groups.items():
+        if points:
+            xs, ys = zip(*points, strict=True)
+            lines = {"estimated": (xs, ys), "plain": ((xs[0], xs[-1]), (1.0, 1.0))}
+            made.append(Panel(f"{table.costs.target.name}, {table.costs.device.name}", axis, SPEEDUP, lines))
+    return made

@@ -1,0 +1,1 @@
+"""What drafting would gain on a machine that is not here: costs of models and rounds, acceptance, devices, schedules."""

@@ -1,0 +1,268 @@
+"""What a pass of a model costs, from its config: one pass of the model on the meta device is counted, without any weights."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.estimate.counting import WorkCounter
+from mmspec.estimate.pictures import picture_work
+from mmspec.estimate.work import BYTES, NOTHING, Work, product
+
+_FIRST, _SECOND = 8, 24  # tokens before the counted passes, whose difference is the cost of a token in the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Experts:
+    """The experts of some layers.
+
+    Attributes:
+        layers: That have them.
+        count: Experts of a layer.
+        chosen: Experts that a token passes through.
+        weights: (inner, columns) of an expert's products.
+    """
+
+    layers: int
+    count: int
+    chosen: int
+    weights: tuple[tuple[int, int], ...]
+
+    def active(self, rows: float) -> float:
+        """Experts of a layer that at least one of so many tokens chooses, where all are as likely (MoESD)."""
+        return self.count * (1 - (1 - self.chosen / self.count) ** rows)
+
+    def work(self, rows: float) -> Work:
+        """The products of so many tokens; a call each, as grouped kernels do."""
+        active = self.active(rows)
+        shared = {
+            (rows * self.chosen / active, inner, columns): self.layers * active for inner, columns in self.weights
+        }
+        return Work(shared, calls=self.layers * len(self.weights))
+
+
+@dataclass(frozen=True, slots=True)
+class ModelCost:
+    """The costs of a model.
+
+    Attributes:
+        name: Of the model.
+        products: (inner, columns) of the products that every token passes through, head excluded, and how many there are.
+        head: (inner, columns) of the product that gives the logits.
+        parameters: Of the whole model, shared ones once.
+        kept: Numbers of a token in the cache.
+        states: Numbers of the recurrent and convolution states of a request.
+        attention: Floating-point operations of a token's attention for each token that it sees.
+        touched: Numbers of a token that operators beside products and attention read and write.
+        calls, views: Operators of a pass, whatever its size.
+        picture: The work of a picture up to its embeddings.
+        picture_rows: Prompt tokens of a picture.
+        experts: Of a mixture.
+        branches: Passes of a value, 2 with guidance, which are one pass over twice the rows.
+        layer: Products of a decoder layer, for drafters that are like one.
+    """
+
+    name: str
+    products: Mapping[tuple[int, int], float]
+    head: tuple[int, int]
+    parameters: int
+    kept: float
+    states: float
+    attention: float
+    touched: float
+    calls: float
+    views: float
+    layers: int
+    picture: Work = NOTHING
+    picture_rows: int = 0
+    experts: Experts | None = None
+    branches: int = 1
+    layer: Mapping[tuple[int, int], float] = field(default_factory=dict)
+
+    def weight_bytes(self, dtype: str) -> float:
+        """Bytes of all parameters."""
+        return self.parameters * BYTES[dtype]
+
+    def kv_bytes(self, tokens: float, dtype: str) -> float:
+        """Bytes of the cache of a request of so many tokens; recurrent states are float32."""
+        return self.branches * (tokens * self.kept * BYTES[dtype] + 4 * self.states)
+
+    def active_parameters(self, rows: float = 1) -> float:
+        """Numbers of the weights that a pass over so many tokens reads, head included."""
+        return self.pass_work(rows, 0, "float32").weight_bytes(1)
+
+    def pass_work(self, rows: float, context: float, dtype: str, *, batch: int = 1, heads: float | None = None) -> Work:
+        """The work of a pass.
+
+        Args:
+            rows: Tokens of a request.
+            context: Tokens of a request that lie in the cache.
+            dtype: Of the cache and of activations.
+            batch: Requests.
+            heads: Tokens of a request that logits are computed of; None for all.
+
+        Returns:
+            The work.
+        """
+        itemsize, requests = BYTES[dtype], batch * self.branches
+        every = requests * rows
+        wide = {(every, inner, columns): count for (inner, columns), count in self.products.items()}
+        moved = requests * context * self.kept * itemsize + every * self.touched * itemsize
+        moved += 2 * requests * 4 * self.states
+        flops = every * self.attention * (context + (rows + 1) / 2)
+        work = Work(wide, flops, moved, self.calls, self.views)
+        if self.experts is not None:
+            work += self.experts.work(every)
+        return work + product(requests * (rows if heads is None else heads), *self.head)
+
+    def prefill_work(self, tokens: float, dtype: str, *, batch: int = 1, pictures: int = 0) -> Work:
+        """The work of a prompt.
+
+        Args:
+            tokens: Of the text of a request.
+            dtype: Of activations.
+            batch: Requests.
+            pictures: Of a request.
+        """
+        rows = tokens + pictures * self.picture_rows
+        return self.pass_work(rows, 0, dtype, batch=batch, heads=1) + batch * pictures * self.picture
+
+
+def cost_of_config(config: Any, name: str = "", picture_tokens: int | None = None) -> ModelCost:
+    """The costs of a transformers model.
+
+    Args:
+        config: Its config.
+        name: Of the model; the class of the config's, if left out.
+        picture_tokens: Prompt tokens of a picture, where pictures may have any size.
+
+    Returns:
+        The costs, counted on the meta device.
+
+    Raises:
+        ValueError: No class of transformers decodes such a config, or its pass cannot be counted.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
+
+    kind = AutoModelForImageTextToText if hasattr(config, "vision_config") else AutoModelForCausalLM
+    try:
+        with torch.device("meta"):
+            model = kind.from_config(config).eval()
+        return cost_of_model(model, name or type(model).__name__, picture_tokens)
+    except (RuntimeError, NotImplementedError, AttributeError, KeyError, TypeError) as error:
+        raise ValueError(
+            f"MODEL: expected the config of a decoder that transformers can build and count, got {type(config).__name__} "
+            f"({' '.join(str(error).split())[:120]}), name another model"
+        ) from error
+
+
+def cost_of_model(model: nn.Module, name: str, picture_tokens: int | None = None) -> ModelCost:
+    """The costs of a transformers model that is there, on any device: its modules are run on the meta device.
+
+    Args:
+        model: The model.
+        name: In words.
+        picture_tokens: Prompt tokens of a picture, where pictures may have any size.
+    """
+    if next(model.parameters()).device.type != "meta":
+        return cost_of_config(model.config, name, picture_tokens)
+    decoder, head = model.get_decoder(), model.get_output_embeddings()
+    experts = _take_experts(decoder)
+    first, second = (_SinglePass.of(decoder, context) for context in (_FIRST, _SECOND))
+    products, layers = first.products, _layer_count(decoder)
+    seen = _SECOND - _FIRST
+    attention = (second.flops - first.flops) / seen
+    picture, rows = picture_work(model, picture_tokens)
+    kept = (second.cached - first.cached) / seen
+    return ModelCost(
+        name, products, (head.in_features, head.out_features), sum(one.numel() for one in model.parameters()), kept,
+        first.cached - (_FIRST + 1) * kept, attention, first.touched - (_FIRST + 1) * (second.touched - first.touched) / seen,
+        first.calls, first.views, layers, picture, rows, experts,
+        layer=_last_layer(decoder),
+    )  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _SinglePass:
+    """A counted pass over one token behind some others."""
+
+    products: Mapping[tuple[int, int], float]
+    flops: float
+    touched: float
+    calls: int
+    views: int
+    cached: float
+
+    @classmethod
+    def of(cls, decoder: nn.Module, context: int) -> _SinglePass:
+        from transformers import DynamicCache
+
+        past = DynamicCache(config=decoder.config)
+
+        def read(start: int, count: int) -> object:
+            places = torch.arange(start, start + count, device="meta")[None]
+            ids = torch.zeros(1, count, dtype=torch.long, device="meta")
+            return decoder(input_ids=ids, position_ids=places, past_key_values=past, use_cache=True)
+
+        with torch.no_grad(), torch.device("meta"):
+            read(0, context)
+            # reference code goes over recurrent states many times, kernels once, which `pass_work` counts
+            states = frozenset(
+                one.numel() for one in _tensors(past) if one.dtype == torch.float32 and _is_state(one, context)
+            )
+            with WorkCounter(states) as counter:
+                read(context, 1)
+        wide = {(inner, columns): float(n) for (_, inner, columns), n in counter.products.items()}
+        return cls(wide, counter.flops, counter.moved / 4, counter.calls, counter.views, _cached(past))
+
+
+def _tensors(past: Any) -> list[Tensor]:
+    """What a cache holds."""
+    found: list[Tensor] = []
+    for layer in past.layers:
+        for one in vars(layer).values():
+            parts = one.values() if isinstance(one, dict) else one if isinstance(one, list | tuple) else [one]
+            found += [part for part in parts if isinstance(part, Tensor) and part.dim() > 2]
+    return found
+
+
+def _is_state(one: Tensor, context: int) -> bool:
+    return one.dim() == 4 and one.shape[-2] != context
+
+
+def _cached(past: Any) -> float:
+    """Numbers that a cache holds."""
+    return float(sum(one.numel() for one in _tensors(past)))
+
+
+def _layer_count(decoder: nn.Module) -> int:
+    return len(getattr(decoder, "layers", ()))
+
+
+def _last_layer(decoder: nn.Module) -> dict[tuple[int, int], float]:
+    """Products of the last layer."""
+    found: dict[tuple[int, int], float] = {}
+    for one in decoder.layers[-1].modules():
+        if isinstance(one, nn.Linear):
+            shape = (one.in_features, one.out_features)
+            found[shape] = found.get(shape, 0.0) + 1
+    return found
+
+
+def _take_experts(decoder: nn.Module) -> Experts | None:
+    """The experts of a decoder, which then let activations through, since what they compute hangs on the tokens."""
+    layers, found = 0, None
+    for module in decoder.modules():
+        first, last = getattr(module, "gate_up_proj", None), getattr(module, "down_proj", None)
+        if isinstance(first, nn.Parameter) and isinstance(last, nn.Parameter) and first.dim() == 3:
+            config = decoder.config
+            chosen = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", 1)
+            inner = last.numel() // (last.shape[0] * config.hidden_size)
+            found = Experts(0, first.shape[0], chosen, ((config.hidden_size, 2 * inner), (inner, config.hidden_size)))
+            module.forward = lambda states, *others, **named: states
+            layers += 1
+    return None if found is None else Experts(layers, found.count, found.chosen, found.weights)

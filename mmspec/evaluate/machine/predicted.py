@@ -1,0 +1,238 @@
+"""Predicted against measured speedups on this machine: a probe and counted operators beside benches of the same run."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from math import prod, sqrt
+from os import getloadavg
+from typing import Any
+
+import torch
+
+from mmspec import vlm
+from mmspec.core.loop import DecodingRun
+from mmspec.estimate.counting import CountedRequest, count_request, count_work, own_clock
+from mmspec.estimate.device import Device
+from mmspec.estimate.probe import probe
+from mmspec.estimate.work import NOTHING, Work
+from mmspec.evaluate.continuous.runner import pipeline_arguments
+from mmspec.evaluate.engine.bench import bench
+from mmspec.evaluate.engine.domain import Domain
+from mmspec.evaluate.engine.provenance import environment, threads
+from mmspec.evaluate.engine.runs import Runner, TimedRun
+from mmspec.evaluate.engine.suite import Method, Setting
+from mmspec.evaluate.registry import config_of, domain_of
+from mmspec.evaluate.vlm.runner import generation_arguments
+
+LIMIT = 0.15  # the error that an estimate aims for
+_ROUNDS = {"vlm": 12, "image": 1 << 20, "continuous": 1 << 20}  # that are counted; images are counted to their end,
+_EVERY = {"vlm": 1, "image": 6, "continuous": 4}  # of so many rounds one
+_TIMED = {"vlm": 3, "image": 1, "continuous": 0}  # times that a round's pass and a plain one are timed
+
+
+@dataclass(frozen=True, slots=True)
+class PredictedCase:
+    """Rows of a bench that are predicted.
+
+    Attributes:
+        domain: Of the bench.
+        name: The model and what it is asked, in words.
+        options: Fields of the bench's config.
+        baseline: The row of plain decoding.
+    """
+
+    domain: str
+    name: str
+    options: Mapping[str, Any]
+    baseline: str = "ar"
+    shared: Mapping[str, Any] = field(default_factory=lambda: {"batches": (1,)})
+
+    def config(self, prompts: int, repeats: int, count: int) -> Any:
+        """The bench of so many prompts, repeats and threads."""
+        return config_of(self.domain)(prompts=prompts, repeats=repeats, threads=count, **self.shared, **self.options)
+
+
+def _text(name: str, suite: str, model: str, task: str, *methods: str, **more: Any) -> PredictedCase:
+    options = {
+        "suite": suite,
+        "model": model,
+        "task_names": (task,),
+        "temperatures": (0.0,),
+        "methods": methods,
+        **more,
+    }
+    return PredictedCase("vlm", name, options, "plain")
+
+
+def _images(domain: str, name: str, model: str, *methods: str, **more: Any) -> PredictedCase:
+    return PredictedCase(
+        domain, name, {"suite": "speed", "model": model, "temperatures": (1.0,), "methods": methods, **more}
+    )
+
+
+CASES = (
+    _text("vlm, captions", "drafters", "vlm", "captions", "eagle", "msd", "vispec", "flash", "specvlm", "dspark", "random"),
+    _text("vlm/hybrid, captions", "hybrid", "vlm/hybrid", "captions", "dflash", "mtp", "lookup", "recycling"),
+    _text("smollm2, editing", "real", "smollm2", "editing", "lookup", "eagle3-chain-3", "eagle3-tree-16", "recycling",
+          new_tokens=64),
+    _images("image", "t2i", "t2i", "sjd-16", "scd-gumbel-32", "eagle-chain", "eagle-tree", guidance=(1.0,), top_k=(0,)),
+    _images("image", "c2i", "c2i", "scd-gumbel-16", "scd-gumbel-32", guidance=(1.0,), top_k=(0,)),
+    _images("continuous", "mar", "mar", "cspd-patch-derived-4", "cspd-patch-derived-16", "cspd-truncate-derived-8",
+            guidance=(2.0,), num_iter=(64,)),
+)  # fmt: skip
+
+
+def validate(
+    prompts: int = 6,
+    repeats: int = 2,
+    seconds: float = 20.0,
+    thread_count: int = 1,
+    cases: tuple[PredictedCase, ...] = CASES,
+    on_part: Callable[[str], None] = lambda text: None,
+) -> dict:
+    """Predict speedups from a probe, counted operators and accept lengths, and measure them in the same run.
+
+    A probe runs before and after every case, since a busy machine changes; a prediction is the mean of both.
+
+    Args:
+        prompts: Of a case.
+        repeats: Of a request.
+        seconds: Of the two probes around a case.
+        thread_count: Threads of torch.
+        cases: What is predicted.
+        on_part: Told of every finished case.
+
+    Returns:
+        `env` and `rows`. A row has the accept length, `measured` and its spread, `predicted` from the probe and counted
+        operators, `timed` where passes of the target are timed besides, and the errors of both.
+    """
+    rows: list[dict] = []
+    load: list[float] = []
+    with threads(thread_count), torch.no_grad():
+        for case in cases:
+            load.append(getloadavg()[0])
+            rows += _case_rows(case, seconds / 2, case.config(prompts, repeats, thread_count))
+            on_part(case.name)
+        env = environment(bench="estimate", prompts=prompts, repeats=repeats, load=[min(load), max(load)])
+    return {"env": env, "rows": rows}
+
+
+def _case_rows(case: PredictedCase, seconds: float, config: Any) -> list[dict]:
+    before, domain = probe(seconds), domain_of(case.domain)
+    resources = domain.resources(config)
+    measured = {row["key"]: row for row in bench(_on_own_clock(domain), config, resources)["rows"]}
+    devices = (before, probe(seconds))
+    setting = next(iter(config.settings()))
+    first, plain = domain.cases(resources, setting)[0], None
+    rows = []
+    for method in sorted(config.serving(setting), key=lambda one: one.key != case.baseline):
+        row = measured[method.key]
+        if getattr(method, "engine", "mmspec") != "mmspec" or row["failed"]:
+            continue
+        counted, pixels = _counted(case.domain, method, resources, setting, first)
+        if plain is None:
+            plain = (row, counted, pixels)
+            continue
+        both = [(_RequestSeconds.of(one, *plain), _RequestSeconds.of(one, row, counted, pixels)) for one in devices]
+        rows.append(_row(case, row, both, counted))
+    return rows
+
+
+def _on_own_clock(domain: Domain) -> Domain:
+    """The domain with requests timed by the clock of the probe."""
+
+    def runner(method: Method, resources: Any, setting: Setting) -> Runner:
+        run, clock = domain.runner(method, resources, setting), own_clock()
+
+        def timed(case: Any, seed: int) -> TimedRun:
+            began = clock()
+            made = run(case, seed)
+            return dataclasses.replace(made, seconds=clock() - began)
+
+        return timed
+
+    return dataclasses.replace(domain, runner=runner)
+
+
+def _row(
+    case: PredictedCase, row: Mapping, both: list[tuple[_RequestSeconds, _RequestSeconds]], counted: CountedRequest
+) -> dict:
+    """A line of the table, from the seconds of plain and drafted decoding by each probe."""
+    predicted = sqrt(prod(plain.token() / found.token() for plain, found in both))
+    timed = None
+    if counted.passed is not None:
+        timed = sqrt(prod(plain.token() / found.token(counted.passed * plain.target) for plain, found in both))
+    actual = row["speedup_vs_ar"]
+    errors = [None if one is None else round(one / actual - 1, 3) for one in (predicted, timed)]
+    return {
+        "case": case.name, "domain": case.domain, "method": row["method"], "key": row["key"], "exact": row["exact"],
+        "accept_length": row["accept_length"], "operators": round(counted.round.calls + counted.round.views),
+        "measured": actual, "spread": row.get("spread_vs_ar") or row["spread"],
+        "predicted": round(predicted, 3), "predicted_error": errors[0],
+        "timed": None if timed is None else round(timed, 3), "timed_error": errors[1],
+        "pass_ratio": counted.passed, "seconds": [{"plain": asdict(a), "drafted": asdict(b)} for a, b in both],
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestSeconds:
+    """Estimated seconds of a request.
+
+    Attributes:
+        around: Of its prefill and its pixels.
+        target: Of a round's pass of the target.
+        rest: Of the rest of a round.
+        rounds: Behind the prefill.
+        tokens: Of the request.
+    """
+
+    around: float
+    target: float
+    rest: float
+    rounds: float
+    tokens: float
+
+    @classmethod
+    def of(cls, device: Device, row: Mapping, counted: CountedRequest, pixels: Work) -> _RequestSeconds:
+        def price(work: Work) -> float:
+            return device.seconds(work, "float32", counted.weights)
+
+        return cls(
+            price(counted.prefill) + price(pixels), price(counted.target), price(counted.rest) + device.round,
+            row["tokens"] / row["accept_length"] - 1, row["tokens"],
+        )  # fmt: skip
+
+    def token(self, target: float | None = None) -> float:
+        """Seconds of a token, the target's pass taking `target` seconds where they are given."""
+        return (self.around + self.rounds * (self.rest + (self.target if target is None else target))) / self.tokens
+
+
+def _counted(domain: str, method: Method, resources: Any, setting: Setting, case: Any) -> tuple[CountedRequest, Work]:
+    """The work of a request, and that of its pixels."""
+    run, to_pixels = _request(domain, method, resources, setting, case)
+    for _ in range(3):  # what is made once is made before counting
+        run.step()
+    run, to_pixels = _request(domain, method, resources, setting, case)
+    counted = count_request(run, _ROUNDS[domain], _TIMED[domain], _EVERY[domain])
+    return counted, NOTHING if to_pixels is None else count_work(to_pixels)
+
+
+def _request(
+    domain: str, method: Any, resources: Any, setting: Any, case: Any
+) -> tuple[DecodingRun, Callable[[], object] | None]:
+    """A request that has not begun, and what makes its pixels."""
+    if domain == "vlm":
+        asked = generation_arguments(resources, setting)
+        run = vlm.start(
+            resources.model, drafter=method.build_drafter(resources), rule=method.rule, seed=0, **case, **asked
+        )
+        return run, None
+    pipe, given = resources.pipeline, [one.given for one in case]
+    if domain == "image":
+        how = {"decoding": method.make(resources), "rule": method.rule_of(resources), **setting.arguments()}
+    else:
+        how = method.make(resources) | pipeline_arguments(resources, setting)
+    run = pipe.start(given, seed=0, **how)
+    return run, lambda: pipe.to_videos(pipe.tokens(run.target), {})
