@@ -31,7 +31,7 @@ _PUBLISHED_LENGTH = 5  # levels of the drafts of an accept length that comes wit
 _PROBE = 20.0
 
 
-@command(models=_MODELS)
+@command(models=lambda: _MODELS)
 def estimate(
     model: str | None = None, *, drafter: str = "eagle", device: str = "h100", acceptance: str | None = None,
     bench: Path | None = None, row: str | None = None, accept_length: float | None = None, label: str = "",

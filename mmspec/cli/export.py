@@ -21,16 +21,16 @@ def _kinds() -> str:
     return "; ".join(f"{engine} takes {names}" for engine, names in kinds.items())
 
 
-@command(engines=" or ".join(ENGINES), kinds=_kinds(), dtypes=", ".join(DTYPES))
+@command(engines=lambda: " or ".join(ENGINES), kinds=_kinds, dtypes=lambda: ", ".join(DTYPES))
 def export(
     folder: str, *, engine: str = "vllm", verifier: str, out: Path, tokens: int | None = None,
     positions: int | None = None, dtype: str = DTYPES[0],
 ) -> None:  # fmt: skip
-    """Write a trained drafter the way a serving engine reads it: {kinds}.
+    """Write a trained drafter the way a serving engine reads it.
 
     Args:
         folder (FOLDER): A drafter that `mmspec train` has saved, a published one, or zoo:NAME.
-        engine (--for ENGINE): {engines}.
+        engine (--for ENGINE): {engines}: {kinds}.
         verifier (ID): The target, as the engine is to find it: a folder or a hub id. Its config is read, and its embedding;
             for an MTP layer it is loaded.
         out (OUT): The folder to write.
