@@ -6,11 +6,12 @@ from pathlib import Path
 
 from mmspec.cli.command import command
 from mmspec.cli.console import refusing, say
-from mmspec.cli.options import check_choice, check_range
+from mmspec.cli.options import check_choice, check_range, open_resources
 from mmspec.methods import methods
 
 _FACTS = {one.name: one.facts.get("engines", ()) for one in methods("vlm", "drafter")}
 ENGINES = tuple(sorted({engine for engines in _FACTS.values() for engine in engines}))
+LAYERS = "speculators"  # the engine whose drafters are layers of the target's class
 DTYPES = ("bfloat16", "float16", "float32")
 
 
@@ -30,7 +31,8 @@ def export(
     Args:
         folder (FOLDER): A drafter that `mmspec train` has saved, a published one, or zoo:NAME.
         engine (--for ENGINE): {engines}.
-        verifier (ID): The target, as the engine is to find it: a folder or a hub id. Its config is read, and its embedding.
+        verifier (ID): The target, as the engine is to find it: a folder or a hub id. Its config is read, and its embedding;
+            for an MTP layer it is loaded.
         out (OUT): The folder to write.
         tokens (N): Drafted by default; the kind's own number when left out.
         positions (N): The longest context; the target's when left out.
@@ -45,8 +47,9 @@ def export(
     from mmspec.vlm.export import export_drafter
 
     with refusing():
+        model = open_resources(verifier, "--verifier").model if engine == LAYERS else None
         written = export_drafter(
-            load_drafter(folder), out, engine=engine, verifier=verifier, dtype=getattr(torch, dtype),
+            load_drafter(folder, target=model), out, engine=engine, verifier=verifier, dtype=getattr(torch, dtype),
             speculative_tokens=tokens, max_position_embeddings=positions,
         )  # fmt: skip
     say(f"{folder}: written for {engine} to {written}")

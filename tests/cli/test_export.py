@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +13,11 @@ from safetensors.torch import load_file
 from typer.testing import CliRunner
 
 from mmspec.cli import app
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
+from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
+from tests.vlm.drafters.mtp.test_drafter import VOCAB as WORDS
+from tests.vlm.drafters.mtp.test_speculators import WIDTH, target
 from tests.vlm.tiny import HIDDEN, VOCAB, tiny
 
 
@@ -57,3 +63,20 @@ def test_wrong_options_are_refused(
     result = run(drafter, "--verifier", target, "--out", tmp_path / "out", *options)
     assert result.exit_code == 2 and message in result.stderr
     assert not (tmp_path / "out").exists()
+
+
+def test_a_layer_of_the_target_is_written_with_the_target_at_hand(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = target("qwen3")
+    model.save_pretrained(tmp_path / "target")
+    Mtp(MtpConfig(WIDTH, WORDS), take_apart(model)).save_for(model, tmp_path / "layer", None)
+    command = import_module("mmspec.cli.export")  # the package has a function of that name
+    monkeypatch.setattr(command, "open_resources", lambda spec, option: SimpleNamespace(model=model))
+    out = tmp_path / "out"
+    result = run(tmp_path / "layer", "--for", "speculators", "--verifier", tmp_path / "target", "--out", out)
+    assert result.exit_code == 0, result.output
+    config = json.loads((out / "config.json").read_text())
+    assert config["speculators_model_type"] == "mtp" and "mtp_layers.0.input_proj.weight" in load_file(
+        out / "model.safetensors"
+    )

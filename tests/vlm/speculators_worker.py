@@ -5,8 +5,8 @@ It makes random drafters with the library's classes, loads folders of drafters w
 Usage: python speculators_worker.py JOB.json
 
 The job holds: `verifier`, a folder; `inputs`, a safetensors file with ids and hidden states; `make`, drafters to make, each
-with name, kind, folder, fields of the drafter and of its layer; `read`, folders to load, each with name, kind and folder;
-`out`, the safetensors file to write.
+with name, kind, folder, fields of the drafter and of its layer; `read`, folders to load, each with name, kind and folder, and
+with another folder under `again` where the weights are to be drawn anew and saved; `out`, the safetensors file to write.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from unittest.mock import patch
 
@@ -24,7 +23,7 @@ from safetensors.torch import load_file, save_file
 from speculators import SpeculatorModel
 from transformers import LlamaConfig, Qwen3Config
 
-STEPS, DEPTHS = 3, 5
+STEPS, DEPTHS, FLOOR = 3, 5, -1e9  # FLOOR: the score of what is never drafted
 BLOCKS = ("dflash", "dflash2", "dspark", "xpress")
 LAYERS = {"llama": LlamaConfig, "qwen3": Qwen3Config}
 
@@ -105,21 +104,39 @@ def run_peagle(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
     return out
 
 
-def run_block(kind: str, model: torch.nn.Module, inputs: dict) -> torch.Tensor:
-    """[anchors, block, k]: what the rows of a block behind each anchor predict, without what later heads add to it."""
-    ids, states, last, anchors = inputs["whole"][None], inputs["states"][None], inputs["last"][None], inputs["anchors"]
-    call = dict(
-        hidden_states=states, input_ids=ids, loss_mask=torch.ones_like(ids), document_ids=torch.zeros_like(ids),
-        verifier_last_hidden_states=last, max_anchors=len(anchors),
-    )  # fmt: skip
-    chosen = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchors, torch.ones_like(anchors) > 0))
-    loss = patch(f"speculators.models.{kind}.core.compute_metrics", lambda *_, **__: (torch.zeros(()), {}))
-    with chosen, loss:
-        logits = logits_of(model, lambda: model(**call))[0]
-    return logits.view(len(anchors), -1, logits.shape[-1])
+def run_block(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[anchors, levels, k], the scores along the text of the blocks behind the anchors, those of later heads included."""
+    ids, anchors, size = inputs["whole"][None], inputs["anchors"], model.block_size
+    drawn = patch("speculators.models.dflash.core.select_anchors", lambda *_: (anchors, torch.ones_like(anchors) > 0))
+    with drawn:
+        rows, scores, _, _, place = model._backbone_forward(
+            inputs["states"][None], ids, torch.ones_like(ids), inputs["last"][None], torch.zeros_like(ids),
+            max_anchors=len(anchors),
+        )  # fmt: skip
+    rows, scores = rows.view(len(anchors), size, -1), scores.view(len(anchors), size, -1)
+    text, kind = ids[0, place].view(len(anchors), size), model.config.speculators_model_type
+    from_root = model.config.sample_from_anchor
+    before = text if from_root else torch.cat([text[:, :1], text[:, :-1]], 1)
+    if kind == "dspark" and model.markov_head is not None:
+        scores = scores + model.markov_head.block_bias(prev_token_ids=before, hidden_states=rows)
+    if kind == "xpress":
+        head, earlier = model.refiner_head, ids[0, anchors - 1][:, None]
+        head.causal_tril.copy_(torch.ones_like(head.causal_tril).tril())  # not filled by the library's loader
+        scores = scores + head.block_bias(before if from_root else torch.cat([earlier, text[:, :-1]], 1), rows)
+    if kind == "dflash2":
+        flat, best = scores.flatten(0, 1)[None], scores.topk(model.candidate_selector.top_k, -1).indices
+        ends = rows.flatten(0, 1)[None], before.flatten()[None], best.flatten(0, 1)[None]
+        edges = model.candidate_selector.score_candidates(flat, *ends).view_as(best)
+        scores = torch.full_like(scores, FLOOR).scatter(-1, best, edges)
+    return scores if from_root else scores[:, 1:]
 
 
-RUN = {"eagle3": run_eagle3, "peagle": run_peagle} | {kind: partial(run_block, kind) for kind in BLOCKS}
+def run_mtp(model: torch.nn.Module, inputs: dict) -> torch.Tensor:
+    """[n, k], what the layer predicts of every pair."""
+    return model(input_ids=inputs["whole"][None], hidden_states=inputs["mtp"][None])[0][0][0]
+
+
+RUN = {"eagle3": run_eagle3, "peagle": run_peagle, "mtp": run_mtp} | dict.fromkeys(BLOCKS, run_block)
 
 
 @torch.no_grad()
@@ -128,7 +145,11 @@ def main(job: dict) -> None:
     for one in job["make"]:
         out[one["name"]] = RUN[one["kind"]](make(one, job["verifier"], inputs), inputs)
     for one in job["read"]:
-        out[one["name"]] = RUN[one["kind"]](read(one), inputs)
+        model = read(one)
+        if "again" in one:  # other weights, as the library saves them
+            randomise(model, one["seed"], ("verifier", "embed_tokens", "lm_head"))
+            model.save_pretrained(one["again"])
+        out[one["name"]] = RUN[one["kind"]](model, inputs)
     save_file({name: value.contiguous() for name, value in out.items()}, job["out"])
 
 

@@ -21,10 +21,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 import mmspec
+from mmspec.core.cache import SlotCache
 from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.base.block_layers import UNLIMITED
 from mmspec.vlm.drafters.base.block_unroll import AnchoredBlocks, unroll_anchored_blocks
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
-from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.drafters.kinds import drafter_class, new_drafter
+from mmspec.vlm.drafters.mtp import Mtp, MtpConfig
 from mmspec.vlm.export import Verifier, export_drafter
 from mmspec.vlm.hidden_states import record_states
 from tests.vlm.drafters.eagle3.reference import LLAMA3, OPTIONS, WINDOW, YARN, published
@@ -69,6 +72,16 @@ BLOCK_LAYERS = {
     "llama3": {**_QWEN3, "rope_parameters": LLAMA3},
     "biased-yarn": {**_QWEN3, "rope_parameters": YARN, "attention_bias": True},
 }  # fmt: skip
+SLIDING = dict(reach=(WINDOW, UNLIMITED), reach_from_root=True, causal=(True, False), num_hidden_layers=2)
+MARKOV, REFINER, REDUCED = dict(markov_rank=8, from_root=False), dict(refiner_rank=8), dict(draft_vocab_size=DRAFTED)
+OF_OURS: dict[str, dict[str, dict[str, Any]]] = {
+    "dflash": {"plain": {}, "sliding": SLIDING | dict(attention_bias=True), "reduced": SLIDING | REDUCED},
+    "dflash2": {"plain": dict(conv_group=8, selector_rank=8, selector_top=6)},
+    "dspark": {"plain": dict(markov_rank=8), "gated": MARKOV | dict(markov_head_type="gated"),
+               "rnn": MARKOV | REDUCED | dict(markov_head_type="rnn", root_first=True),
+               "none": dict(markov_rank=0, confidence_with_markov=False)},
+    "xpress": {"plain": REFINER, "root": REFINER | dict(from_root=True), "sliding": REFINER | SLIDING | REDUCED},
+}  # fmt: skip
 # kinds of another module add their drafters here, their logits to LOGITS, and to RUN of the worker
 DRAFTERS = [
     *options("eagle3", True),
@@ -79,7 +92,9 @@ DRAFTERS = [
     *options("peagle", False, mask_token_id=MASK),
     *(Drafter(kind, option, True, {"mask_token_id": MASK, "block_size": BLOCK, **SIZES.get(kind, {})}, layer)
       for kind in BLOCKS for option, layer in BLOCK_LAYERS.items()),
-    *(Drafter(kind, "plain", False, {"mask_token_id": MASK, "block_size": BLOCK, "taps": (0, 1, 2)}) for kind in BLOCKS),
+    *(Drafter(kind, option, False, {"mask_token_id": MASK, "block_size": BLOCK, "taps": (0, 1, 2), **fields})
+      for kind in BLOCKS for option, fields in OF_OURS[kind].items()),
+    *(Drafter("mtp", "plain", made) for made in (True, False)),
 ]  # fmt: skip
 
 
@@ -111,23 +126,43 @@ def model() -> nn.Module:
 
 
 @pytest.fixture(scope="module")
-def travelled(python: Path, model: nn.Module, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict, dict]:
+def qwen3() -> nn.Module:
+    """The target of the MTP layer, of a class that the library has."""
+    torch.manual_seed(4)
+    sizes = dict(vocab_size=VOCAB, hidden_size=HIDDEN, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4)
+    config = hf.Qwen3Config(**sizes, num_key_value_heads=2, head_dim=8, max_position_embeddings=256)
+    model = hf.Qwen3ForCausalLM(config).eval().requires_grad_(False)
+    liven(model)
+    return model
+
+
+@pytest.fixture(scope="module")
+def travelled(
+    python: Path, model: nn.Module, qwen3: nn.Module, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict, dict]:
     """Where the folders lie, the inputs, and the library's logits of every drafter."""
     folder = tmp_path_factory.mktemp("drafters")
     model.save_pretrained(folder / "target")
+    qwen3.save_pretrained(folder / "qwen3")
     text = model.generate(torch.arange(10, 10 + PROMPT)[None], max_new_tokens=TOKENS, do_sample=False)
     with record_states(take_apart(model).decoder, LEVELS) as seen:
         last = model.model(text[:, :-1]).last_hidden_state
     anchors = torch.arange(2, text.shape[1] - 1 - BLOCK)
     inputs = {
         "ids": text[0, 1:], "whole": text[0, :-1], "anchors": anchors, "kept": torch.arange(DRAFTED) + 7,
-        "states": seen.levels[0], "last": last[0],
+        "states": seen.levels[0], "last": last[0], "mtp": qwen3.model(text[:, :-1]).last_hidden_state[0],
     }  # fmt: skip
     save_file({name: value.clone() for name, value in inputs.items()}, folder / "inputs")
     verifier, make, read = Verifier.of_model(model, str(folder / "target")), [], []
     for number, one in enumerate(DRAFTERS):
         place = {"name": one.name, "kind": one.kind, "folder": str(folder / one.name), "seed": number}
-        if one.made:
+        if one.kind == "mtp":  # the library draws other weights and saves them
+            layer = stirred(Mtp(MtpConfig(HIDDEN, VOCAB), take_apart(qwen3)).requires_grad_(False))
+            named, first = Verifier.of_model(qwen3, str(folder / "qwen3")), f"{folder / one.name}-first"
+            place["folder"], again = (first, {"again": place["folder"]}) if one.made else (place["folder"], {})
+            export_drafter(layer, place["folder"], engine="speculators", verifier=named, dtype=torch.float32)
+            read.append(place | again)
+        elif one.made:
             make.append(place | training(one))
         else:
             export_drafter(ours(one, model), place["folder"], verifier=verifier, dtype=torch.float32)
@@ -156,11 +191,19 @@ def ours(one: Drafter, model: nn.Module) -> Any:
     if one.option == "target":
         return new_drafter(one.kind, model, levels=LEVELS).eval()
     if one.kind in BLOCKS:
-        return new_drafter(one.kind, model, **one.fields).eval()
+        return stirred(new_drafter(one.kind, model, **one.fields).eval().requires_grad_(False))
     config, state = published(
         one.option, eagle_aux_hidden_state_layer_ids=list(LEVELS), speculators_model_type=one.kind, **one.fields
     )
     return mmspec.vlm.drafter_from_state_dict(one.kind, state, config, model)
+
+
+def stirred(drafter: Any) -> Any:
+    """The drafter with random weights, of which none stands for another."""
+    torch.manual_seed(0)
+    for name, weight in drafter.named_parameters():
+        weight.copy_(0.3 * torch.randn_like(weight) + ("norm" in name))
+    return drafter
 
 
 def eagle3_logits(
@@ -203,27 +246,43 @@ def peagle_logits(
 def block_logits(
     drafter: Any, model: nn.Module, inputs: dict[str, Tensor], theirs: Tensor
 ) -> list[tuple[Tensor, Tensor]]:
-    """What the rows behind each anchor predict on their own."""
+    """The scores of the blocks behind the anchors along the text."""
     ids, anchors, parts = inputs["whole"][None], inputs["anchors"][None], take_apart(model)
     blocks = AnchoredBlocks(ids, anchors, torch.arange(ids.shape[1])[None], torch.zeros_like(ids))
-    rows = unroll_anchored_blocks(drafter, parts.embed, blocks, inputs["states"][None])
-    return [(drafter.unary(rows[0], parts.head), theirs)]
+    rows = unroll_anchored_blocks(drafter, parts.embed, blocks, inputs["states"][None])[0]
+    before = ids[0][anchors[0, :, None] + torch.arange(drafter.config.drafted)]
+    out = drafter.walk(drafter.drafting(rows, ids[0][anchors[0] - 1]), before)
+    return [(drafter.scores(out.flatten(0, 1), parts.head).clamp(min=float(theirs.min())), theirs.flatten(0, 1))]
+
+
+def mtp_logits(
+    drafter: Any, model: nn.Module, inputs: dict[str, Tensor], theirs: Tensor
+) -> list[tuple[Tensor, Tensor]]:
+    count, parts = len(theirs), take_apart(model)
+    read = drafter.fuse(parts.embed(inputs["whole"][None, 1 : count + 1]), inputs["mtp"][None, :count])
+    out = drafter(read, torch.arange(1, count + 1)[None], SlotCache(1, 0), None)
+    return [(drafter.logits(out[0], 1, parts.head), theirs)]
 
 
 LOGITS: dict[str, Callable[..., list[tuple[Tensor, Tensor]]]] = {
     "eagle3": eagle3_logits,
     "peagle": peagle_logits,
+    "mtp": mtp_logits,
 } | dict.fromkeys(BLOCKS, block_logits)
 
 
 @torch.no_grad()
 @pytest.mark.parametrize("one", DRAFTERS, ids=lambda one: one.name)
-def test_logits_are_the_librarys(one: Drafter, travelled: tuple[Path, dict, dict], model: nn.Module) -> None:
+def test_logits_are_the_librarys(
+    one: Drafter, travelled: tuple[Path, dict, dict], model: nn.Module, qwen3: nn.Module
+) -> None:
     folder, inputs, theirs = travelled
-    drafter = mmspec.vlm.load_drafter(folder / one.name, target=model)
-    assert drafter.kind == one.kind and len(drafter.levels) == len(LEVELS)
-    pairs = LOGITS[one.kind](drafter, model, inputs, theirs[one.name])
+    target = qwen3 if one.kind == "mtp" else model
+    drafter = mmspec.vlm.load_drafter(folder / one.name, target=target)
+    assert type(drafter) is drafter_class(one.kind)
+    pairs = LOGITS[one.kind](drafter, target, inputs, theirs[one.name])
     assert pairs
     for own, other in pairs:
-        torch.testing.assert_close(own, other, atol=CLOSE * max(1.0, float(other.std())), rtol=CLOSE)
+        scale = max(1.0, float(other[other > -1e8].std()))  # what is never drafted aside
+        torch.testing.assert_close(own, other, atol=CLOSE * scale, rtol=CLOSE)
     assert max(float(own.std()) for own, _ in pairs) > 0.3  # of a scale at which a part left out would show

@@ -51,8 +51,8 @@ class CausalRefiner(nn.Module):
         self.mlp_gate, self.mlp_up = (nn.Linear(rank, ratio * rank, bias=False) for _ in range(2))
         self.mlp_down = nn.Linear(ratio * rank, rank, bias=False)
         self.readout = nn.Linear(rank, drafted, bias=False)
-        nn.init.normal_(self.token_embed.weight, std=0.02)
-        nn.init.zeros_(self.readout.weight)  # a new refiner changes no score
+        nn.init.zeros_(self.readout.weight)  # a new refiner changes no score,
+        nn.init.zeros_(self.token_embed.weight)  # and tokens that it has not met never tell it anything
 
     def of_states(self, rows: Tensor) -> Tensor:
         """The part of a that no token decides, [..., B, r] of the states [..., B, H] of whole blocks."""

@@ -15,10 +15,11 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.core.rules.rejection import BlockVerification, TokenWise, Traversal
 from mmspec.core.tree import chain
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.xpress import refine
 from tests.vlm.drafters.dflash.test_law import drawn
 from tests.vlm.drafters.mutants import evenly_on_record
-from tests.vlm.drafters.test_vision_law import LAWS, V, exact_law, p_value
+from tests.vlm.drafters.test_vision_law import LAWS, V, exact_law, narrow, p_value
 from tests.vlm.drafters.trained import make
 
 SIZE, LEVELS = 3, 3
@@ -152,11 +153,14 @@ def test_as_many_passes_as_levels_give_what_drawing_level_by_level_gives() -> No
     assert torch.equal(column, chains.column)
 
 
-@pytest.mark.parametrize("rule", ("exact", "token"))
-def test_sampled_text_has_the_targets_law(rule: str) -> None:
-    drafter = make("xpress", vocab=V).with_shape(Chain(FixedLength(3)))
+@pytest.mark.parametrize("rule, words", (("exact", None), ("token", None), ("exact", (1, 2, 3, 5, 6))))
+def test_sampled_text_has_the_targets_law(rule: str, words: tuple[int, ...] | None) -> None:
+    """Also of a drafter that scores five of the eight words."""
+    drafter = make("xpress", vocab=V)
+    if words is not None:
+        drafter = drafter.start_from(take_apart(narrow())).with_vocabulary(words)
     assert drafter.config.passes < 3
-    tokens, length = drawn(drafter, rule, LAWS["t1_top_p0.9"])
+    tokens, length = drawn(drafter.with_shape(Chain(FixedLength(3))), rule, LAWS["t1_top_p0.9"])
     assert p_value(tokens, exact_law(**LAWS["t1_top_p0.9"])) > 1e-3 and length > 1.05
 
 
