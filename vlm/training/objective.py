@@ -109,7 +109,8 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
     """The drafter's predictions of every answer token, at each depth.
 
     At depth d, a draft that started d tokens earlier predicts the token from the true pairs up to there. A drafter of a
-    reduced vocabulary is compared where the target's best token is in it.
+    reduced vocabulary is compared on its tokens at every place, as in the `speculators` library; EAGLE-3's public code leaves
+    out the places where the target's best token is none of them.
     """
     view = drafter.embedded(batch.prompt_view(parts), batch.ids)
     slots = drafter.read(view)
@@ -126,8 +127,7 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
     place = torch.full_like(origin, -1)
     place[row, slot] = torch.arange(len(row), device=place.device)
     truth = batch.last[row, origin[row, slot] + 1]
-    best = None if batch.best is None else batch.best[row, origin[row, slot] + 1]
-    teacher = TeacherScores.of(parts.head, truth, drafter.vocabulary, best)
+    teacher = TeacherScores.of(parts.head, truth, drafter.vocabulary)
 
     def depth_predictions(depth: int, out: Tensor, inside: Tensor) -> DepthPredictions:
         rows, columns = inside.nonzero(as_tuple=True)
@@ -146,7 +146,6 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
         # a draft that started d slots earlier ran over text alone
         inside[:, :depth] = False
         inside[:, depth:] &= origin[:, depth:] - origin[:, : origin.shape[1] - depth] == depth
-        inside[row, slot] &= teacher.counts
-        if bool(inside.any()):  # a reduced vocabulary may hold none of the target's words
+        if bool(inside.any()):
             made.append(depth_predictions(depth, out, inside))
     return made

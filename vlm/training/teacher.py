@@ -14,7 +14,6 @@ from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.hidden_states import record_states
 from mmspec.vlm.training.examples import Example, encode, reference_answer_ids, with_answers
-from mmspec.vlm.training.teacher_scores import best_tokens
 
 
 @dataclass(slots=True)
@@ -25,7 +24,6 @@ class VlmTeacherBatch:
     embeds: float [B, T, H], merged input embeddings.   last: float [B, T, H], what the head reads.
     hidden: float [B, T, F], what the drafter reads: `last` itself, or several levels side by side.
     place: int64 [B, T] or [A, B, T], the target's positions; None of a batch that was stored.
-    best: int64 [B, T], the target's best next tokens, 0 outside of answers; None where they were not computed.
     """
 
     ids: Tensor
@@ -35,7 +33,6 @@ class VlmTeacherBatch:
     hidden: Tensor
     padding: Tensor | None = None
     place: Tensor | None = None
-    best: Tensor | None = None
 
     def prompt_view(self, parts: Parts) -> PromptView:
         """The pairs a drafter reads of it."""
@@ -89,7 +86,7 @@ class Teacher:
 
     levels: decoder layers the drafter reads, None for the last states.   answers: by key; where None, the examples' own
     reference answers are tokenized.   longest: rows are cut to so many tokens.   precision: "bf16" runs the target in
-    autocast, "no" as it is.   with_best: whether its best tokens are computed, which a drafter of a reduced vocabulary needs.
+    autocast, "no" as it is.
     """
 
     def __init__(
@@ -101,9 +98,8 @@ class Teacher:
         levels: tuple[int, ...] | None = None,
         longest: int | None = None,
         precision: str = "bf16",
-        with_best: bool = False,
     ):
-        self.model, self.processor, self.answers, self.with_best = model, processor, answers, with_best
+        self.model, self.processor, self.answers = model, processor, answers
         self.parts, self.levels, self.longest = take_apart(model), levels, longest
         self.autocast = torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bf16")
 
@@ -113,16 +109,7 @@ class Teacher:
         pad = getattr(self.processor, "tokenizer", self.processor).pad_token_id or 0
         inputs, answer = with_answers(inputs, [self._answer(example) for example in examples], pad)
         with self.autocast:
-            batch = truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels), self.longest)
-            return self._add_best(batch) if self.with_best else batch
-
-    def _add_best(self, batch: VlmTeacherBatch) -> VlmTeacherBatch:
-        # the state behind a token predicts the next, so the last one of the prompt counts too
-        behind = batch.answer.clone()
-        behind[:, :-1] |= batch.answer[:, 1:]
-        best = torch.zeros_like(batch.ids)
-        best[behind] = best_tokens(self.parts.head, batch.last[behind])
-        return replace(batch, best=best)
+            return truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels), self.longest)
 
     def _answer(self, example: Example) -> Sequence[int]:
         if self.answers is not None:
@@ -150,10 +137,7 @@ def truncate_rows(batch: VlmTeacherBatch, longest: int | None) -> VlmTeacherBatc
     place = batch.place
     if place is not None:
         place = place[..., :longest] if order is None else place.gather(-1, order.expand(*place.shape[:-2], -1, -1))
-    best = None if batch.best is None else first(batch.best)
-    return VlmTeacherBatch(
-        first(batch.ids), first(batch.answer), first(batch.embeds), last, hidden, padding, place, best
-    )
+    return VlmTeacherBatch(first(batch.ids), first(batch.answer), first(batch.embeds), last, hidden, padding, place)
 
 
 @torch.no_grad()
@@ -161,5 +145,5 @@ def to_device(batch: VlmTeacherBatch, device: torch.device) -> VlmTeacherBatch:
     """The batch on another device, float32."""
     embeds, last = batch.embeds.to(device).float(), batch.last.to(device).float()
     hidden = last if batch.hidden is batch.last else batch.hidden.to(device).float()
-    optional = (None if one is None else one.to(device) for one in (batch.padding, batch.place, batch.best))
+    optional = (None if one is None else one.to(device) for one in (batch.padding, batch.place))
     return VlmTeacherBatch(batch.ids.to(device), batch.answer.to(device), embeds, last, hidden, *optional)

@@ -22,7 +22,6 @@ class TeacherScores:
     Attributes:
         head: The target's head.
         states: float [m, H], its inputs.
-        counts: bool [m], whether the drafter scores the target's best token.
         vocabulary: int64 [k], rising ids of the tokens that the drafter scores; None for all.
         scores: float32 [m, k], log-weights of these tokens; None for all tokens.
         mass: float32 [m], the log of the probability of these tokens together; None where it was not asked for.
@@ -30,46 +29,36 @@ class TeacherScores:
 
     head: nn.Module
     states: Tensor
-    counts: Tensor
     vocabulary: Tensor | None = None
     scores: Tensor | None = None
     mass: Tensor | None = None
 
     @classmethod
     @torch.no_grad()
-    def of(
-        cls,
-        head: nn.Module,
-        states: Tensor,
-        vocabulary: Tensor | None,
-        best: Tensor | None = None,
-        with_mass: bool = False,
-    ) -> Self:
+    def of(cls, head: nn.Module, states: Tensor, vocabulary: Tensor | None, with_mass: bool = False) -> Self:
         """The scores of `head` at `states`.
 
         Args:
             head: The target's head.
             states: float [m, H].
-            vocabulary: int64 [k], rising ids of the tokens to score; None for all.
-            best: int64 [m], the target's best tokens where they are known, see `best_tokens`. A plain linear head is then
-                applied to the rows of the vocabulary alone, unless the mass is needed.
+            vocabulary: int64 [k], rising ids of the tokens to score; None for all. A plain linear head is applied to their
+                rows alone, unless the mass is needed.
             with_mass: Whether `overlap` is to be called.
         """
         if vocabulary is None:
-            return cls(head, states, torch.ones(len(states), dtype=torch.bool, device=states.device))
-        if best is not None and not with_mass and type(head) is nn.Linear:  # any other head may do more than a product
+            return cls(head, states)
+        if not with_mass and type(head) is nn.Linear:  # any other head may do more than a product
             bias = None if head.bias is None else head.bias[vocabulary]
             scores = F.linear(states.to(head.weight.dtype), head.weight[vocabulary], bias).float()
-            return cls(head, states, torch.isin(best, vocabulary), vocabulary, scores)
+            return cls(head, states, vocabulary, scores)
 
-        def reduced(places: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        def reduced(places: Tensor) -> tuple[Tensor, Tensor]:
             whole = head(states[places]).float()
             kept = whole[:, vocabulary]
-            return kept, whole.argmax(-1), kept.logsumexp(-1) - whole.logsumexp(-1)
+            return kept, kept.logsumexp(-1) - whole.logsumexp(-1)
 
-        scores, likeliest, mass = map_chunks(reduced, len(states), _words(head), states.device)
-        best = likeliest if best is None else best
-        return cls(head, states, torch.isin(best, vocabulary), vocabulary, scores, mass)
+        scores, mass = map_chunks(reduced, len(states), _words(head), states.device)
+        return cls(head, states, vocabulary, scores, mass)
 
     @property
     def width(self) -> int:
@@ -102,13 +91,6 @@ class TeacherScores:
         """
         p = teacher.log_softmax(-1) if self.mass is None else teacher.log_softmax(-1) + self.mass[places, None]
         return torch.minimum(student.softmax(-1), p.exp()).sum(-1)
-
-
-@torch.no_grad()
-def best_tokens(head: nn.Module, states: Tensor) -> Tensor:
-    """The token of the highest score, int64 [m], of states [m, H]."""
-    found = map_chunks(lambda places: (head(states[places]).argmax(-1),), len(states), _words(head), states.device)
-    return found[0]
 
 
 def _words(head: nn.Module) -> int:

@@ -50,9 +50,7 @@ class TeacherStore:
         last = found["last"].float()
         hidden = found["hidden"].float() if "hidden" in found else last
         embeds = found["embeds"] if "embeds" in found else self._table_rows(found["ids"])
-        return VlmTeacherBatch(
-            found["ids"], found["answer"], embeds.float(), last, hidden, found.get("padding"), best=found.get("best")
-        )
+        return VlmTeacherBatch(found["ids"], found["answer"], embeds.float(), last, hidden, found.get("padding"))
 
     @torch.no_grad()
     def _table_rows(self, ids: Tensor) -> Tensor:
@@ -67,8 +65,6 @@ class TeacherStore:
             tensors["hidden"] = _half(batch.hidden)
         if batch.padding is not None:
             tensors["padding"] = batch.padding
-        if batch.best is not None:
-            tensors["best"] = batch.best
         self.folder.mkdir(parents=True, exist_ok=True)
         with replacing(self.path(number)) as path:
             save_file({name: tensor.contiguous().cpu() for name, tensor in tensors.items()}, path)

@@ -81,7 +81,7 @@ def test_a_chunk_is_as_wide_as_the_bound_allows(small_chunks: None) -> None:
     sizes = []
     passes = head(VOCAB, 0)
     passes.register_forward_hook(lambda module, given, out: sizes.append(len(out)))
-    teacher = TeacherScores.of(passes, torch.randn(PLACES, WIDTH), IDS)
+    teacher = TeacherScores.of(passes, torch.randn(PLACES, WIDTH), IDS, with_mass=True)
     assert sizes == [3, 3, 3, 2]
     assert teacher(torch.arange(PLACES)).shape == (PLACES, len(IDS)) and len(sizes) == 4  # kept from now on
 

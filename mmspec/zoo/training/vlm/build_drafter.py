@@ -122,8 +122,7 @@ def _train(
     texts = () if how.curriculum is None else asked.text_requests(asked.texts)
     batches = Batches(asked.main, recipe.batch, recipe.steps, texts, how.curriculum)
     precision = asked.precision(model.device)
-    reduced = drafter.vocabulary is not None
-    teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision, with_best=reduced)
+    teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
     schedule = replace(how, muon=recipe.muon).schedule(recipe.steps)
     settings = TrainSettings(schedule, recipe.objective or how.objective, precision, eval_every=recipe.eval_every)
     bar = progress.add_task(name, total=recipe.steps, note="")

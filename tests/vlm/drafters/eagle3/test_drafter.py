@@ -91,7 +91,7 @@ def teacher_batch_on(drafter: Eagle3):
     )
 
 
-def test_guesses_compare_the_reduced_vocabulary_where_the_best_token_is_in_it() -> None:
+def test_guesses_compare_the_reduced_vocabulary_at_every_place() -> None:
     torch.manual_seed(0)
     whole, parts = Eagle3(CONFIG), take_apart(tiny("llava"))
     teacher_batch = teacher_batch_on(whole)
@@ -100,16 +100,11 @@ def test_guesses_compare_the_reduced_vocabulary_where_the_best_token_is_in_it() 
         predictions(whole, parts, teacher_batch, 3), predictions(drafter, parts, teacher_batch, 3), strict=True
     ):
         full, part = full.whole(), part.whole()
-        odd = full.teacher.argmax(-1) % 2 == 1
-        assert 0 < len(part.student) == int(odd.sum()) < len(odd)
-        torch.testing.assert_close(part.student, full.student[odd][:, 1::2])
-        torch.testing.assert_close(part.teacher, full.teacher[odd][:, 1::2])
-        token = full.token[odd]
-        assert torch.equal(part.token, torch.where(token % 2 == 1, token // 2, -100))
+        assert 0 < int((full.teacher.argmax(-1) % 2 == 1).sum()) < len(full.student)  # some best tokens are left out
+        torch.testing.assert_close(part.student, full.student[:, 1::2])
+        torch.testing.assert_close(part.teacher, full.teacher[:, 1::2])
+        assert torch.equal(part.token, torch.where(full.token % 2 == 1, full.token // 2, -100))
         assert part.feature is None and part.truth is None
-    best = set(predictions(whole, parts, teacher_batch, 1)[0].whole().teacher.argmax(-1).tolist())
-    nothing = whole.with_vocabulary([next(i for i in range(VOCAB) if i not in best)])
-    assert predictions(nothing, parts, teacher_batch, 3) == []
 
 
 def test_a_few_steps_of_training_lower_the_loss() -> None:
