@@ -156,8 +156,8 @@ class PEagleState(Eagle3State):
         )  # [B, n], masks follow each row's last pair
         real = (node >= pairs) | (node < count[:, None])
         seen = (node <= node[:, None]) & real[:, None] | torch.eye(len(node), dtype=torch.bool, device=node.device)
-        biases = self.windowed(self.cache.bias(seen, attend.dtype), ahead, 0)
-        rotary = self.rotary[self.next_position[:, None] + ahead]
+        position = self.next_position[:, None] + ahead
+        biases, rotary = self.windowed(self.cache.bias(seen, attend.dtype), position, 0), self.rotary[position]
         self.passes += 1
         out = drafter(attend, carry, rotary, self.cache, biases)
         last = (count - 1).clamp(min=0)[:, None]

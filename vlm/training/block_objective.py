@@ -28,8 +28,9 @@ class BlockObjective:
     """The weighted loss of all levels of `anchors` blocks a row. An anchor is an answer's token that another token follows;
     level i of its block predicts the token i + 1 behind it, as far as the answer reaches.
 
-    A drafter of a reduced vocabulary is compared with the target's law over the tokens that it holds, renormalised. A level
-    whose text token it does not hold trains the predicted acceptance alone: its law has no loss and no part of the divisor.
+    A drafter of a reduced vocabulary is compared with the target's law over the tokens that it holds, renormalised, at every
+    level, as in the `speculators` library. Terms of the text's token alone leave out levels whose token it does not hold; a
+    level that no term counts has no part of the divisor, and trains the predicted acceptance alone.
 
     Args:
         terms: As in `Objective`.
@@ -83,16 +84,15 @@ class BlockObjective:
             partial(blocks.figures, likelihood=self.weights == "dpace"),
         )  # fmt: skip
         likelihood, overlap = made.figures.unbind(-1)
-        losses, drafted = made.weighted([factor for factor, _ in self.terms]), blocks.token >= 0
-        losses = losses * drafted
+        losses, counted = made.weighted([factor for factor, _ in self.terms]), made.counted.any(-1)
         if blocks.acceptance is not None:
             predicted = blocks.acceptance.float()
             losses = losses + F.binary_cross_entropy_with_logits(predicted, overlap, reduction="none")
         weight = self._weights(blocks, blocks.grid(likelihood))
         total = {
-            "weight": (weight * blocks.grid(drafted)).sum(), "place": drafted.sum(), "row": weight.new_tensor(rows),
+            "weight": (weight * blocks.grid(counted)).sum(), "place": counted.sum(), "row": weight.new_tensor(rows),
         }[self.per]  # fmt: skip
-        share = blocks.grid(made.hits & drafted).sum(0) / blocks.counts.sum(0).clamp(min=1)
+        share = blocks.grid(made.hits & counted).sum(0) / blocks.counts.sum(0).clamp(min=1)
         notes = {f"hit{level}": value for level, value in enumerate(share.tolist())}
         return (weight * blocks.grid(losses)).sum() / total.clamp(min=1e-6), notes
 
@@ -129,8 +129,7 @@ class BlockPredictions:
         predict: The prediction at places int64 [n], see `term_losses`.
         counts: bool [N, D], which levels are places.
         place: Block and level of every place, int64 [P] each.
-        token: int64 [P], the text's token among the scores, -100 where the drafter does not hold it: its law is not trained
-            there.
+        token: int64 [P], the text's token among the scores, -100 where the drafter does not hold it.
         width: The larger number of scores a place, of drafter and target.
         acceptance: float [P], the logits of being accepted; None where the drafter does not predict acceptance.
         overlap: float32 [n] of drafter's and target's scores and places, the probability of being accepted.

@@ -17,7 +17,7 @@ Biases = list[Tensor | None]
 class Eagle3State(FeatureState):
     """The state of FeatureDrafter for drafters whose every pair is a slot, so that committed slots stand at their positions.
 
-    ahead: int64 [1 or B, back], how far the drafted slots in the cache lie behind the next position.
+    windows: Of each layer.   places: int64 [B, back], the positions of the drafted slots in the cache.
     """
 
     held: ClassVar[tuple[str, ...]] = FeatureState.held
@@ -25,7 +25,8 @@ class Eagle3State(FeatureState):
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
         self.cache = SlotCache(len(drafter.layers), 0)
-        self.ahead: Tensor | None = None
+        self.windows = tuple(layer.config.window for layer in drafter.layers)
+        self.places: Tensor | None = None
 
     def view(self) -> PromptView:
         """The pairs that are unread, with the drafter's own embeddings of text where it has such."""
@@ -42,10 +43,12 @@ class Eagle3State(FeatureState):
         self.cache.reserve(empty, empty)  # so that it knows its rows
         place = torch.arange(count, device=slots.attend.device)
         seen = (place <= place[:, None])[None]
-        bias = self.bias(seen, 0, slots.attend.dtype) if self.cache.width or self._narrow(count) else None
-        rotary = self.rotary[self.next_position[:, None] + slots.position]
+        narrow = any(self._reaches_beyond(window, count) for window in self.windows)
+        bias = self.bias(seen, 0, slots.attend.dtype) if self.cache.width or narrow else None
+        position = self.next_position[:, None] + slots.position
         self.passes += 1
-        self.drafter(slots.attend, slots.carry, rotary, self.cache, self.windowed(bias, place[None], 0))
+        biases = self.windowed(bias, position, 0)
+        self.drafter(slots.attend, slots.carry, self.rotary[position], self.cache, biases)
         self.cache.advance(slots.count.tolist())
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
@@ -54,41 +57,35 @@ class Eagle3State(FeatureState):
         position = self.next_position[:, None] + ahead
         self.latest = attend, position
         self.passes += 1
-        steps = ahead if isinstance(ahead, Tensor) else torch.full((1, value.shape[1]), ahead, device=value.device)
-        biases = self.windowed(self.bias(ancestor, back, attend.dtype), steps, back)
+        biases = self.windowed(self.bias(ancestor, back, attend.dtype), position.expand(-1, value.shape[1]), back)
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, biases)
 
-    def windowed(self, bias: Tensor | None, ahead: Tensor, back: int) -> Biases:
+    def windowed(self, bias: Tensor | None, position: Tensor, back: int) -> Biases:
         """The attention biases of new slots, one a layer.
 
         Args:
             bias: [B or 1, 1, n, slots], without windows; None where the slots see all before them.
-            ahead: int64 [1 or B, n], how far the new slots lie behind the next position.
+            position: int64 [B, n], of the new slots.
             back: The number of drafted slots that are in the cache.
         """
-        windows = [layer.config.window for layer in self.drafter.layers]
-        if not any(windows):
-            return [bias] * len(windows)
-        rows = max(len(ahead), 1 if self.ahead is None or not back else len(self.ahead))
-        drafted = [] if not back else [self.ahead[:, :back].expand(rows, -1)]
-        self.ahead = torch.cat([*drafted, ahead.expand(rows, -1)], 1)
-        hidden = {w: self._masked(bias, ahead, back, w) for w in set(windows) if self._narrow(ahead.shape[1], w)}
-        return [hidden.get(window, bias) for window in windows]
+        if not any(self.windows):
+            return [bias] * len(self.windows)
+        self.places = torch.cat([self.places[:, :back], position], 1) if back else position
+        reached = [w for w in set(self.windows) if self._reaches_beyond(w, position.shape[1])]
+        hidden = {window: self._masked(bias, position, back, window) for window in reached}
+        return [hidden.get(window, bias) for window in self.windows]
 
-    def _narrow(self, count: int, window: int | None = None) -> bool:
-        """Whether a pass over `count` new slots can reach beyond the window, or beyond that of any layer."""
-        windows = [layer.config.window for layer in self.drafter.layers] if window is None else [window]
-        return any(w and self.cache.width + count > w for w in windows)
+    def _reaches_beyond(self, window: int, count: int) -> bool:
+        """Whether a pass over `count` new slots can reach beyond a window."""
+        return 0 < window < self.cache.width + count
 
-    def _masked(self, bias: Tensor | None, ahead: Tensor, back: int, window: int) -> Tensor:
+    def _masked(self, bias: Tensor | None, position: Tensor, back: int, window: int) -> Tensor:
         """The bias with the keys in front of a window hidden."""
-        cache, next_position = self.cache, self.next_position[:, None]
-        width = cache.width + ahead.shape[1]
-        slot, committed = torch.arange(width, device=next_position.device), cache.length[:, None] - back
-        place = (slot - committed).clamp(0, self.ahead.shape[1] - 1)
-        later = next_position + self.ahead.expand(len(place), -1).gather(1, place)
-        key = torch.where(slot < committed, slot, later)  # [B, slots]
-        hides = key[:, None] <= (next_position + ahead)[..., None] - window
+        width = self.cache.width + position.shape[1]
+        slot, committed = torch.arange(width, device=position.device), self.cache.length[:, None] - back
+        drafted = (slot - committed).clamp(0, self.places.shape[1] - 1)
+        key = torch.where(slot < committed, slot, self.places.gather(1, drafted))  # positions, [B, slots]
+        hides = key[:, None] <= position[..., None] - window
         if bias is None:
             bias = self.rotary.new_zeros(1, 1, 1, width)
         return bias.masked_fill(hides[:, None], torch.finfo(bias.dtype).min)

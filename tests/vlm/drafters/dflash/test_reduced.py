@@ -94,13 +94,13 @@ def dense(drafter: BlockDrafter, objective: BlockObjective, batch: VlmTeacherBat
             student = drafter.scores(out[0], parts.head)[0].log_softmax(-1)
             full = parts.head(batch.last[b, place - 1]).float().softmax(-1)
             p, token = full[ids] / full[ids].sum(), int(batch.ids[b, place])
-            inside.append(float(token in ids.tolist()))
-            value, chance = torch.zeros(()), 0.0
-            if inside[-1]:
+            is_hard, held = objective.terms[0][1] is hard_cross_entropy, token in ids.tolist()
+            inside.append(float(held or not is_hard))
+            value, chance = torch.zeros(()) if is_hard else -(p * student).sum(), 0.0
+            if held:
                 row = ids.tolist().index(token)
                 chance = float(student[row].detach().exp())
-                hard = -student[row]
-                value = hard if objective.terms[0][1] is hard_cross_entropy else -(p * student).sum()
+                value = -student[row] if is_hard else value
             if (said := drafter.acceptance(out.detach())) is not None:
                 overlap = torch.minimum(student.detach().exp(), full[ids]).sum().view(1, 1)
                 value = value + torch.nn.functional.binary_cross_entropy_with_logits(said, overlap)

@@ -87,8 +87,9 @@ def test_a_request_drafts_what_the_reference_drafts(option: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("option", ("window", "everything"))
-def test_chains_longer_than_the_window_do_so_too(option: str) -> None:
+def test_drafts_longer_than_the_window_do_so_too(option: str) -> None:
     assert check_rounds(option, Chain(FixedLength(9)), rounds=2) == 16
+    assert check_rounds(option, DynamicTree(nodes=10, depth=9, width=2), rounds=2) == 32  # whose slots are no positions
 
 
 @torch.no_grad()

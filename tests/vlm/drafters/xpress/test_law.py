@@ -153,6 +153,7 @@ def test_as_many_passes_as_levels_give_what_drawing_level_by_level_gives() -> No
     assert torch.equal(column, chains.column)
 
 
+@pytest.mark.default_cells("exact-None")
 @pytest.mark.parametrize("rule, words", (("exact", None), ("token", None), ("exact", (1, 2, 3, 5, 6))))
 def test_sampled_text_has_the_targets_law(rule: str, words: tuple[int, ...] | None) -> None:
     """Also of a drafter that scores five of the eight words."""
