@@ -73,6 +73,7 @@ class Device:
         streaming: Bytes a second of operators that go over numbers once, in a cache; 0 for those of the memory.
         round: Seconds of a round on the host beside its operators.
         view: Seconds of an operator that only describes memory anew, on a processor; None for those of a call.
+        request: Seconds of a request's beginning on the host beside its operators.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Device:
     streaming: float = 0.0
     round: float = 0.0
     view: float | None = None
+    request: float = 0.0
 
     def __post_init__(self) -> None:
         figures = {"bandwidth": self.bandwidth, "call": self.call, "memory": self.memory, **self.flops}

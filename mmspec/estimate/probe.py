@@ -56,8 +56,8 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: expected a GPU for 'cuda', got a machine without any, leave it out")
     samples: dict[Hashable, tuple[Callable[[], object], float]] = {}
-    step, round_step, work = _stack(where)
-    samples["stack"], samples["round"] = (step, 1.0), (round_step, 1.0)
+    tiny, work = _stack(where)
+    samples |= {name: (one, 1.0) for name, one in tiny.items()}
     samples |= {kind: (one, float(count)) for kind, (one, count) in _kinds(where).items()}
     samples |= {("streaming", size): (one, 1.0) for size, one in _streams(where).items()}
     for dtype in dtypes:
@@ -89,6 +89,7 @@ def _device(measured: Mapping[Hashable, float], dtypes: Sequence[str], where: to
     return Device(
         HERE, _title(where), "measured now", speeds[1][POOLS[-1] * 1e6], best, call, _memory(where), where.type == "cpu",
         products, speeds, streaming, max(measured["round"] - measured["stack"], 0.0), weight * slow,
+        max(measured["request"] - measured["stack"], 0.0),
     )  # fmt: skip
 
 
@@ -134,11 +135,11 @@ def _timed(one: Callable[[], object], times: int, where: torch.device) -> float:
     return (clock() - began) / times
 
 
-def _stack(where: torch.device) -> tuple[Callable[[], object], Callable[[], object], Work]:
+def _stack(where: torch.device) -> tuple[dict[str, Callable[[], object]], Work]:
     """A tiny decoder, whose operators compute next to nothing.
 
     Returns:
-        A pass over one token; a round of plain decoding; and the work of that pass.
+        A pass over one token, a round of plain decoding, and the beginning of a request; and the work of that pass.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -153,15 +154,19 @@ def _stack(where: torch.device) -> tuple[Callable[[], object], Callable[[], obje
         past.crop(-1)
         return made
 
+    def begin() -> DecodingRun:
+        run = start(model, input_ids=token, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None)
+        run.step()
+        return run
+
     running: list[DecodingRun] = []
 
     def round_step() -> object:
         if not running or not running[0].step():
-            running[:] = [start(model, input_ids=token, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None)]
-            running[0].step()
+            running[:] = [begin()]
         return running
 
-    return step, round_step, count_work(step)
+    return {"stack": step, "round": round_step, "request": begin}, count_work(step)
 
 
 def _kinds(where: torch.device) -> dict[str, tuple[Callable[[], object], int]]:

@@ -200,7 +200,7 @@ class _RequestSeconds:
             return device.seconds(work, "float32", counted.weights)
 
         return cls(
-            price(counted.prefill) + price(pixels), price(counted.target), price(counted.rest) + device.round,
+            price(counted.prefill) + price(pixels) + device.request, price(counted.target), price(counted.rest) + device.round,
             row["tokens"] / row["accept_length"] - 1, row["tokens"],
         )  # fmt: skip
 
