@@ -144,6 +144,12 @@ def _curve(
         raise BadOption(
             f"--acceptance: expected one of {', '.join(sources)}, got {' and '.join(named) or 'none'}, give one"
         )
+    if bench is None:
+        check_left_out({"row": row}, "it with --bench, got {value}")
+    if accept_length is None:
+        check_left_out({"label": label or None}, "it with --accept-length, got {value}")
+    if length is None:
+        check_left_out({"tree": tree}, "it with --length, got {value}")
     drafted = length or _PUBLISHED_LENGTH
     if acceptance is not None:
         chances = split_numbers("--acceptance", acceptance, float)

@@ -72,6 +72,8 @@ class Device:
             bytes of all weights, both ascending.
         streaming: Bytes a second of operators that go over numbers once, in a cache; 0 for those of the memory.
         round: Seconds of a round on the host beside its operators.
+        view: Seconds of an operator that only describes memory anew, on a processor; None for those of a call.
+        request: Seconds of a request's beginning on the host beside its operators.
     """
 
     name: str
@@ -86,6 +88,8 @@ class Device:
     bandwidths: Mapping[int, Mapping[float, float]] = field(default_factory=dict)
     streaming: float = 0.0
     round: float = 0.0
+    view: float | None = None
+    request: float = 0.0
 
     def __post_init__(self) -> None:
         figures = {"bandwidth": self.bandwidth, "call": self.call, "memory": self.memory, **self.flops}
@@ -129,7 +133,8 @@ class Device:
         """Every operator takes a call and then its own time."""
         itemsize, products = BYTES[dtype], (self.products or {}).get(dtype)
         ready = work.weight_bytes(itemsize) if weights is None else weights
-        seconds = self.call * (work.calls + work.views) + work.flops / self.flops[dtype]
+        seconds = self.call * work.calls + work.flops / self.flops[dtype]
+        seconds += (self.call if self.view is None else self.view) * work.views
         seconds += work.moved / (self.streaming or self.bandwidth)
         for (rows, inner, columns), count in work.products.items():
             numbers = inner * columns

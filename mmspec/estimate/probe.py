@@ -56,8 +56,9 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: expected a GPU for 'cuda', got a machine without any, leave it out")
     samples: dict[Hashable, tuple[Callable[[], object], float]] = {}
-    step, round_step, work = _stack(where)
-    samples["call"], samples["round"] = (step, work.calls + work.views), (round_step, 1.0)
+    tiny, work = _stack(where)
+    samples |= {name: (one, 1.0) for name, one in tiny.items()}
+    samples |= {kind: (one, float(count)) for kind, (one, count) in _kinds(where).items()}
     samples |= {("streaming", size): (one, 1.0) for size, one in _streams(where).items()}
     for dtype in dtypes:
         kind = getattr(torch, dtype)
@@ -79,13 +80,16 @@ def _device(measured: Mapping[Hashable, float], dtypes: Sequence[str], where: to
     best = {dtype: max(2 * rows * n * n / measured[dtype, n, rows] for n in SIZES for rows in ROWS) for dtype in dtypes}
     best |= {dtype: 2 * _LARGE**3 / measured[dtype, "large"] for dtype in dtypes if (dtype, "large") in measured}
     speeds = {rows: {size * 1e6: _speed(measured, size, rows) for size in POOLS} for rows in POOL_ROWS}
-    call = measured["call"] if where.type == "cpu" else measured[dtypes[0], SIZES[0], 1]
+    # in a model both take longer, as Python stands between them
+    weight = min(measured["views"] / measured["calls"], 1.0)
+    slow = measured["stack"] / (work.calls + weight * work.views)
+    call = slow if where.type == "cpu" else measured[dtypes[0], SIZES[0], 1]
     small, large = _STREAMED
     streaming = _STREAMS * 2 * (large - small) / max(measured["streaming", large] - measured["streaming", small], 1e-9)
-    spent = measured["call"] * (work.calls + work.views)
     return Device(
         HERE, _title(where), "measured now", speeds[1][POOLS[-1] * 1e6], best, call, _memory(where), where.type == "cpu",
-        products, speeds, streaming, max(measured["round"] - spent, 0.0),
+        products, speeds, streaming, max(measured["round"] - measured["stack"], 0.0), weight * slow,
+        max(measured["request"] - measured["stack"], 0.0),
     )  # fmt: skip
 
 
@@ -131,11 +135,11 @@ def _timed(one: Callable[[], object], times: int, where: torch.device) -> float:
     return (clock() - began) / times
 
 
-def _stack(where: torch.device) -> tuple[Callable[[], object], Callable[[], object], Work]:
+def _stack(where: torch.device) -> tuple[dict[str, Callable[[], object]], Work]:
     """A tiny decoder, whose operators compute next to nothing.
 
     Returns:
-        A pass over one token; a round of plain decoding; and the work of that pass.
+        A pass over one token, a round of plain decoding, and the beginning of a request; and the work of that pass.
     """
     from transformers import LlamaConfig, LlamaForCausalLM
 
@@ -150,15 +154,32 @@ def _stack(where: torch.device) -> tuple[Callable[[], object], Callable[[], obje
         past.crop(-1)
         return made
 
+    def begin() -> DecodingRun:
+        run = start(model, input_ids=token, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None)
+        run.step()
+        return run
+
     running: list[DecodingRun] = []
 
     def round_step() -> object:
         if not running or not running[0].step():
-            running[:] = [start(model, input_ids=token, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None)]
-            running[0].step()
+            running[:] = [begin()]
         return running
 
-    return step, round_step, count_work(step)
+    return {"stack": step, "round": round_step, "request": begin}, count_work(step)
+
+
+def _kinds(where: torch.device) -> dict[str, tuple[Callable[[], object], int]]:
+    """Small operators that compute and that only describe memory anew, and how many there are of each kind."""
+    row, weight = torch.randn(1, _WIDTH, device=where), torch.randn(_WIDTH, _WIDTH, device=where)
+
+    def compute() -> object:
+        return row + row, row * 2.0, row.mean(-1), torch.cat((row, row)), F.silu(row), F.linear(row, weight)
+
+    def describe() -> object:
+        return row.view(_WIDTH), row.transpose(0, 1), row[:, 1:], row.unsqueeze(0)
+
+    return {"calls": (compute, 6), "views": (describe, 4)}
 
 
 def _streams(where: torch.device) -> dict[int, Callable[[], object]]:

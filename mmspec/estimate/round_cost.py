@@ -118,7 +118,7 @@ class RoundCost:
         prompt = self.target.prefill_work(
             request.context, request.dtype, batch=request.batch, pictures=request.pictures
         )
-        prefill = self.device.seconds(prompt, request.dtype, weights)
+        prefill = self.device.seconds(prompt, request.dtype, weights) + self.device.request
         return prefill, self._pass(request, 1, tokens + request.new_tokens / 2)
 
     def _pass(self, request: Request, values: int, context: float) -> float:

@@ -54,9 +54,13 @@ def test_acceptance_comes_from_a_bench_its_records_or_a_paper(folder: Path) -> N
         {},
     ]
     records.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    wanted = {("--bench", bench, "--row", "a"): 2.5, ("--bench", records): 2.0, ("--accept-length", 3): 3.0}
+    wanted = {
+        ("--bench", bench, "--row", "a"): 2.5,
+        ("--bench", records): 2.0,
+        ("--accept-length", 3, "--label", "a paper"): 3.0,
+    }
     for source, tokens in wanted.items():
-        result = run(folder, *source, "--length", 2, "--label", "a paper", "--json", out)
+        result = run(folder, *source, "--length", 2, "--json", out)
         assert result.exit_code == 0, result.output
         assert json.loads(out.read_text())["chosen"]["tokens"] == pytest.approx(tokens, abs=1e-6)
     assert json.loads(out.read_text())["acceptance"]["source"].endswith("a paper")
@@ -86,6 +90,9 @@ WRONG = {
         ("--acceptance", "0.5", "--drafter", "dflash", "--length", "2", "--tree", "9"),
         "--tree: expected",
     ),
+    "a tree without levels": (("--acceptance", "0.5", "--tree", "9"), "--tree: expected it with --length"),
+    "a row without a bench": (("--acceptance", "0.5", "--row", "a"), "--row: expected it with --bench"),
+    "a label without a figure": (("--acceptance", "0.5", "--label", "a"), "--label: expected it with --accept-length"),
     "timed passes elsewhere": (("--acceptance", "0.5", "--timed-passes"), "--timed-passes: expected --device here"),
     "a missing bench": (("--bench", "none.json"), "expected a JSON file, got none there"),
     "a page of one estimate": (("--acceptance", "0.5", "--markdown", "page.md"), "--markdown: expected it with"),

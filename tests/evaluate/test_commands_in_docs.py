@@ -113,6 +113,8 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # the package has the command in the place of its module
     monkeypatch.setattr(import_module("mmspec.cli.evaluate"), "_run", begin)
     monkeypatch.setattr(import_module("mmspec.cli.convert"), "_convert", begin)
+    for work in ("_models", "_published", "_validate"):
+        monkeypatch.setattr(import_module("mmspec.cli.estimate"), work, begin)
     for work in ("fetch", "remove"):
         monkeypatch.setattr(f"mmspec.zoo.files.fetched.{work}", begin)
     monkeypatch.setattr("mmspec.web.server.need_packages", begin)

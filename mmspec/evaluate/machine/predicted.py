@@ -27,8 +27,8 @@ from mmspec.evaluate.registry import config_of, domain_of
 from mmspec.evaluate.vlm.runner import generation_arguments
 
 LIMIT = 0.15  # the error that an estimate aims for
-_ROUNDS = {"vlm": 12, "image": 1 << 20, "continuous": 1 << 20}  # that are counted; images are counted to their end,
-_EVERY = {"vlm": 1, "image": 6, "continuous": 4}  # of so many rounds one
+_EVERY = {"vlm": 4, "image": 6, "continuous": 4}  # of so many rounds one is counted, to the end of a request
+_ALL = 1 << 20  # rounds
 _TIMED = {"vlm": 3, "image": 1, "continuous": 0}  # times that a round's pass and a plain one are timed
 
 
@@ -200,7 +200,7 @@ class _RequestSeconds:
             return device.seconds(work, "float32", counted.weights)
 
         return cls(
-            price(counted.prefill) + price(pixels), price(counted.target), price(counted.rest) + device.round,
+            price(counted.prefill) + price(pixels) + device.request, price(counted.target), price(counted.rest) + device.round,
             row["tokens"] / row["accept_length"] - 1, row["tokens"],
         )  # fmt: skip
 
@@ -215,7 +215,7 @@ def _counted(domain: str, method: Method, resources: Any, setting: Setting, case
     for _ in range(3):  # what is made once is made before counting
         run.step()
     run, to_pixels = _request(domain, method, resources, setting, case)
-    counted = count_request(run, _ROUNDS[domain], _TIMED[domain], _EVERY[domain])
+    counted = count_request(run, _ALL, _TIMED[domain], _EVERY[domain])
     return counted, NOTHING if to_pixels is None else count_work(to_pixels)
 
 
