@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import Tensor
 
 from mmspec.core.draft import Verdict, gather_nodes
-
-if TYPE_CHECKING:
-    from mmspec.core.drafting.guided import DraftGuide
 
 NOT_FINITE = "expected finite logits, got NaN or Inf"
 
@@ -64,10 +59,6 @@ class BatchTarget:
         """
         room = self.room or [longest + 1] * self.batch
         return [max(min(longest, n - 1), 0) if alive else 0 for n, alive in zip(room, self.live, strict=True)]
-
-    def guide(self) -> DraftGuide | None:
-        """What applies the request's own constraints to a drafter's scores; None where the request has none."""
-        return None
 
     def commit_paths(self, verdict: Verdict, failure: Tensor | None, run: Tensor | None = None) -> list[int | None]:
         """Note a round's paths and `commit_row` every live row; per row what that returns, None for a stopped row.

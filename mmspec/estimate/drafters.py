@@ -100,6 +100,7 @@ DRAFTERS: dict[str, DrafterCost] = {
         DrafterCost("dflash", "block", 5, 5, tree=False),
         DrafterCost("dflash2", "block", 5, 5, tree=False),
         DrafterCost("dspark", "block", 5, 5, tree=False),
+        DrafterCost("xpress", "block", 5, 5, tree=False),
         DrafterCost("medusa", "heads", 0, 0),
         DrafterCost("hydra", "heads", 0, 0),
         DrafterCost("lookup", "nothing", 0, 0, tree=False),

@@ -53,12 +53,14 @@ def shown(page: Path) -> list[str]:
     lines = [line for language, block in blocks if not language for line in block.splitlines()]
     prose = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
     parts = [part for line in lines for part in re.split(r"\s{2,}(?=mmspec )", line)]
-    return [*parts, *re.findall(r"`((?:mmspec|make) [^`]+)`", prose)]
+    named = re.findall(r"`((?:mmspec|make) [^`]+)`", prose)
+    # a sentence that names a command alone does not say how to call it
+    return [*parts, *(re.sub(r"^(mmspec \w+)$", r"\1 --help", one) for one in named)]
 
 
 def filled(line: str) -> list[list[str]]:
     """The arguments of a line that begins with mmspec, one list for each choice of its alternatives."""
-    line = re.sub(r"\s+#.*", "", line).replace('accelerate launch "$(which mmspec)"', "mmspec")
+    line = re.sub(r"\s+#.*", "", line).removeprefix("$ ").replace('accelerate launch "$(which mmspec)"', "mmspec")
     words = [word for word in shlex.split(line.replace("[", " ").replace("]", " "))[1:] if word != "..."]
     choices: list[list[str]] = []
     for before, word in zip(["", *words], words, strict=False):
@@ -117,11 +119,13 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(import_module("mmspec.cli.estimate"), work, begin)
     for work in ("fetch", "remove"):
         monkeypatch.setattr(f"mmspec.zoo.files.fetched.{work}", begin)
-    monkeypatch.setattr("mmspec.web.server.need_packages", begin)
+    for optional in ("web.server.need_packages", "evaluate.engine.task_runners.need_ray"):
+        monkeypatch.setattr(f"mmspec.{optional}", begin)
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
-    monkeypatch.setattr("mmspec.zoo.files.registry.build", begin)
+    for expensive in ("zoo.files.registry.build", "check.check", "vlm.load_drafter"):
+        monkeypatch.setattr(f"mmspec.{expensive}", begin)
     Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.drafting.growth import draft_of_chain
-from mmspec.core.drafting.guided import drawable
+from mmspec.core.drafting.guided import drawable, guide_of
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.layer_plan import attention_masks
 from mmspec.core.length import FixedLength, LengthControl
@@ -99,7 +99,7 @@ class SmallModelState:
         room = torch.tensor(rooms, device=target.device)
         logits, growing = self._catch_up(target), room > 0
         tokens, valid, laws = [], [], []
-        growth, guide, read = self.length.begin(), target.guide(), target.pending
+        growth, guide, read = self.length.begin(), guide_of(target), target.pending
         for step in range(max(rooms)):
             if step:
                 logits = self._read(tokens[-1][:, None], [1] * target.batch)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
-from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable
+from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable, guide_of
 from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
@@ -42,7 +42,7 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     """
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     # siblings that are shared by all parents have one law, which no constraint on a path can change
-    guide = None if getattr(shape, "shared", False) else target.guide()
+    guide = None if getattr(shape, "shared", False) else guide_of(target)
     if isinstance(shape, DynamicTree) and state.independent and guide is None:
         draft = best_prefixes(state, target, shape)
     elif isinstance(shape, DynamicTree):

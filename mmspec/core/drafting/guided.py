@@ -57,6 +57,12 @@ class DraftGuide(Protocol):
         """
 
 
+def guide_of(target: object) -> DraftGuide | None:
+    """The guide of a target's request, from its method `guide`; None where it has no such method or no constraint."""
+    make = getattr(target, "guide", None)
+    return None if make is None else make()
+
+
 class LevelScores:
     """The log-weights of the levels of one draft, under the request's constraints where it has any.
 

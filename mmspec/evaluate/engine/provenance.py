@@ -75,8 +75,7 @@ def fingerprint(folders: Iterable[Path] = ()) -> str:
                     found.update(
                         f"{path.relative_to(folder)}:{hashlib.file_digest(handle, 'sha256').hexdigest()}\n".encode()
                     )
-    for file in imported_files():
-        found.update(f"{file.name}:{hashlib.sha256(file.read_bytes()).hexdigest()}\n".encode())
+    found.update(files_digest(imported_files()).encode())
     return f"{mmspec.__version__}+{found.hexdigest()[:16]}"
 
 

@@ -17,7 +17,7 @@ from mmspec.estimate.counting import CountedRequest, count_request, count_work, 
 from mmspec.estimate.device import Device
 from mmspec.estimate.probe import probe
 from mmspec.estimate.work import NOTHING, Work
-from mmspec.evaluate.continuous.runner import pipeline_arguments
+from mmspec.evaluate.continuous.figures import pipeline_arguments
 from mmspec.evaluate.engine.bench import bench
 from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.provenance import environment, threads
