@@ -7,6 +7,7 @@ from typing import Literal
 
 from mmspec.estimate.model_cost import ModelCost
 from mmspec.estimate.work import BYTES, NOTHING, Work, product
+from mmspec.methods import MethodInfo, methods
 from mmspec.methods.settings import nearest
 
 Pattern = Literal["nothing", "levels", "block", "heads", "model"]
@@ -89,35 +90,25 @@ def _layer_work(target: ModelCost, rows: float, context: float, dtype: str, batc
     return Work(products, share * rows * target.attention * context, moved, share * target.calls, share * target.views)
 
 
-_EAGLE = {"pattern": "levels", "layers": 1, "joined": 2}
-DRAFTERS: dict[str, DrafterCost] = {
-    one.name: one
-    for one in (
-        *(DrafterCost(name, **_EAGLE) for name in ("eagle", "msd", "vispec", "specvlm", "mtp", "gemma4_assistant")),
-        DrafterCost("eagle3", "levels", 1, 3),
-        DrafterCost("peagle", "block", 1, 3),
-        DrafterCost("flash", "block", 1, 2),
-        DrafterCost("dflash", "block", 5, 5, tree=False),
-        DrafterCost("dflash2", "block", 5, 5, tree=False),
-        DrafterCost("dspark", "block", 5, 5, tree=False),
-        DrafterCost("xpress", "block", 5, 5, tree=False),
-        DrafterCost("medusa", "heads", 0, 0),
-        DrafterCost("hydra", "heads", 0, 0),
-        DrafterCost("lookup", "nothing", 0, 0, tree=False),
-        DrafterCost("recycling", "nothing", 0, 0),
-        DrafterCost("both", "levels", 1, 2),
-        DrafterCost("small", "model", 0, 0, tree=False),
-        DrafterCost("none", "nothing", 0, 0, tree=False),
-        # decodings of images that draft without a model: a window is judged again and again
-        *(DrafterCost(name, "nothing", 0, 0, tree=False) for name in ("sjd", "scd", "pac", "rows")),
+def drafter_costs() -> dict[str, DrafterCost]:
+    """The drafters for text, and the decodings of codes that draft without a model, by the names of `mmspec methods`."""
+    windows = (
+        one for one in methods("image", "decoding", models="codes") if not one.needs and "relaxed" not in one.facts
     )
-}
+    found = (*(one for one in methods("vlm", "drafter") if one.name != "auto"), *windows)
+    return {one.name: _cost(one) for one in reversed(found)}
+
+
+def _cost(info: MethodInfo) -> DrafterCost:
+    """The cost of a method, from what its class says of its steps; a method that says nothing runs no model."""
+    steps = info.facts.get("steps", ("nothing", 0, 0))
+    tree = steps[0] in ("levels", "block", "heads") or any("tree" in form for form in info.facts.get("drafts", ()))
+    return DrafterCost(info.name, *steps, tree=tree)
 
 
 def drafter_cost(name: str) -> DrafterCost:
     """The drafter called `name`.   Raises ValueError for an unknown name."""
-    if name not in DRAFTERS:
-        raise ValueError(
-            f"--drafter: expected one of {', '.join(DRAFTERS)}, got {name!r}{nearest(name, tuple(DRAFTERS))}"
-        )
-    return DRAFTERS[name]
+    known = drafter_costs()
+    if name not in known:
+        raise ValueError(f"--drafter: expected one of {', '.join(known)}, got {name!r}{nearest(name, tuple(known))}")
+    return known[name]

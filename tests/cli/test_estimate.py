@@ -87,7 +87,7 @@ WRONG = {
     "a drafter without its model": (("--acceptance", "0.5", "--drafter", "small"), "expected a model behind small"),
     "pictures for a text model": (("--acceptance", "0.5", "--pictures", "1"), "--pictures: expected 0"),
     "a tree for chains": (
-        ("--acceptance", "0.5", "--drafter", "dflash", "--length", "2", "--tree", "9"),
+        ("--acceptance", "0.5", "--drafter", "lookup", "--length", "2", "--tree", "9"),
         "--tree: expected",
     ),
     "a tree without levels": (("--acceptance", "0.5", "--tree", "9"), "--tree: expected it with --length"),

@@ -8,7 +8,7 @@ import pytest
 
 from mmspec.estimate.acceptance import AcceptanceCurve, curve_of_counts, curve_of_length
 from mmspec.estimate.device import BANDWIDTH_SHARE, DEVICES, FLOPS_SHARE, Device, MeasuredProducts, device_of
-from mmspec.estimate.drafters import DRAFTERS, drafter_cost
+from mmspec.estimate.drafters import drafter_cost, drafter_costs
 from mmspec.estimate.model_cost import ModelCost
 from mmspec.estimate.round_cost import Request, RoundCost
 from mmspec.estimate.schedules import Durations, simulate
@@ -71,7 +71,11 @@ def test_a_curve_of_counts_is_the_share_that_went_on() -> None:
 
 
 def test_every_drafter_of_the_registry_has_costs() -> None:
-    assert set(names("vlm", "drafter")) - {"auto"} <= DRAFTERS.keys()
+    costs = drafter_costs()
+    assert set(names("vlm", "drafter")) - {"auto"} <= costs.keys()
+    assert costs["dspark"].pattern == costs["peagle"].pattern == "block" and costs["medusa"].pattern == "heads"
+    assert costs["eagle3"].joined == 3 and costs["eagle"].joined == 2 and costs["lookup"].pattern == "nothing"
+    assert costs["recycling"].tree and not costs["lookup"].tree and costs["scd"].pattern == "nothing"
 
 
 def test_a_table_says_where_drafting_stops_being_faster() -> None:

@@ -103,7 +103,7 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
 
 @method(
     "both", domain="vlm", kind="drafter", title="prompt lookup + a trained drafter", exact=True, needs=("weights",), order=23,
-    drafts=("dynamic tree", "sampled tree with copies"),
+    drafts=("dynamic tree", "sampled tree with copies"), steps=("levels", 1, 2),
     about="prompt lookup and a trained drafter in one tree", paper="Graft",
 )  # fmt: skip
 def both(

@@ -58,7 +58,7 @@ class PEagle(Eagle3):
 
     kind: ClassVar[str] = "peagle"
     config_class = PEagleConfig
-    name = "p-eagle"
+    name, steps = "p-eagle", ("block", 1, 3)
     published_as = ("PEagleSpeculator", "speculators:peagle")
     trainable: ClassVar[bool] = False
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.eagle:peagle_speculators"}

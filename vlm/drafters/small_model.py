@@ -266,7 +266,7 @@ def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
 
 @method(
     "small", domain="vlm", kind="drafter", title="small model chain", exact=True, needs=("model",), order=22,
-    drafts=("sampled chain",),
+    drafts=("sampled chain",), steps=("model", 0, 0),
     about="a chain from a smaller model", paper="Fast Inference from Transformers via Speculative Decoding",
 )  # fmt: skip
 def small(parts: MethodParts, chain: int = 5, length: str | None = None) -> SmallModel:

@@ -33,6 +33,7 @@ class BlockDrafter(BlockVocabulary):
     on the token drafted before it with `after` and `logits`.
     """
 
+    steps = ("block", 5, 5)
     independent = True  # whether a level's law is the same whatever was drafted above it
 
     def __init__(self, config: BlockDrafterConfig):

@@ -58,6 +58,7 @@ class HeadDrafter(ShapedDrafter):
     """
 
     config: HeadConfig
+    steps = ("heads", 0, 0)
     head_bias: ClassVar[bool] = False
     predicts_states: ClassVar[bool] = False
 

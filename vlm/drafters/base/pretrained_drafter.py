@@ -119,6 +119,7 @@ class PretrainedDrafter(Pretrained):
             "published_as": list(own.get("published_as", ())),
             "in_target": own.get("in_target", False),
             "engines": sorted(cls.writers),
+            "steps": list(getattr(cls, "steps", ())),
         }
         return {name: value for name, value in facts.items() if value}
 

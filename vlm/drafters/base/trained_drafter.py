@@ -48,6 +48,9 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         shape = shape_of(**{**settings, "length": length})
         return drafter if shape is None else drafter.with_shape(shape)
 
+    # of a draft: a pass a level, a block or a head; layers like the target's; states that come together at the entry
+    steps: ClassVar[tuple[str, int, int]] = ("levels", 1, 2)
+
     @classmethod
     def method_facts(cls) -> dict[str, Any]:
         """Also the forms of its drafts, see `mmspec supported`, unless the drafter belongs to one family of models."""

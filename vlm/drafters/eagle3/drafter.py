@@ -50,7 +50,7 @@ class Eagle3(FeatureDrafter):
 
     kind: ClassVar[str] = "eagle3"
     config_class = Eagle3Config
-    name = "eagle3"
+    name, steps = "eagle3", ("levels", 1, 3)
     published_as = ("Eagle3Speculator", "speculators:eagle3")
     predicts_states: ClassVar[bool] = False
     writers: ClassVar[Mapping[str, str]] = {

@@ -78,7 +78,7 @@ class Flash(FeatureDrafter):
 
     kind: ClassVar[str] = "flash"
     config_class = FlashConfig
-    name = "flash"
+    name, steps = "flash", ("block", 1, 2)
     config: FlashConfig
 
     def __init__(self, config: FlashConfig):
