@@ -22,6 +22,7 @@ from mmspec.evaluate.model_kinds import CODES
 from mmspec.evaluate.supported import greedy_table
 from mmspec.imagegen.adapters.registry import supported as image_families
 from mmspec.io.checkpoints import load_model, load_part
+from mmspec.methods import methods
 from mmspec.vlm.architectures import Parts, parts_of, supported
 from mmspec.vlm.drafters.from_text import drafter_from_text
 
@@ -194,7 +195,7 @@ def _next(report: CheckReport, source: ModelSource, drafter: str | None) -> list
     fetchable = next((one for one in report.drafters if one.fits and not one.here and "/" in one.name), None)
     if fetchable is not None:
         return [use, f"hf download {fetchable.name}"]
-    kind = "dspark" if report.kind == "text" else "msd"
+    kind = next(one.name for one in methods("vlm", "drafter") if report.kind in one.facts.get("recommended_for", ()))
     return [use, f"mmspec train vlm-drafter --target {model} --kind {kind} --data FILE --out FOLDER"]
 
 
