@@ -88,7 +88,7 @@ def test_workers_of_a_sweep_import_it_too(invoke: Invoke) -> None:
     command = [sys.executable, "-m", "mmspec", *words, "--workers", "2", "--no-report"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr[-2000:]
-    lines = [json.loads(line) for file in Path("run").glob("*.jsonl") for line in file.read_text().splitlines()]
+    lines = [json.loads(line) for file in Path("run").rglob("*.jsonl") for line in file.read_text().splitlines()]
     samples = [line for line in lines if line["kind"] == "sample" and line["key"] and "toydrafts" in json.dumps(line)]
     assert len(samples) == 2 and all(one["failed"] is None for one in samples)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
@@ -153,7 +154,9 @@ def _on_own_clock(domain: Domain) -> Domain:
 
         return timed
 
-    return dataclasses.replace(domain, runner=runner)
+    timed = copy.copy(domain)
+    timed.runner = runner
+    return timed
 
 
 def _row(

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 from tests.vlm.training.test_two_processes import run
 
-run(Path(sys.argv[1]), parts=2, idle=int(sys.argv[2]))
+run(Path(sys.argv[1]), parts=int(os.environ["WORLD_SIZE"]), idle=int(sys.argv[2]))

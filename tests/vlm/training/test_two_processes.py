@@ -49,9 +49,9 @@ def run(folder: Path, parts: int, idle: int = -1) -> dict[str, float]:
     )
 
 
-def launched(folder: Path, idle: int = -1) -> dict[str, torch.Tensor]:
-    """The weights after a run by two processes."""
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+def launched(folder: Path, processes: int, idle: int = -1) -> dict[str, torch.Tensor]:
+    """The weights after a run by processes of their own."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
     script = [str(Path(__file__).with_name("shared_run.py")), str(folder), str(idle)]
     environment = dict(os.environ, PYTHONPATH=str(ROOT), OMP_NUM_THREADS="1", ACCELERATE_USE_CPU="1")
     done = subprocess.run([*command, *script], env=environment, capture_output=True, text=True, timeout=120)
@@ -60,9 +60,7 @@ def launched(folder: Path, idle: int = -1) -> dict[str, torch.Tensor]:
 
 
 def test_the_weights_are_those_of_one_process_with_the_same_rows(tmp_path: Path) -> None:
-    together = launched(tmp_path / "two")
-    run(tmp_path / "one", parts=1)
-    alone = load_file(tmp_path / "one" / "state.safetensors")
+    together, alone = launched(tmp_path / "two", 2), launched(tmp_path / "one", 1)
     assert together.keys() == alone.keys()
     for name, weight in alone.items():
         assert torch.allclose(together[name].float(), weight.float(), atol=2e-5), name
@@ -72,4 +70,4 @@ def test_the_weights_are_those_of_one_process_with_the_same_rows(tmp_path: Path)
 
 def test_a_process_without_anything_to_learn_takes_part(tmp_path: Path) -> None:
     """A gradient of zeros from a process whose rows have no answer; without it the others would wait for ever."""
-    assert launched(tmp_path, idle=1)
+    assert launched(tmp_path, 2, idle=1)
