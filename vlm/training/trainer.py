@@ -63,7 +63,7 @@ class _Student(nn.Module):
 
     def forward(self, batch: VlmTeacherBatch, progress: float) -> tuple[Tensor, dict[str, float]]:
         loss, figures = self.objective(self.drafter, self._parts[0], batch, progress)
-        if not loss.requires_grad and torch.distributed.is_initialized():
+        if not loss.requires_grad and torch.distributed.is_available() and torch.distributed.is_initialized():
             # rows without a place to learn from: the other processes wait for this one's gradients
             loss = loss + sum(0.0 * parameter.sum() for parameter in self.drafter.parameters())
         return loss, figures

@@ -13,9 +13,11 @@ from mmspec.core.pool import SlotPool
 class LevelwiseState(Protocol):
     """The state of a drafter that steps through a draft level by level.
 
-    root: float [B, H], the feature behind the last committed value: what depth 1 is drawn from.   cache: its own.
-    independent: whether each level's law is the same whatever was drafted above it.
-    ids: int64 [k], rising, the values that the columns of `logits` and `law` stand for; None for all.
+    Attributes:
+        root: float [B, H], the feature behind the last committed value, from which depth 1 is drawn.
+        cache: The drafter's own.
+        independent: Whether each level's law is the same whatever was drafted above it.
+        ids: int64 [k], rising, the values that the columns of `logits` and `law` stand for; None for all.
     """
 
     root: Tensor
@@ -24,7 +26,15 @@ class LevelwiseState(Protocol):
     ids: Tensor | None
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, V or k], log-weights of features [B, n, H].   depth: of the children, from 1."""
+        """The log-weights of children.
+
+        Args:
+            out: [B, n, H], the features of their parents.
+            depth: Of the children, from 1.
+
+        Returns:
+            float32 [B, n, V or k].
+        """
 
     def law(self, out: Tensor, depth: int) -> Tensor:
         """The log-weights a sampled request draws from: `logits` warped as the target warps its own."""
@@ -35,8 +45,12 @@ class LevelwiseState(Protocol):
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         """Features [B, n, H] of one level of drafted nodes, which stay in the cache until the draft is complete.
 
-        token: int64 [B, n]; hidden: [B, n, H], their parents' features; ancestor: bool [R, n, back + n] over the drafted
-        nodes in the cache, None on a chain; back: how many are there already; depth: of these nodes, from 1.
+        Args:
+            token: int64 [B, n].
+            hidden: [B, n, H], the features of their parents.
+            ancestor: bool [R, n, back + n] over the drafted nodes in the cache; None on a chain.
+            back: The number of drafted nodes in the cache.
+            depth: Of these nodes, from 1.
         """
 
 

@@ -24,7 +24,9 @@ ROOT = Path(__file__).parents[3]
 ROWS, STEPS = 4, 6
 pytestmark = [
     pytest.mark.whole,
-    pytest.mark.skipif(not torch.distributed.is_gloo_available(), reason="gloo is not built in"),
+    pytest.mark.skipif(
+        not (torch.distributed.is_available() and torch.distributed.is_gloo_available()), reason="gloo is not built in"
+    ),
 ]
 
 
