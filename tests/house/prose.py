@@ -1,0 +1,103 @@
+"""Patterns of hard prose in the product: `make lint` refuses each of them, `python tests/house/prose.py --rooms` counts.
+
+Docstrings are read for all patterns, comments for the words alone, names for participles that hide a noun.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("mmspec", "kernels", "vlm", "imagegen", "video", "demos")
+PARTICIPLES = {"told", "said", "asked", "found", "made", "kept", "given", "taken"}
+SECTIONS = ("Args", "Attributes", "Returns", "Yields", "Raises", "Example", "Examples", "Note", "Shapes")
+
+WORDS = {
+    "what": re.compile(r"\bwhat\b(?!-)", re.IGNORECASE),
+    "one": re.compile(
+        r"\bones\b"
+        r"|\bone(?=[.;,:)]| (?:that|which|who|whose|where|is|has|does|with|without|from|made|drawn|kept|given|named)\b)"
+        r"|\b(?:the|this|that|each|every|another|last|first|next|own|other|new|old|same|plain|whole|single|such an?) one\b",
+        re.IGNORECASE,
+    ),
+}
+LAYOUT = {
+    "packed": re.compile(r"\S {2,}\S"),
+    "inline": re.compile(r"\b(?:Raises|Returns) [A-Za-z`]"),
+    "unsectioned": re.compile(r"^[a-z_]\w*(?:, [a-z_]\w*)*: \S"),
+}
+
+
+def hits(path: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield (pattern, line, text) of every hit in a file."""
+    text = path.read_text()
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            if ast.get_docstring(node):
+                yield from docstring_hits(node.body[0].value.value, node.body[0].lineno)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.strip("_") in PARTICIPLES:
+            yield "name", node.lineno, node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.strip("_") in PARTICIPLES:
+            yield "name", node.lineno, node.id
+    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+        if token.type == tokenize.COMMENT:
+            yield from (
+                (name, token.start[0], token.string) for name, word in WORDS.items() if word.search(token.string)
+            )
+
+
+def docstring_hits(docstring: str, first: int) -> Iterator[tuple[str, int, str]]:
+    """Yield the hits of one docstring whose first line is line `first` of its file; code in fences is left out."""
+    section, fenced = False, False
+    for number, line in enumerate(docstring.splitlines(), first):
+        words = line.strip()
+        fenced ^= words.startswith("```")
+        if fenced or words.startswith((">>>", "|")):
+            continue
+        section = words.rstrip(":") in SECTIONS or (section and (not words or line.startswith("        ")))
+        prose = re.sub(r"`[^`]*`", "``", words)
+        yield from ((name, number, words) for name, word in WORDS.items() if word.search(prose))
+        if LAYOUT["packed"].search(words):
+            yield "packed", number, words
+        if LAYOUT["inline"].search(prose) and number != first:
+            yield "inline", number, words
+        if not section and number != first and LAYOUT["unsectioned"].search(words):
+            yield "unsectioned", number, words
+
+
+def room(path: Path) -> str:
+    """The room of a file: a package of `mmspec`, or a folder of the top level."""
+    parts = path.relative_to(ROOT).parts
+    return "/".join(parts[:2]) if parts[0] == "mmspec" and len(parts) > 2 else parts[0]
+
+
+def main(arguments: list[str]) -> int:
+    """Print hits, or their counts by room; return 1 where there is a hit."""
+    paths = [Path(argument).resolve() for argument in arguments if not argument.startswith("--")]
+    files = sorted(
+        file
+        for path in paths or [ROOT / name for name in ROOMS]
+        for file in ([path] if path.is_file() else path.rglob("*.py"))
+    )
+    counts: dict[str, Counter] = {}
+    for file in files:
+        for pattern, line, text in hits(file):
+            counts.setdefault(room(file), Counter())[pattern] += 1
+            if "--rooms" not in arguments:
+                print(f"{file.relative_to(ROOT)}:{line}: {pattern}: {text}")
+    if "--rooms" in arguments:
+        for name, counter in sorted(counts.items()):
+            print(f"{name:20}", "  ".join(f"{key} {counter[key]}" for key in (*WORDS, *LAYOUT, "name")))
+    print("total", dict(sum(counts.values(), Counter())))
+    return bool(counts)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
