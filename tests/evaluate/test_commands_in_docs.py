@@ -121,12 +121,16 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(f"mmspec.zoo.files.fetched.{work}", begin)
     for optional in ("web.server.need_packages", "evaluate.engine.task_runners.need_ray"):
         monkeypatch.setattr(f"mmspec.{optional}", begin)
+    # models of hub ids and folders are followed up to where they would be loaded
+    monkeypatch.setattr("mmspec.cli.options._published", begin)
+    monkeypatch.setattr("mmspec.evaluate.image.resources.folder_resources", begin)
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
     for expensive in ("zoo.files.registry.build", "check.check", "vlm.load_drafter"):
         monkeypatch.setattr(f"mmspec.{expensive}", begin)
-    Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
+    for name in ("scene.png", "photo.jpg"):
+        Image.effect_noise((24, 24), 60).convert("RGB").save(name)
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)
     for file in EXAMPLES.glob("*.py"):
