@@ -75,7 +75,9 @@ def test_every_link_between_pages_leads_somewhere(page: Path) -> None:
 
 def test_every_sentence_of_troubleshooting_is_one_of_the_product() -> None:
     shown = re.findall(r"^\| `([^`]*)` \|", TROUBLES, re.M)
-    files = [path for folder in ("mmspec", "vlm", "imagegen", "video", "kernels") for path in (ROOT / folder).rglob("*.py")]
+    files = [
+        path for folder in ("mmspec", "vlm", "imagegen", "video", "kernels") for path in (ROOT / folder).rglob("*.py")
+    ]
     source = "\n".join(path.read_text(encoding="utf-8") for path in files)
     assert len(shown) > 40
     missing = [text for text in shown if text not in source and text.replace("'", '"') not in source]
@@ -96,6 +98,8 @@ def test_the_cookbook_names_the_published_drafters_of_its_families() -> None:
     known = {one.repo: (one.target, one.kind) for one in PUBLISHED}
     for name, families in FAMILIES.items():
         page = (ROOT / "docs" / "cookbook" / f"{name}.md").read_text(encoding="utf-8")
-        shown = {repo: pair for repo, *pair in re.findall(r"^\| `([^`]*/[^`]*)` \| `([^`]*)` \| `(\w+)` \|$", page, re.M)}
+        shown = {
+            repo: pair for repo, *pair in re.findall(r"^\| `([^`]*/[^`]*)` \| `([^`]*)` \| `(\w+)` \|$", page, re.M)
+        }
         of_family = {repo for repo, (target, _) in known.items() if target.partition("/")[2].startswith(families)}
         assert set(shown) == of_family and all(known[repo] == tuple(pair) for repo, pair in shown.items()), name

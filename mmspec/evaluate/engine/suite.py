@@ -80,11 +80,12 @@ class Setting:
 class Suite:
     """Methods and settings under one name, as data; domains add theirs.
 
-    about: what meets what, for tables.   methods: the rows, baselines first.   columns: of the domain's, in order.
-    The rest unless asked for otherwise.
+    about: what meets what, for tables.   title: of its page.   methods: the rows, baselines first.   columns: of the
+    domain's, in order. The rest unless asked for otherwise.
     """
 
     about: str
+    title: str = ""
     methods: tuple[Method, ...]
     columns: tuple[str, ...]
     prompts: int

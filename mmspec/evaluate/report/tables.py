@@ -39,7 +39,7 @@ def _measured(name: str) -> Cell:
 
 SPEED: dict[str, Cell] = {
     "method": lambda row: row["method"],
-    "law": law,
+    "output": law,
     "samples": figure("samples"),
     "passes": figure("target_passes"),
     "accept length": figure("accept_length"),
@@ -73,7 +73,7 @@ def category_grids(rows: Sequence[dict]) -> list[Grid]:
 
 
 READING = [
-    "Exact methods keep the law of plain decoding: their quality differs from its by chance alone. End to "
+    "Exact methods keep the distribution of plain decoding: their quality differs from its by chance alone. End to "
     "end is the whole call,",
     "pictures read and prompt prefilled included; decode only is what comes behind the prefill. Ratios are "
     "medians over the same",
