@@ -103,3 +103,18 @@ def test_the_cookbook_names_the_published_drafters_of_its_families() -> None:
         }
         of_family = {repo for repo, (target, _) in known.items() if target.partition("/")[2].startswith(families)}
         assert set(shown) == of_family and all(known[repo] == tuple(pair) for repo, pair in shown.items()), name
+
+
+def test_pages_of_results_state_figures_of_the_tables() -> None:
+    sources = [ROOT / "BENCHMARKS.md", *(ROOT / "docs" / "benchmarks").glob("*.md")]
+    measured = "\n".join(path.read_text(encoding="utf-8") for path in sources)
+    for page in (ROOT / "docs" / "results").glob("*.md"):
+        stated = set(re.findall(r"\d+\.\d+", page.read_text(encoding="utf-8")))
+        missing = {figure for figure in stated if figure not in measured} - VERSIONS
+        assert len(stated) > 10 and not missing, (page.name, missing)
+
+
+def test_pages_have_short_titles_of_their_own() -> None:
+    titles = {path: text.splitlines()[0] for path, text in PAGES.items()}
+    assert all(re.fullmatch(r"# [^`]{2,45}", title) for title in titles.values()), titles
+    assert len(set(titles.values())) == len(titles)
