@@ -38,6 +38,7 @@ FILL = {
     "FILE": "out.json", "FILE.png": "out.png", "FILE.gif": "out.gif", "FILE.md": "out.md", "PATH": "model", "FOLDER": "made",
     "NAME=LOG": "run=made/work/log.jsonl", "MODULE:CALLABLE": "mmspec.certify.rules:block",
     "RUN": "runs/zoo", "SET": "zoo", "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
+    "image=FOLDER": "t2i", "continuous=FOLDER": "mar", "mmspec=DIR": "zoo",
 }  # fmt: skip
 NAMES = {"--drafter": "lookup", "--rule": "exact"}  # what NAME stands for behind an option; else for a model of the zoo
 
