@@ -114,6 +114,13 @@ def test_pages_of_results_state_figures_of_the_tables() -> None:
         assert len(stated) > 10 and not missing, (page.name, missing)
 
 
+def test_the_drawn_speeds_are_those_of_the_table() -> None:
+    drawn = re.findall(r">(\d\.\d\d)x<", (ROOT / "docs" / "figures" / "smollm2_speed.svg").read_text(encoding="utf-8"))
+    table = PAGES[ROOT / "docs" / "results" / "text.md"].split("| prompts |")[1].split("\n\n")[0]
+    rows = [re.findall(r"(\d\.\d\d)x", line) for line in table.splitlines()[2:]]
+    assert len(rows) == 10 and sorted(drawn) == sorted(figure for row in rows for figure in (row[0], row[3]))
+
+
 def test_pages_have_short_titles_of_their_own() -> None:
     titles = {path: text.splitlines()[0] for path, text in PAGES.items()}
     assert all(re.fullmatch(r"# [^`]{2,45}", title) for title in titles.values()), titles

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from mmspec.certify.step import load_step
 from mmspec.cli import app
 from mmspec.evaluate.engine.provenance import fingerprint
+from mmspec.evaluate.image.resources import ImageResources
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.zoo.files.table import MODELS
 from tests.docs.examples import EXAMPLES, prepared
@@ -122,9 +123,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(f"mmspec.zoo.files.fetched.{work}", begin)
     for optional in ("web.server.need_packages", "evaluate.engine.task_runners.need_ray"):
         monkeypatch.setattr(f"mmspec.{optional}", begin)
-    # models of hub ids and folders are followed up to where they would be loaded
+    # models of text are followed up to where they would be loaded, image models of folders are tiny
     monkeypatch.setattr("mmspec.cli.options._published", begin)
-    monkeypatch.setattr("mmspec.evaluate.image.resources.folder_resources", begin)
+    monkeypatch.setattr(
+        "mmspec.evaluate.image.resources.folder_resources", lambda folder: ImageResources(load("t2i"), str(folder))
+    )
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
