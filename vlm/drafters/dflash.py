@@ -51,8 +51,7 @@ class DFlash(BlockDrafter):
         - Muse Glimmer's assistant: W tokens to both sides.
 
         Raises:
-            ValueError: Keys or sizes do not fit, rotary positions are of an unsupported type, or a field has two
-                values.
+            ValueError: Keys or sizes do not fit, a rotary type is unsupported, or a field has two values.
         """
         state = published_tensors(state)
         drafter = cls(BlockDrafterConfig(**block_drafter_fields(state, config, target)))

@@ -110,8 +110,7 @@ class PredictedAcceptance:
 
 
 class _ConfidenceGrowth:
-    """The decisions of a draft; `stands`, float [B], is the predicted probability that the levels so far are accepted.
-    """
+    """The decisions of a draft; `stands`, float [B], is the predicted probability that the levels are accepted."""
 
     def __init__(self, control: PredictedAcceptance):
         self.control, self.stands = control, 1.0

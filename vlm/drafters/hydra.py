@@ -22,17 +22,14 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift
 
 
 class HydraInputBlock(nn.Module):
-    """A residual block Px + c + SiLU(Wx + b) from [..., parts * H] to [..., H], with a linear skip connection.
-
-    W starts at 0, and P starts by copying the first part.
-    """
+    """A residual block Px + c + SiLU(Wx + b) from [..., parts * H] to [..., H]; the skip connection P is linear."""
 
     def __init__(self, parts: int, width: int):
         super().__init__()
         self.linear = nn.Linear(parts * width, 2 * width)  # rows of P, then of W, for a single product
         with torch.no_grad():
             self.linear.weight.zero_()
-            self.linear.weight[:width, :width] = torch.eye(width)
+            self.linear.weight[:width, :width] = torch.eye(width)  # the skip starts by copying the first part
             self.linear.bias[:width] = 0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -240,10 +237,7 @@ class HydraState(HeadState):
 
 
 class HydraPrefixState(HydraState):
-    """The state of a request with a prefix layer, which keeps a cache over the prompt.
-
-    A draft starts from the layer's output for the last committed pair. `passes` also counts passes of that layer.
-    """
+    """The state with a prefix layer: a cache over the prompt, and a start from the layer's last committed output."""
 
     prefill = FeatureState.prefill
     follow = FeatureState.follow
@@ -266,7 +260,7 @@ _UNUSED = ("input_embed_fn.weight", f"{_PREFIX}embed_tokens.weight", f"{_LAYER}s
 
 
 def _head_names(heads: int, layers: int, dropped: bool) -> tuple[dict[str, tuple[str, ...]], str]:
-    """Return the published names by our names of the heads' weights, and the first vocabulary-wide weight's name."""
+    """Return the published names by ours for the heads' weights, and the name of the first vocabulary-wide weight."""
     names: dict[str, tuple[str, ...]] = {}
     for head in range(heads):
         vocabulary = f"hydra_lm_head.{head}.1" if dropped else f"hydra_lm_head.{head}"

@@ -191,7 +191,7 @@ def test_impossible_settings_are_refused() -> None:
         AcceptanceStop(Told(), threshold=1.5)
     with pytest.raises(ValueError, match="shortest"):
         AcceptanceStop(Told(), shortest=5, longest=4)
-    with pytest.raises(ValueError, match="tells its hidden state"):
+    with pytest.raises(ValueError, match="provides its hidden state"):
         AcceptanceStop(Told()).begin().grow(0, torch.ones(1))
 
 
