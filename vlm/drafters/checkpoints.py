@@ -43,7 +43,7 @@ def load_drafter(
             return drafter_from_state_dict(kind, tensors_of(folder, wanted), config, target)
     if "kind" not in config and "speculators_model_type" in config:
         raise ValueError(f"speculators_model_type: expected one of {', '.join(speculators_kinds())}, got "
-                         f"{config['speculators_model_type']!r} in {folder}; no drafter here is of that kind")  # fmt: skip
+                         f"{config['speculators_model_type']!r} in {folder}; this kind is not supported")  # fmt: skip
     if isinstance(config.get("kind"), str):
         drafter_class(config["kind"])  # imports its module
     if config.get("kind") not in list(PretrainedDrafter.kinds):

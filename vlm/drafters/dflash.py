@@ -60,7 +60,7 @@ class DFlash(BlockDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """6 epochs of 800k answers by the target itself, in rows of 3072 tokens; "dflash_dpace" is D-PACE's recipe."""
+        """Return the published recipe: 6 epochs of 800k answers by the target, rows of 3072 tokens; and D-PACE's."""
         from mmspec.vlm.training.recipes import block_recipe
 
         return {cls.kind: block_recipe(), "dflash_dpace": block_recipe(weights="dpace", per="row")}
@@ -99,7 +99,7 @@ def block_drafter_fields(
         layer["vocab_size"] = take_apart(target).vocab_size
     sizes = dict(zip(_SIZE_FIELDS, require_fields(layer, *_SIZE_FIELDS), strict=True))
     if layer.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no drafter here has another")
+        raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no other is supported")
     if layer.get("is_neox_style") is False:
         raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
     declared, count = config.get("num_target_layers"), None if target is None else take_apart(target).layers

@@ -155,7 +155,7 @@ class DSparkConfig(BlockDrafterConfig):
                              f"{self.markov_head_type!r} and from_root {self.from_root}; leave it out")  # fmt: skip
         if not self.markov_rank and self.confidence_head and self.confidence_with_markov:
             raise ValueError("confidence_with_markov: expected False for markov_rank 0, which has no row of the token before, "
-                             "got True; predict from the row alone or take a rank")  # fmt: skip
+                             "got True; set it to False or choose a rank")  # fmt: skip
 
 
 @method(
@@ -203,7 +203,7 @@ class DSpark(BlockDrafter):
             ValueError: The drafter does not predict acceptance.
         """
         if self.confidence_head is None:
-            raise ValueError("confidence_head: expected a drafter that predicts acceptance, got one without; train one")
+            raise ValueError("confidence_head: expected a drafter that predicts acceptance, got False; train it with True")
         return PredictedAcceptance(self.confidence_head, threshold, self.config.drafted)
 
     def drafting(self, rows: Tensor, earlier: Tensor | None = None) -> Tensor:
@@ -267,7 +267,7 @@ class DSpark(BlockDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """DFlash's recipe with more blocks per row, for heads that depend on the previous token."""
+        """Return DFlash's recipe with more blocks per row, for heads that depend on the previous token."""
         from mmspec.vlm.training.recipes import block_recipe
 
         return {cls.kind: block_recipe(anchors=3072)}

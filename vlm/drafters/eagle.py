@@ -60,7 +60,7 @@ class Eagle(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """EAGLE-1's recipe: 20 epochs of 68k conversations."""
+        """Return EAGLE-1's recipe: 20 epochs of 68k conversations."""
         from mmspec.vlm.training.recipes import feature_recipe
 
         return dict.fromkeys((cls.kind, *cls.variants), feature_recipe())
@@ -71,5 +71,5 @@ class Eagle(FeatureDrafter):
         text = view.picture == 0
         keep = text if view.real is None else text & view.real
         slots = pack_slots(view.embeds, view.hidden, keep, text)
-        attend, carry = self.fuse(slots.attend, slots.carry)  # after packing, so that pictures cost nothing
+        attend, carry = self.fuse(slots.attend, slots.carry)  # fusing after packing skips pictures
         return replace(slots, attend=attend, carry=carry)

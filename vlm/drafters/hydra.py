@@ -177,7 +177,7 @@ class Hydra(HeadDrafter):
             )
         if not config.get("grounded_heads", True):
             raise ValueError(
-                "grounded_heads: expected heads that read the drafted tokens, got false; no drafter here has others"
+                "grounded_heads: expected true, for heads that read the draft tokens, got false; no others are supported"
             )
         names, last = _head_names(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
         if last not in state:
@@ -194,7 +194,7 @@ class Hydra(HeadDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Hydra++ with all heads: 10 epochs, batch 32, 100 steps of warm-up."""
+        """Return the recipe of Hydra++ with all heads: 10 epochs, batch 32, 100 steps of warm-up."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {
@@ -289,8 +289,8 @@ def _layer_fields(state: dict[str, Tensor], config: dict[str, Any], target: nn.M
         if source.get(name) is not None
     }
     if "num_attention_heads" not in settings:
-        raise ValueError("config: expected num_attention_heads of the prefix layer or the target to take it of, got neither; "
-                         "give the target")  # fmt: skip
+        raise ValueError("config: expected num_attention_heads of the prefix layer, or a target that gives it, got neither; "
+                         "pass the target")  # fmt: skip
     gate = state.get(f"{_LAYER}mlp.gate_proj.weight", torch.zeros(1))  # a missing tensor is listed with all others
     fields = drafter_sizes({"intermediate_size": len(gate)} | settings | {"hidden_size": 1, "vocab_size": 1})
     return {name: fields[name] for name in (*_LAYER_FIELDS, "rope_theta")}

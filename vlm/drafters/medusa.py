@@ -75,7 +75,7 @@ class Medusa(HeadDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """All 3 heads; 2 epochs, batch 32."""
+        """Return the published recipe: all 3 heads, 2 epochs, batch 32."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {

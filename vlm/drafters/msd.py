@@ -70,7 +70,7 @@ class Msd(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """40 epochs of 68k texts and 68k pictures, 2 rows x 2."""
+        """Return the published recipe: 40 epochs of 68k texts and 68k pictures, 2 rows x 2."""
         from mmspec.vlm.training.data import Curriculum
         from mmspec.vlm.training.recipes import feature_recipe
 
@@ -78,6 +78,6 @@ class Msd(FeatureDrafter):
 
     def read(self, view: PromptView) -> PromptSlots:
         text = view.picture == 0
-        _, fused = self.fuse(view.embeds[text], view.hidden[text])  # pictures cost no fusing
+        _, fused = self.fuse(view.embeds[text], view.hidden[text])  # pictures are not fused
         u = view.embeds.to(fused.dtype).masked_scatter(text[..., None], fused)
         return pack_slots(self.normed(u), u, view.real, text)

@@ -162,7 +162,7 @@ class PEagleState(Eagle3State):
         node = torch.arange(pairs + masks, device=value.device)
         ahead = torch.where(
             node < pairs, node, count[:, None] + node - pairs
-        )  # [B, n], masks follow each row's last pair
+        )  # [B, n]; masks follow each row's last pair
         real = (node >= pairs) | (node < count[:, None])
         seen = (node <= node[:, None]) & real[:, None] | torch.eye(len(node), dtype=torch.bool, device=node.device)
         position = self.next_position[:, None] + ahead

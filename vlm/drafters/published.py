@@ -37,7 +37,7 @@ class PublishedDrafter:
 
 _NVIDIA = "nvidia-open-model-license"
 
-# The order is that of preference: of several drafters in the cache, the first that fits is taken.
+# In the order of preference: of several drafters in the cache, the first that fits is used.
 PUBLISHED = (
     PublishedDrafter("JLKang/ViSpec-Qwen2.5-VL-3B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "vispec", hidden_size=2048,
                      vocab_size=151936),

@@ -47,8 +47,8 @@ class SmallModel:
     def __init__(self, model: nn.Module, length: LengthControl | str | None = None):
         self.parts = take_apart(unwrapped(model))
         if self.parts.plan.stateful:
-            raise ValueError(f"model: expected a draft model whose cache forgets what it read ahead, got the recurrent "
-                             f"{type(self.parts.model).__name__}; draft with a model of attention alone")  # fmt: skip
+            raise ValueError(f"model: expected a draft model whose cache can drop rejected tokens, got the recurrent "
+                             f"{type(self.parts.model).__name__}; use a model with attention layers alone")  # fmt: skip
         self.length = FixedLength() if length is None else value_of(length, "vlm", "controller")
 
     def open(self, target: TextTarget) -> SmallModelState:

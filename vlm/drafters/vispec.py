@@ -134,7 +134,7 @@ class ViSpec(FeatureDrafter):
     def _fused(self, slots: PromptSlots, last_picture: Tensor, seen: Tensor) -> PromptSlots:
         """Fuse the packed pairs with contexts float [B, pictures + 1, H]; compressed rows stay unchanged."""
         fused = slots.origin >= 0
-        shown = F.pad(last_picture, (1, 0))  # the front column stands in where a prompt has no slots
+        shown = F.pad(last_picture, (1, 0))  # the front column is read where a prompt has no slots
         row = torch.arange(len(seen), device=seen.device)
         context = seen[row[:, None], shown.gather(1, slots.origin + 1)]
         _, u = self.fuse(slots.attend, slots.carry, context)
@@ -180,7 +180,7 @@ class ViSpec(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """First 68k texts for an EAGLE drafter without pictures, the start of the second stage; then 68k pictures.
+        """Return the recipes of both stages: 68k texts for an EAGLE drafter without pictures, then 68k pictures.
 
         The second stage runs 20 epochs of batch 8, the first of them a warm-up. The paper reports cross-entropy; these
         are the terms of the code. Both passes of the second stage have equal weight: the pass on true states and the

@@ -22,7 +22,7 @@ from mmspec.vlm.drafters.base.block_drafter import BlockDrafter, BlockDrafterSta
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
 from mmspec.vlm.drafters.dflash import block_drafter_fields, published_tensors, tensor_names, unused_tensors
 
-ROUNDS, ROUND_WEIGHT, BLOCK_WEIGHT = 3, 0.3, 0.6  # of training, as published
+ROUNDS, ROUND_WEIGHT, BLOCK_WEIGHT = 3, 0.3, 0.6  # as in the published training
 
 
 class CausalRefiner(nn.Module):
@@ -190,8 +190,8 @@ class XPress(BlockDrafter):
         """
         if config.get("xpress_backbone", "dflash") != "dflash" or config.get("xpress_selector"):
             raise ValueError("xpress_backbone, xpress_selector: expected dflash and no selector, got "
-                             f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no drafter here has "
-                             "another")  # fmt: skip
+                             f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no others are "
+                             "supported")  # fmt: skip
         if "xpress_block_size" in config:
             config = {"block_size": config["xpress_block_size"]} | config
         state = {_own_name(name): value for name, value in published_tensors(state).items()}
@@ -211,7 +211,7 @@ class XPress(BlockDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """DFlash's recipe with 0.1 cross-entropy, 0.9 total variation and more blocks per row."""
+        """Return DFlash's recipe with 0.1 cross-entropy, 0.9 total variation and more blocks per row."""
         from mmspec.vlm.training.losses import terms_of
         from mmspec.vlm.training.recipes import block_recipe
 

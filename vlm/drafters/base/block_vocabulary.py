@@ -103,7 +103,7 @@ class BlockVocabulary(ShapedDrafter):
         other.load_state_dict({k: v for k, v in shared.items() if not k.startswith("head.")}, strict=False)
         other._fill_head()
         tokens, known = other._tokens(), self._tokens()
-        for name, value in other.state_dict().items():  # shares memory with the weights
+        for name, value in other.state_dict().items():  # the state dict shares memory with the weights
             if name in self.token_rows and name in own:
                 _copy_rows(value, tokens, own[name], known)
         return other.requires_grad_(self.fc.weight.requires_grad)

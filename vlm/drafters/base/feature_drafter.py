@@ -256,7 +256,7 @@ class FeatureState(PairState):
         self.next_position = self.next_position + slots.next_position
         shown = slots.of_pictures(view.picture)
         if self.pictures is not None:
-            earlier = F.pad(self.pictures, (0, before - self.pictures.shape[1]))  # cut where the cache was
+            earlier = F.pad(self.pictures, (0, before - self.pictures.shape[1]))  # cut at the end of the cache
             shown = torch.cat([earlier, shown], 1)
         self.pictures = shown
         if slots.last_context is not None:

@@ -72,10 +72,10 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     def _cut(self, shape: Shape) -> Shape:
         most = self.trained_depth
         if most is None or isinstance(shape, Chain) or shape.longest <= most:
-            return shape  # a request ends chains by itself, so that length control keeps its settings
+            return shape  # requests end chains themselves, so length controls keep their settings
         if isinstance(shape, StaticTree):
             raise ValueError(f"shape: expected a static tree of at most {most} levels, as many as {self.name} drafts, got "
-                             f"{shape.longest}; cut the tree or train a drafter of more")  # fmt: skip
+                             f"{shape.longest}; cut the tree or train a drafter with more levels")  # fmt: skip
         return shape.cut(most)
 
     def open(self, target: object) -> object:

@@ -282,7 +282,7 @@ class Eagle3(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """40 epochs of 530k conversations, batch 2."""
+        """Return the published recipe: 40 epochs of 530k conversations, batch 2."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {cls.kind: depth_recipe("cross_entropy", depths=7, depth_decay=0.8, lr=5e-5, warmup=12_000 / 800_000)}

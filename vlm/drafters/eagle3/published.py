@@ -73,7 +73,7 @@ def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:
                          f"{config['target_hidden_size']}")  # fmt: skip
     if kind == "qwen3":
         layer.setdefault("head_dim", _QWEN3_DIM)
-    # engines disagree about the norms of later layers in files of the original, so only one layer is supported there
+    # engines disagree about the norms of later layers in the original's files, so only a single layer is supported there
     count = layer.get("num_hidden_layers", 1) if inner is not None else 1
     plain = {name: value for name, value in layer.items() if not name.startswith("rope_")}
     fields = drafter_sizes(plain if inner is None else {**plain, "num_hidden_layers": 1})
@@ -141,8 +141,8 @@ def published_levels(config: dict[str, Any], target: nn.Module | None) -> tuple[
     if own is not None or shifted is not None:
         return tuple(own if own is not None else (level + 1 for level in shifted))
     if target is None:
-        raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
-                         "got neither; give the target")  # fmt: skip
+        raise ValueError("config: expected eagle_aux_hidden_state_layer_ids, or a target whose usual levels are read, got "
+                         "neither; pass the target")  # fmt: skip
     return levels_of(take_apart(target).layers)
 
 

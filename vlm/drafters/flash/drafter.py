@@ -207,7 +207,7 @@ class Flash(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """A single block of 5 offsets; 20 epochs of 50k, batch 2."""
+        """Return the published recipe: a single block of 5 offsets; 20 epochs of 50k, batch 2."""
         from mmspec.vlm.training.recipes import feature_recipe
 
         return {cls.kind: feature_recipe(depth_decay=1.0, over_depths="mean")}

@@ -153,10 +153,10 @@ class Gemma4Assistant(ShapedDrafter):
         return indices
 
     def check(self, parts: Parts) -> None:
-        self.check_sizes(parts, "backbone_hidden_size", "take its own assistant")
+        self.check_sizes(parts, "backbone_hidden_size", "use the target's own assistant")
         if missing := sorted(set(self.config.layer_types) - set(self.sources(parts))):
             raise ValueError(f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
-                             f"got {type(parts.model).__name__}; take the assistant of this target")  # fmt: skip
+                             f"got {type(parts.model).__name__}; use the target's own assistant")  # fmt: skip
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
@@ -211,7 +211,7 @@ class Gemma4AssistantState(HeadState):
             if keys.shape[-1] != config.dim(kind) or config.num_attention_heads % keys.shape[1]:
                 raise ValueError(
                     f"drafter: expected heads of size {keys.shape[-1]} in groups of {keys.shape[1]} as the target's "
-                    f"{kind} has, got {config.num_attention_heads} of size {config.dim(kind)}; take its own assistant"
+                    f"{kind} has, got {config.num_attention_heads} of size {config.dim(kind)}; use the target's own"
                 )
             self.target_slots[kind] = keys, values, self._bias(kind, keys)
 
@@ -256,7 +256,7 @@ def _assistant_config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:
         )
     for name in ("enable_moe_block", "hidden_size_per_layer_input", "attention_bias", "use_double_wide_mlp"):
         if text.get(name):
-            raise ValueError(f"{name}: expected an assistant without it, got {text[name]!r}; no assistant here has it")
+            raise ValueError(f"{name}: expected an assistant without it, got {text[name]!r}; it is not supported")
     rope = text.get("rope_parameters") or {}
     full, sliding = rope.get(FULL) or {}, rope.get(SLIDING) or {}
     for kind, fields, known in ((FULL, full, ("default", "proportional")), (SLIDING, sliding, ("default",))):

@@ -90,7 +90,7 @@ def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
         match = _LAYER.search(name)
         if match and int(match["layer"]) >= layers and not _MTP.search(name):
             stacks.setdefault((name[: match.start()], int(match["layer"])), {})[match["name"]] = value
-    behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # a vision tower has layers, too
+    behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # vision towers have none
     if not under and not behind and not folder:
         raise ValueError("sd: expected the checkpoint's MTP layer, named mtp.*, mtp_layers.* or layers.N.eh_proj, got none; "
                          "it has none, or these are the tensors of a loaded model, which leaves them out")  # fmt: skip

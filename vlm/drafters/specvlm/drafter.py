@@ -94,7 +94,10 @@ class SpecVlm(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """1 epoch of at least 655k, batch 128, no warm-up, 5e-5 for 13B; the paper states no decay or clipping."""
+        """Return the published recipe: 1 epoch of at least 655k, batch 128, no warm-up, 5e-5 for 13B.
+
+        The paper does not state decay and clipping.
+        """
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {cls.kind: depth_recipe("smooth_l1,cross_entropy:0.1", lr=8e-5, decay="none", clip=0.0, answers="given")}

@@ -155,7 +155,7 @@ def test_the_prefix_layers_settings_are_the_targets_unless_the_config_has_them()
     assert made.config.final_norm and made.config.intermediate_size == INNER
     made = mmspec.vlm.drafter_from_state_dict("hydra", state, PLUS, tiny("llama"))
     assert (made.config.rope_theta, made.config.rms_norm_eps) == (500, 1e-5)
-    with pytest.raises(ValueError, match="num_attention_heads of the prefix layer or the target to take it of"):
+    with pytest.raises(ValueError, match="num_attention_heads of the prefix layer, or a target that gives it"):
         mmspec.vlm.drafter_from_state_dict("hydra", state, plain)
 
 
