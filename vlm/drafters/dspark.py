@@ -203,7 +203,9 @@ class DSpark(BlockDrafter):
             ValueError: The drafter does not predict acceptance.
         """
         if self.confidence_head is None:
-            raise ValueError("confidence_head: expected a drafter that predicts acceptance, got False; train it with True")
+            raise ValueError(
+                "expected a drafter that predicts acceptance, got none; train it with confidence_head=True"
+            )
         return PredictedAcceptance(self.confidence_head, threshold, self.config.drafted)
 
     def drafting(self, rows: Tensor, earlier: Tensor | None = None) -> Tensor:

@@ -24,8 +24,8 @@ class Merged:
     Args:
         drafter: A trained drafter whose drafts grow level by level: the EAGLE family, heads, blocks.
         retrieval: The source of continuations; None for `PromptLookup(longest=16, doubling=True)`.
-        alone_from: The length of a match from which the copied continuation goes alone, without the drafter's steps. A
-            batch skips these steps when every row has such a match. None never skips them.
+        alone_from: The length of a match from which a row's draft is the copied continuation alone. A batch skips the
+            drafter's steps when every row has such a match. None never skips them.
 
     Raises:
         ValueError: `drafter` or `retrieval` is of another kind, or `alone_from` is below 1.
@@ -59,7 +59,7 @@ class MergedState:
 
     Attributes:
         deepest: The most levels of a draft.
-        skipped: The rounds in which the copies went alone.
+        skipped: The rounds that skipped the drafter's steps.
     """
 
     def __init__(self, control: Merged, inner: DraftState, target: TextTarget):
@@ -119,7 +119,7 @@ def both(
         nodes: The nodes of the drafter's dynamic tree.
         depth: The levels of that tree.
         width: The nodes expanded in a level of that tree.
-        alone_from: The length of a match from which the copied continuation goes alone.
+        alone_from: The length of a match from which a draft is the copied continuation alone.
     """
     drafter, shape = parts.part("weights"), shape_of(chain, nodes, depth, width)
     return Merged(drafter if shape is None else drafter.with_shape(shape), alone_from=alone_from)

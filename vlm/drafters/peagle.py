@@ -52,7 +52,7 @@ class PEagle(Eagle3):
     """Drafts all depths in a single pass. Exact in every shape.
 
     Paper: "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training". Depth 1 is EAGLE-3's. Each further depth reads the
-    embedding of a mask token and a learned state in place of the pair, stands a position further, and sees all pairs
+    embedding of a mask token and a learned state in place of the pair. It stands a position further, and sees all pairs
     and the masks before it. Distributions are marginals, as DFlash's, and drafts take the same forms. The embedding is
     the drafter's own, since training changed it.
     """

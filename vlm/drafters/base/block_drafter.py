@@ -163,7 +163,10 @@ class BlockDrafter(BlockVocabulary):
         return torch.cat(features, 1)
 
     def lessons(self, rows: Tensor, before: Tensor, best: Callable[[Tensor], Tensor]) -> list[Lesson]:
-        """Return the losses that training compares with the target; the first follows the text itself.
+        """Return the losses of training, as pairs of a weight and the features to compare with the target's
+        distribution.
+
+        The first pair follows the text itself.
 
         Args:
             rows: float [N, D, F], from `drafting`.

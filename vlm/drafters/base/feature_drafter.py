@@ -142,7 +142,7 @@ class FeatureDrafter(ShapedDrafter):
         return (self.layer,)
 
     def finished(self, out: Tensor) -> Tensor:
-        """Return the features that the drafter outputs and reads on, from the last layer's outputs [B, n, H]."""
+        """Return the features that are output and read at the next depth, from the last layer's outputs [B, n, H]."""
         return out
 
     def unroll_with(self, slots: PromptSlots, first: int, depths: int, fuse: Fuse) -> list[Tensor]:

@@ -50,7 +50,7 @@ def pool_pictures(
         pool: From states [K, N, H] of pictures and the places that they fill, bool [K, N], to rows [K, count, H].
         count: The rows of a pooled picture.
         rows: float [B, S, H].
-        keep: bool [B, S], the rows in use; the other slots of pooled pictures are cleared in place.
+        keep: bool [B, S], the rows in use, updated in place: of a pooled picture only the last `count` slots.
         states: float [B, S, H], the states to pool.
         spans: The pictures of the batch.
     """

@@ -84,8 +84,8 @@ class SpecVlm(FeatureDrafter):
 
     Paper: "SpecVLM: Fast Speculative Decoding in Vision-Language Models". The branches work on the slots of a picture:
     "prune" drops rows, "pool" averages neighbours, "conv" convolves them, "resampler" reads them with learned queries,
-    and "text_only" keeps none. As compositions, "weight" mixes prune, pool and conv by a gate on the question, "concat"
-    joins all but text_only, and "select" lets the gate choose a branch per request.
+    and "text_only" keeps none. There are three compositions. "weight" mixes prune, pool and conv by a gate on the
+    question, "concat" joins all but text_only, and "select" lets the gate choose a branch per request.
     """
 
     kind: ClassVar[str] = "specvlm"
