@@ -163,8 +163,7 @@ class BlockDrafter(BlockVocabulary):
         return torch.cat(features, 1)
 
     def lessons(self, rows: Tensor, before: Tensor, best: Callable[[Tensor], Tensor]) -> list[Lesson]:
-        """Return the losses of training, as pairs of a weight and the features to compare with the target's
-        distribution.
+        """Return the losses of training: pairs of a weight and the features to compare with the target.
 
         The first pair follows the text itself.
 

@@ -24,7 +24,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
 
     Attributes:
         levels: The target's states that are read: None for the last states, else see `watch`.
-        own_depths: The depths of a draft that have their own weights, which only training at that depth reaches.
+        own_depths: The number of depths with their own weights, which only training at that depth reaches.
         predicts_states: Whether training compares the predicted states too, not only the tokens.
         texts_first: The shares of training until which texts come alone, and after which pictures come alone, see
             `Curriculum`; None for a mixture throughout.

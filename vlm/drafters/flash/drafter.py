@@ -26,8 +26,8 @@ from mmspec.vlm.drafters.flash.head import SarConfig, SarHead
 class FlashConfig(FeatureConfig):
     """The sizes of a FLASH drafter.
 
-    With "sar", intermediate_size is the width inside the expansion (4 * hidden_size in the public code) and
-    num_key_value_heads the number of groups (0 for its 4); qkv_bias and rms_norm_eps have no effect.
+    With "sar", intermediate_size is the width inside the expansion, 4 * hidden_size in the public code.
+    num_key_value_heads is the number of groups, 0 for the public code's 4. qkv_bias and rms_norm_eps have no effect.
 
     Attributes:
         latents: The rows that a picture is pooled into; 0 pools nothing and fuses pictures like text.

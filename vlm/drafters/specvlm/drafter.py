@@ -94,7 +94,7 @@ class SpecVlm(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return the published recipe: 1 epoch of at least 655k, batch 128, no warm-up, 5e-5 for 13B.
+        """Return the published recipe: 1 epoch of at least 655k, batch 128, rate 8e-5 (5e-5 for 13B), no warm-up.
 
         The paper does not state decay and clipping.
         """
