@@ -78,7 +78,7 @@ class AcceptanceHead(PretrainedDrafter):
         """
         if self.config.hidden_size != parts.hidden_size:
             raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
-                             f"{self.config.hidden_size}; train one for this drafter")  # fmt: skip
+                             f"{self.config.hidden_size}; train a head for this drafter")  # fmt: skip
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:

@@ -108,7 +108,7 @@ def _writer(drafter: PretrainedDrafter, engine: str) -> Any:
         raise ValueError(f"engine: expected one of {', '.join(engines())}, got {engine!r}; choose one")
     supported = [info.name for info in methods("vlm", "drafter") if engine in info.facts.get("engines", ())]
     others = f"; {' and '.join(writers)} would" if writers else ""
-    raise ValueError(f"drafter: expected one of {', '.join(supported)}, which {engine} takes, got {kind}{others}")
+    raise ValueError(f"drafter: expected one of {', '.join(supported)}, which {engine} supports, got {kind}{others}")
 
 
 def _stored(value: Tensor, dtype: torch.dtype) -> Tensor:

@@ -74,14 +74,14 @@ class BlockDrafterConfig:
             raise ValueError(f"taps: expected at least one layer of the target, got {self.taps}")
         if layers < 1 or len(self.reach) != layers or len(self.causal) != layers:
             raise ValueError(
-                f"reach, causal: expected one of each for {layers} layers, got {self.reach} and {self.causal}"
+                f"reach, causal: expected a value for each of {layers} layers, got {self.reach} and {self.causal}"
             )
         if min(self.reach) < UNLIMITED:
             raise ValueError(f"reach: expected positions to look back, or {UNLIMITED} for all, got {self.reach}")
         if self.latents < 0:
-            raise ValueError(f"latents: expected rows a picture is pooled into, or 0 for its own, got {self.latents}")
+            raise ValueError(f"latents: expected the rows of a pooled picture, or 0 for no pooling, got {self.latents}")
         if self.drafted < 1:
-            raise ValueError(f"block_size: expected rows that draft something, got {self.block_size}")
+            raise ValueError(f"block_size: expected at least one row that drafts a token, got {self.block_size}")
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise ValueError(
                 f"mask_token_id: expected a token below vocab_size {self.vocab_size}, got {self.mask_token_id}"

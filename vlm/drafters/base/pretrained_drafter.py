@@ -148,7 +148,7 @@ def weights_of(cls: type[PretrainedDrafter], parts: MethodParts) -> Any:
     weights = parts.part("weights")
     if not isinstance(weights, cls):
         kind = getattr(cls, "kind", cls.name)
-        raise ValueError(f"weights: expected those of a drafter of kind {kind}, got {type(weights).__name__}")
+        raise ValueError(f"weights: expected weights of a drafter of kind {kind}, got {type(weights).__name__}")
     return weights
 
 

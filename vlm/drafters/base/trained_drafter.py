@@ -145,7 +145,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         Raises:
             ValueError: The drafter was created for another target.
         """
-        self.check_sizes(parts, "hidden_size", "train one for this target")
+        self.check_sizes(parts, "hidden_size", "train a drafter for this target")
 
     def check_sizes(self, parts: Parts, width: str, advice: str) -> None:
         """Compare the config's field `width` and its vocabulary with the target's; `advice` ends the error."""

@@ -153,7 +153,7 @@ class Eagle3(FeatureDrafter):
         FeatureDrafter.check(self, parts)
         if (highest := max(self.levels)) > parts.layers:
             raise ValueError(
-                f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
+                f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train a drafter for this target"
             )
 
     def share(self, parts: Parts) -> None:

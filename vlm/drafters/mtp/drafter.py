@@ -99,7 +99,7 @@ class Mtp(ShapedDrafter):
             ValueError: The view has no positions.
         """
         if view.place is None:
-            raise ValueError("teacher: expected batches with the target's positions, got none; train by a live teacher")
+            raise ValueError("teacher: expected batches with the target's positions, got none; use a live teacher")
         origin = slots.origin.clamp(min=0)
         position = view.place.gather(-1, origin.expand(*view.place.shape[:-2], -1, -1))
         embeds = view.embeds_of(slots, first)
