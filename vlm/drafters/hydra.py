@@ -177,7 +177,7 @@ class Hydra(HeadDrafter):
             )
         if not config.get("grounded_heads", True):
             raise ValueError(
-                "grounded_heads: expected true, for heads that read the draft tokens, got false; no others are supported"
+                "grounded_heads: expected heads that read the draft tokens, got false; no others are supported"
             )
         names, last = _head_names(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
         if last not in state:
