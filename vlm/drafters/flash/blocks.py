@@ -50,7 +50,9 @@ class FlashState(FeatureState):
         Args:
             token: int64 [B, n], the nodes.
             hidden: float [B, n, k * H], the blocks that these nodes were drawn from.
-            ancestor, back, depth: As in `PairState.expand`.
+            ancestor: As in `PairState.expand`.
+            back: As in `PairState.expand`.
+            depth: As in `PairState.expand`.
         """
         if depth == 1:
             self.expanded = []

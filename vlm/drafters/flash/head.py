@@ -92,7 +92,8 @@ class SarHead(nn.Module):
 
         Args:
             q: float [B, n, heads, dim].
-            k, v: float [B, groups, slots, dim].
+            k: float [B, groups, slots, dim].
+            v: float [B, groups, slots, dim].
             bias: [B or 1, 1, n, slots], additive or bool.
             causal: Whether slot i sees the slots up to i only.
         """

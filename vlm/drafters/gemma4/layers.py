@@ -30,7 +30,8 @@ class QueryLayer(nn.Module):
         Args:
             x: float [B, n, width].
             turning: float [B, 1, 2, dim], cos and sin at the single position of the rows.
-            keys, values: float [B, groups, slots, dim].
+            keys: float [B, groups, slots, dim].
+            values: float [B, groups, slots, dim].
             bias: float [B, 1, 1, slots], additive; None where all slots are seen.
         """
         query = F.linear(rms_norm(self.input_layernorm, x), self.q_proj.weight).unflatten(-1, (self.heads, self.dim))
