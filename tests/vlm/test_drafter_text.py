@@ -107,6 +107,6 @@ def test_a_wrong_text_is_one_sentence(text: str, sentence: str, model) -> None:
 
 def test_weights_of_another_kind_are_refused(model, folder: Path) -> None:
     with pytest.raises(
-        ValueError, match="drafter 'medusa': weights: expected those of a drafter of kind medusa, got Eagle"
+        ValueError, match="drafter 'medusa': weights: expected weights of a drafter of kind medusa, got Eagle"
     ):
         drafter_from_text(f"medusa@{folder}", model)
