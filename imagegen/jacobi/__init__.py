@@ -1,4 +1,6 @@
-"""Speculative Jacobi decoding: the target drafts for itself, over a window of values it keeps scoring."""
+"""Speculative Jacobi decoding: the target drafts for itself, over a window of values that it scores again in each
+round.
+"""
 
 from __future__ import annotations
 
