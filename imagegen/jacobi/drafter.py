@@ -68,8 +68,7 @@ def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class SJD:
-    """Speculative Jacobi decoding: each value of a window is drafted from the target's own distribution of the last
-    round.
+    """Speculative Jacobi decoding: each value is drafted from the target's own distribution of the last round.
 
     "Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding". Needs no
     training. Exact under every exact rule for its kind of draft. A round scores the last committed value and window - 1

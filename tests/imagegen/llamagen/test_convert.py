@@ -85,7 +85,7 @@ def test_the_resolution_must_be_known(published: Path, tmp_path: Path) -> None:
 
 
 def test_a_resolution_against_the_name_is_refused(published: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected 256 as the name"):
+    with pytest.raises(ValueError, match="expected 256 as in the name"):
         convert(published, tmp_path / "out", config={"n_head": 2}, image_size=384)
     with pytest.raises(ValueError, match="block_size: expected 256"):
         convert(published, tmp_path / "out", config={"n_head": 2, "block_size": 576})
