@@ -210,7 +210,7 @@ def test_encoded_pictures_are_tokens() -> None:
         ),
         ({"num_iter": 0}, "num_iter: expected"),
         ({"num_sampling_steps": "1"}, "num_sampling_steps: expected 2 to 1000"),
-        ({"rule": "token"}, "rule: expected it left out or 'exact'"),
+        ({"rule": "token"}, "rule: expected no rule or 'exact'"),
         ({"decoding": "plain"}, "decoding: expected one of ar, head, cspd, stack, scheduled, got 'plain'"),
         ({"order": torch.zeros(1, 16, dtype=torch.long)}, "order: expected a permutation"),
         ({"order": torch.arange(15)[None]}, "order: expected a permutation"),
