@@ -22,16 +22,12 @@ from mmspec.imagegen.target import ImageTarget
 class AnyOrderTarget(MaskFilledTarget, ImageTarget):
     """A batch of images that is filled in the order the drafter chooses. Forced values are known from the start.
 
-    A draft names the place of every node in `Draft.index`; the place `total` marks padding. Roots carry values that are
-    already known. An invalid root is still fed at its place, but it is not stored.
-
-    A node attends to the prompt, its ancestors, and every place up to its own that is stored or fed as a valid root. It
-    never attends to an empty place, whose zero keys would take part of the softmax, nor to the drafted values of
-    another chain. Place i uses cache slot P + i, so feeding a place again overwrites its keys and values. They are not
-    recomputed when earlier places change; the drafter decides which places to feed again.
-
-    A verdict accepts nodes at their places. Its correction int64 [B, N] is the value behind each node, -1 for none. A
-    correction is stored where the draft leaves that place open and its value is not known yet.
+    A draft names the place of every node in `Draft.index`; the place `total` is padding. Roots hold known values; an
+    invalid root is fed but not stored. A node attends to the prompt, its ancestors, and every place up to its own that
+    is stored or fed as a valid root. Empty places, whose zero keys would take part of the softmax, and drafts of other
+    chains are hidden. Place i uses cache slot P + i, so feeding a place again overwrites its keys and values; only the
+    drafter decides to do so. A verdict's correction int64 [B, N] is the value behind each node, -1 for none. It is
+    stored where the draft leaves that place open and its value is not known.
 
     Attributes:
         stored: bool [B, total], the places whose keys and values are in the cache and belong to their current value.

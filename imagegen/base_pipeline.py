@@ -173,7 +173,7 @@ LONGEST_WINDOW = 64  # the most values per pass; the controller chooses the fast
 def auto_decoding() -> Goodput:
     """Return the decoding of `decoding="auto"` for a model of codes. Exact, see `Goodput`.
 
-    It drafts with coupled `SJD`, which needs no training. Measured times choose the window, and plain decoding where no
+    It drafts with coupled `SJD`, which needs no training. Measured times choose the window, or plain decoding where no
     window is faster. A pipeline creates it once and passes it to every request, so that it learns over all of them.
     """
     return Goodput(SJD(LONGEST_WINDOW, coupling="gumbel"))

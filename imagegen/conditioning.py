@@ -76,8 +76,8 @@ class LabelEmbedder(nn.Module):
         """
         if drop is not None:
             if self.null is None:
-                raise ValueError("guidance_scale: expected at most 1, since the class table has the rows of num_classes "
-                                 f"{self.embedding_table.num_embeddings} and none for no class, got rows without a class; "
+                raise ValueError("guidance_scale: expected at most 1, since the class table of num_classes "
+                                 f"{self.embedding_table.num_embeddings} has no row for no class, got more; "
                                  "use guidance_scale 1")  # fmt: skip
             labels = labels.masked_fill(drop, self.null)
         return self.embedding_table(labels)[:, None]
@@ -126,8 +126,8 @@ class CaptionEmbedder(nn.Module):
         if drop is not None:
             length, stored = features.shape[1], len(self.uncond_embedding)
             if stored < length:
-                raise ValueError(f"guidance_scale: expected at most 1, since uncond_embedding has {stored} rows and "
-                                 f"no caption needs {length}, got rows without one; use guidance_scale 1")  # fmt: skip
+                raise ValueError(f"guidance_scale: expected at most 1, since uncond_embedding has {stored} of the {length} "
+                                 "rows for no caption, got more; use guidance_scale 1")  # fmt: skip
             features = torch.where(drop[:, None, None], self.uncond_embedding[:length], features)
         return self.cap_proj(features)
 

@@ -96,7 +96,7 @@ class Warp:
         number("temperature", self.temperature, 0)
         whole("top_k", self.top_k, 0)
         if not 0 < number("top_p", self.top_p, 0, 1):
-            raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 leaves everything in")
+            raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 keeps all values")
         if self.filter_order not in get_args(FilterOrder):
             raise ValueError(f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got "
                              f"{self.filter_order!r}; use one of these")  # fmt: skip

@@ -187,11 +187,11 @@ class DecoderModel(ABC):
         """Refuse prompts where the image would leave an attention window or cross a change of the rotary frequencies."""
         total = prompt + self.geometry.total
         if self.window is not None and not self.window.hides_nothing(prompt, self.geometry.total):
-            raise ValueError(f"prompts: expected prompt and picture to fit the {self.window.name} of {self.window.tokens} "
-                             f"tokens of {self.name}, got {total}; draw smaller or shorten the prompt")  # fmt: skip
+            raise ValueError(f"prompts: expected prompt and image to fit the {self.window.name} of {self.window.tokens} "
+                             f"tokens of {self.name}, got {total}; use a smaller size or a shorter prompt")  # fmt: skip
         if self.rotary and total > (switch := first_switch(self.rotary)):
-            raise ValueError(f"prompts: expected prompt and picture within {switch} tokens, where the rotary frequencies of "
-                             f"{self.name} change, got {total}; draw smaller or shorten the prompt")  # fmt: skip
+            raise ValueError(f"prompts: expected prompt and image within {switch} tokens, where the rotary frequencies of "
+                             f"{self.name} change, got {total}; use a smaller size or a shorter prompt")  # fmt: skip
 
     def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> ImageModelOutput:
         states = self._run(self.embed(value), self.positions(cache.start, index), bias, cache)

@@ -99,7 +99,7 @@ def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -
                          "tokenizer the transformer was trained with")  # fmt: skip
     side = config.grid * vq.downsample
     if image_size is not None and image_size != side:
-        raise ValueError(f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels a side), got "
+        raise ValueError(f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels per side), got "
                          f"{image_size}; use the checkpoint of that resolution")  # fmt: skip
 
 

@@ -59,9 +59,8 @@ def unwrap(
     """Return the weights and the buffers of a checkpoint, without the prefixes of compiling and wrapping.
 
     The state may be raw, as in consolidated FSDP files, or lie under "model", "module", "state_dict" or "ema", also
-    nested. Of several, the first in the order of `wrappers` counts. A file of LlamaGen with "model" and "ema" so gives
-    the trained weights, as in the public transformer samplers, and not their average, which the tokenizer scripts
-    prefer.
+    nested. The first of `wrappers` counts. So a LlamaGen file with "model" and "ema" gives the trained weights, as in
+    the public transformer samplers, and not their average, which the tokenizer scripts prefer.
 
     Raises:
         ValueError: An entry is no tensor.

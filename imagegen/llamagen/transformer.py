@@ -170,7 +170,7 @@ class Transformer(nn.Module):
         """
         if causal and (bias is not None or (cache is not None and cache.width)):
             raise ValueError(
-                "causal: expected a pass from an empty cache without a bias, got one of them; give the bias alone"
+                "causal: expected an empty cache and no bias, got a filled cache or a bias; pass a bias without causal"
             )
         turn = self.rope.at(position)
         x = embeds

@@ -211,7 +211,7 @@ class VQModel(nn.Module):
         elif height is None or width is None:
             height = width = isqrt(indices.shape[1])
         if indices[0].numel() != height * width:
-            raise ValueError(f"indices: expected {height} x {width} codes an image, got {indices[0].numel()}; give height "
+            raise ValueError(f"indices: expected {height} x {width} codes per image, got {indices[0].numel()}; give height "
                              "and width")  # fmt: skip
         return self.decode(self.quantize.rows(indices, height, width))
 

@@ -32,8 +32,9 @@ class MuLo(AnyOrderDecoding):
     "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code). One pass verifies a block
     of rows (see `LocalThreshold`). Each later round redraws a value per island of rejected cells in raster order, over
     the stale keys of accepted values. Then all values from the first rejection on are fed again with the next block,
-    unless `stale`. The paper leaves open: the very first value is the target's; an island's first column follows the
-    rejected candidate where the previous row's end is missing; the first rejection is redrawn before islands are cut.
+    unless `stale`. Our choices where the paper is silent: the target draws the very first value; an island's first
+    column follows the rejected candidate where the previous row's end is missing; the first rejection is redrawn before
+    islands are cut.
 
     Args:
         drafter: A pipeline or model for the small image with the same codebook family. It gets the target's condition,
@@ -44,7 +45,7 @@ class MuLo(AnyOrderDecoding):
         radius: The cells around a rejection that are redrawn; None for all that follow.
         rows: The low-resolution rows per block, None for all. Between blocks, the accepted rows go back to the drafter
             through `down` of the downsampler.
-        stale: Whether keys and values stay as they were computed beside rejected candidates.
+        stale: Whether keys and values that were computed with rejected candidates in sight are left unchanged.
         decoding: The exact drafter of the low-resolution model; None for plain decoding.
         downsampler: The upsampler for `down`; None for `upsampler`.
 
@@ -65,7 +66,7 @@ class MuLo(AnyOrderDecoding):
     def __post_init__(self) -> None:
         check_fields(self, infinite=("threshold",))
         if not self.threshold >= 0:
-            raise ValueError(f"threshold: expected 0 or more, got {self.threshold}; probabilities reach 1")
+            raise ValueError(f"threshold: expected 0 or more, got {self.threshold}; probabilities are at most 1")
         if self.k < 1:
             raise ValueError(f"k: expected at least 1 code, the draft itself, got {self.k}; use 1 or more")
         if self.radius is not None and self.radius < 0:
@@ -96,11 +97,11 @@ class MuLo(AnyOrderDecoding):
     def open(self, target: AnyOrderTarget) -> MuLoState:
         large, small, scale = target.geometry, self.model.geometry, self.upsampler.scale
         if len(large.grids) > 1 or len(small.grids) > 1:
-            raise ValueError(f"geometry: expected one grid a model, got {large.grids} and {small.grids}; use models of one "
-                             "grid")  # fmt: skip
+            raise ValueError(f"geometry: expected a single grid per model, got {large.grids} and {small.grids}; use "
+                             "models of a single grid")  # fmt: skip
         if large.frames > 1 or small.frames > 1:
-            raise ValueError(f"geometry: expected one frame a model, got {large.frames} and {small.frames}; use models of "
-                             "images")  # fmt: skip
+            raise ValueError(f"geometry: expected a single frame per model, got {large.frames} and {small.frames}; use "
+                             "models of images")  # fmt: skip
         if (large.rows, large.cols) != (small.rows * scale, small.cols * scale):
             raise ValueError(f"drafter: expected a grid of {large.rows} x {large.cols} codes divided by {scale}, got "
                              f"{small.rows} x {small.cols}; use a drafter and upsampler that fit")  # fmt: skip
@@ -235,7 +236,7 @@ def mulo(
 ) -> MuLo:  # fmt: skip
     """`MuLo` over the low-resolution model that belongs to a model, with defaults for grids of 16 x 16.
 
-    As many codes are pooled as LANTERN's codes borrow from. The paper's radius of 3 would cover a fifth of such a grid.
+    `k` is the number of neighbours that LANTERN uses there. The paper's radius of 3 would cover a fifth of such a grid.
 
     Args:
         parts: The model, "low" (the model of the small image) and, for `upsampler="learned"`, "upsampler".

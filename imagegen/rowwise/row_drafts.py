@@ -58,7 +58,7 @@ class RowDrafts:
         if not isinstance(self.window, SJD):
             raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16)")
         if self.window.init in ONE_HOT:
-            raise ValueError(f"window: expected an init that draws from the law it records, got {self.window.init!r}; use "
+            raise ValueError(f"window: expected an init that draws from its own q, got {self.window.init!r}; use "
                              "'left', 'up', 'frame', 'mix' or 'uniform'")  # fmt: skip
 
     @property

@@ -79,8 +79,9 @@ class PJD(AnyOrderDecoding):
     "Parallel Jacobi Decoding" (no public code). A value is settled before all values ahead of it in raster order are;
     context >= the columns is exact. A row drafts min(window, lead of the row above) values from the previous round's
     distributions, and its drafts see no drafts of other rows. Only the first open row settles a rejected value from the
-    residual; elsewhere that draw is the next draft. The paper leaves open: a row with an incomplete predecessor starts
-    behind a stand-in as in ZipAR, at most columns / context + 1 rows are open, and old keys and values stay stale.
+    residual; elsewhere that draw is the next draft. Our choices where the paper is silent: a row with an incomplete
+    predecessor starts behind a stand-in as in ZipAR, at most columns / context + 1 rows are open, and old keys and
+    values stay stale.
 
     Args:
         context: The number of values in the row above when a row opens.

@@ -44,8 +44,8 @@ class CoolSD(RelaxedRule):
             delta. The paper leaves this constant open, so this is our reading. A faster decay then moves the relaxation
             to the front and does not add to it.
         block: The number of depths that `mu` averages over.
-        floor: The least factor. 1 relaxes only: a lower factor would just shorten the path, because a step that accepts
-            less often than the exact rule keeps the target's distribution. 0 is the formula as printed.
+        floor: The least factor. 1 relaxes only. Factors below 1 just shorten the path: a step that accepts less often
+            than the exact rule is still exact. 0 is the formula as printed.
 
     Raises:
         ValueError: A setting is out of range, or delta is below the floor with mu None, where no mean exists.

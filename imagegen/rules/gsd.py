@@ -27,7 +27,7 @@ class GSD(RelaxedRule):
     "Grouped Speculative Decoding for Autoregressive Image Generation". The group is a window of `group` codes around x
     in the target's ranking: group // 2 less likely codes and (group - 1) // 2 likelier codes. The rule emits x itself,
     where a redraw inside the group would be exact. After a rejection the value is drawn from [p - q]+ over single
-    codes, as in the paper; for groups of two or three it may be not quite nearest to the target (see `RelaxedRule`).
+    codes, as in the paper; with groups of two or three it is not always the nearest to the target (see `RelaxedRule`).
 
     Siblings are tested against the remainder of p and q after earlier siblings; the ranking stays the target's. x needs
     p(x) > 0, and so do members: codes cut by top-k are in no group. The public code accepts such drafts through their

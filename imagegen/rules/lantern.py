@@ -89,9 +89,9 @@ def published_residual(
         siblings: The rejected siblings.
         near: int64 [B, n, k], the neighbourhood, without x.
         wipes: bool [B, n], whether the neighbourhood counts at all.
-        variant: "static" is [law - s]+ with s = 0 on the neighbourhood. "dynamic" is the law without x and the
-            neighbourhood. "lumina" is [law - s]+ without the neighbourhood. Where q is treated as 1, subtracting s
-            removes x.
+        variant: "static" is [p - s]+ with s = 0 on the neighbourhood. "dynamic" is p without x and the neighbourhood.
+            "lumina" is [p - s]+ without the neighbourhood. p is the remainder after earlier siblings and s the share.
+            Where q is treated as 1, subtracting s removes x.
     """
     hood = torch.zeros_like(siblings.law, dtype=torch.bool).scatter_(2, near, wipes[..., None].expand_as(near))
     if siblings.share is None or variant == "dynamic":
@@ -122,12 +122,12 @@ class Lantern(RelaxedRule):
     "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding". Neighbours count in order of
     distance until their sum would exceed delta. The rule emits x itself, never a neighbour. delta bounds the borrowed
     mass of a single draft; over all drafts the total variation from p may exceed it, but not that of the drafter. A
-    code with p(x) = 0 may pass on borrowed mass, so codes that top-k cut can be emitted. Later siblings borrow from the
-    remainder after earlier siblings.
+    code with p(x) = 0 may pass on borrowed mass, even if top-k cut it. Later siblings borrow from the remainder after
+    earlier siblings.
 
-    Greedy requests are relaxed too: x passes when its mass plus the borrowed mass makes it the argmax. The longest path
-    of such nodes is accepted, followed by the target's argmax. The public code uses guidance 3, top_k 2000, top_p 1, k
-    1000 and delta 0.1, and filters top-p first.
+    Greedy requests are relaxed too: x passes when its mass plus the borrowed mass makes it the argmax, and the longest
+    path of such nodes is accepted. The public code uses guidance 3, top_k 2000, top_p 1, k 1000, delta 0.1, and filters
+    top-p first.
 
     Args:
         neighbours: int64 [K, width], see `nearest_codes`; those of the model's codebook where the rule is created from
@@ -137,9 +137,9 @@ class Lantern(RelaxedRule):
         residual: The distribution after a rejection. "optimal" is [p - q]+, for a single draft the nearest to the
             target (see `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q
             without the neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the
-            neighbourhood from p and subtracts q. These use one neighbour more than k, act even when the nearest
-            neighbour has no mass, fall back to the uniform distribution, and are relaxed at delta 0 too. Drafts without
-            a distribution have q = 1.
+            neighbourhood from p and subtracts q. These use k + 1 neighbours, act even when the nearest neighbour has no
+            mass, fall back to the uniform distribution, and are relaxed at delta 0 too. Drafts without a distribution
+            have q = 1.
 
     Raises:
         ValueError: A setting is out of range or, on use, the table has more codes than the target.
@@ -147,7 +147,7 @@ class Lantern(RelaxedRule):
 
     def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: Residual = "optimal"):
         if not 0 <= number("delta", delta) <= 1:
-            raise ValueError(f"delta: expected 0 to 1, got {delta}; LanternPlus takes factors above 1")
+            raise ValueError(f"delta: expected 0 to 1, got {delta}; use LanternPlus for factors above 1")
         self._set("lantern", neighbours, k, residual)
         self.delta = delta
 
@@ -187,7 +187,7 @@ class Lantern(RelaxedRule):
         """
         if len(self.table) > law.shape[-1]:
             raise ValueError(f"neighbours: expected rows for at most the target's {law.shape[-1]} values, got "
-                             f"{len(self.table)}; make the table from this model's codebook")  # fmt: skip
+                             f"{len(self.table)}; compute the table from this model's codebook")  # fmt: skip
         return borrowed_mass(law, token, self.table.to(law.device)[:, : self.k], self.budget(mass))
 
     def ratio(self, siblings: Siblings) -> Tensor:

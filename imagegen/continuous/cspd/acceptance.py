@@ -59,7 +59,9 @@ def log_scale(law: Gaussian, temperature: float) -> Tensor:
         ValueError: The temperature is 0.
     """
     if not temperature > 0:
-        raise ValueError(f"temperature: expected a number above 0, got {temperature}; laws without width have no ratio")
+        raise ValueError(
+            f"temperature: expected a number above 0, got {temperature}; without noise there are no densities"
+        )
     return law.log_scale.double() + math.log(temperature)
 
 

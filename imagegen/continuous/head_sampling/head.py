@@ -115,7 +115,7 @@ def sample(
     shape = (len(initial), head.steps, head.dim)
     if noise.shape != shape:
         raise ValueError(
-            f"noise: expected {shape} for {head.steps} steps, got {tuple(noise.shape)}; draw one entry a step"
+            f"noise: expected {shape} for {head.steps} steps, got {tuple(noise.shape)}; draw an entry per step"
         )
     about, noise, x, log_det = head.about(z), noise.unbind(1), initial.float(), 0.0
     for step in range(head.steps - 1, 0, -1):

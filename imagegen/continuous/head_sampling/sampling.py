@@ -77,7 +77,7 @@ class GivenNoise:
     def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
         if len(position) != len(self.initial):
             raise ValueError(
-                f"noise: expected a row for each of {len(position)} images, got {len(self.initial)}; draw more"
+                f"noise: expected a row for each of {len(position)} images, got {len(self.initial)}; draw noise for each"
             )
         return tuple(gather_nodes(tensor.to(position.device), position) for tensor in (self.initial, self.noise))
 

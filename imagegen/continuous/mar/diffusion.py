@@ -26,8 +26,8 @@ class Diffusion:
         posterior_log_variance_clipped: Its logarithm; index 0 has the value of index 1.
         posterior_mean_coef1: The weight of x_0 in its mean.
         posterior_mean_coef2: The weight of x_t in its mean.
-        sqrt_recip_alphas_cumprod: x_0 is this times x_t, less ...
-        sqrt_recipm1_alphas_cumprod: ... this times the noise.
+        sqrt_recip_alphas_cumprod: a in x_0 = a x_t - b noise.
+        sqrt_recipm1_alphas_cumprod: b in x_0 = a x_t - b noise.
     """
 
     timestep_map: Tensor

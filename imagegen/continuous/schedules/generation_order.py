@@ -70,7 +70,7 @@ def checkerboard_orders(keys: Keys, grid: int) -> Tensor:
         ValueError: The grid is below 2.
     """
     if grid < 2:
-        raise ValueError(f"grid: expected at least 2 tokens a side, got {grid}; a checkerboard needs two colours")
+        raise ValueError(f"grid: expected at least 2 tokens per side, got {grid}; a checkerboard needs two colours")
     order = random_orders(keys, grid * grid)
     skeleton = (order // grid + order % grid) % 2 == 0
     return order.gather(1, skeleton.long().argsort(dim=1, stable=True))

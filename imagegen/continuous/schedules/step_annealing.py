@@ -51,8 +51,8 @@ class Annealing:
                 f"shape: expected one of {', '.join(get_args(Shape))}, got {self.shape!r}; use one of these"
             )
         if not 2 <= self.last <= self.first:
-            raise ValueError(f"last: expected 2 to {self.first} denoising steps, got {self.last}; end with as many or fewer "
-                             "than at first")  # fmt: skip
+            raise ValueError(f"last: expected 2 to {self.first} denoising steps, got {self.last}; use at most "
+                             f"first={self.first}")  # fmt: skip
         if not 0 <= self.switch <= 1:
             raise ValueError(f"switch: expected a fraction from 0 to 1, got {self.switch}")
 
