@@ -120,9 +120,7 @@ class BasePipeline:
         return ImageOutput(videos, tokens, stats, target.errors)
 
     def start(self, prompts: object, **settings: Any) -> DecodingRun:
-        """Return a request that has not run yet; call its `step()` until that returns False. The arguments are those of
-        the call.
-        """
+        """Return a request that has not run yet; call its `step()` until that returns False. Arguments as in the call."""
         request = self.Request.of(settings).resolved(self, prompts)
         target, drafter, rule = request.decoding.prepare(self.model, request)
         return DecodingRun(target, drafter, rule, request.keys)

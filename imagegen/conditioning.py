@@ -46,9 +46,7 @@ def describe_value(value: object) -> str:
 
 
 def empty_embedding(rows: int, dim: int) -> nn.Embedding:
-    """Return an embedding table to be filled later. The usual way, through the meta device, would import torch's
-    compiler.
-    """
+    """Return an embedding table to be filled later. The usual way, the meta device, would import torch's compiler."""
     return nn.Embedding.from_pretrained(torch.empty(rows, dim), freeze=False)
 
 
@@ -96,8 +94,7 @@ class CaptionProjection(nn.Module):
 
 
 class CaptionEmbedder(nn.Module):
-    """Caption features through an MLP. A missing caption is a fixed random sequence of features, stored but never
-    trained.
+    """Caption features through an MLP; a missing caption is a fixed random sequence of features, stored but untrained.
 
     Args:
         caption_dim: The width of the features.
@@ -133,8 +130,7 @@ class CaptionEmbedder(nn.Module):
 
 
 def prefix_bias(mask: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-    """Return the additive bias [B, 1, length, length] of causal attention over a left-padded prefix and the tokens
-    behind it.
+    """Return the additive bias [B, 1, length, length] of causal attention over a left-padded prefix and later tokens.
 
     Padding columns are hidden from every row but their own: the diagonal stays visible, so that no row of the softmax
     is empty.

@@ -1,6 +1,4 @@
-"""Targets that fill a fixed number of values per row: the values, the progress of rows, and the commit of a mask
-verdict.
-"""
+"""Targets that fill a fixed number of values per row: values, progress, and the commit of a mask verdict."""
 
 from __future__ import annotations
 
@@ -69,8 +67,7 @@ class FilledTarget(BatchTarget):
 
 
 class MaskFilledTarget(FilledTarget):
-    """Base of targets that are filled in any order by rules with mask verdicts. A draft names its places in
-    `Draft.index`.
+    """Base of targets that are filled in any order, given by `Draft.index`, by rules with mask verdicts.
 
     Attributes:
         known: bool [B, total], the places whose value is final.

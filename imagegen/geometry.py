@@ -66,9 +66,7 @@ class Geometry:
 
     @cached_property
     def cells(self) -> tuple[tuple[int, int, int, int], ...]:
-        """(grid, frame, row, column) of every generated value; column = cols at a row end, the last three -1 in the
-        tail.
-        """
+        """(grid, frame, row, column) of every value; column = cols at a row end, the last three -1 in the tail."""
         cells = []
         for number, (rows, cols) in enumerate(self.grids):
             width = cols + (self.row_end is not None)

@@ -13,8 +13,7 @@ from mmspec.imagegen.geometry import Geometry
 def grid_table(
     grid: int, head_dim: int, prefix: int, base: float = 10000.0, frames: int = 1, time_pairs: int = 0
 ) -> Tensor:
-    """Return complex64 [prefix + frames * grid * grid, head_dim / 2]: cos + i sin of every position, see
-    `rotary_angles`.
+    """Return complex64 [prefix + frames * grid * grid, head_dim / 2]: cos + i sin, see `rotary_angles`.
 
     The rows of the prefix are ZERO, not the identity: q and k become zero vectors there, so image tokens give every
     visible prefix token the logit 0.
@@ -67,8 +66,7 @@ def rotary_frequencies(pairs: int, base: float) -> Tensor:
 def cell_rotary(
     geometry: Geometry, dim: int, theta: float, beyond: int, device: torch.device, time_pairs: int = 0
 ) -> Tensor:  # fmt: skip
-    """Return cos and signed sin at every value's cell, float32 [total + beyond, 2, dim], for heads in half-split
-    layout.
+    """Return cos and signed sin of every value's cell, float32 [total + beyond, 2, dim], for half-split heads.
 
     Pairs turn with frame, row and column, see `rotary_angles`. Values without a cell and the `beyond` rows behind the
     last value are ZERO, so that such slots are seen with logit 0. Heads are turned in float32 whatever the dtype of the

@@ -14,8 +14,7 @@ from mmspec.imagegen.geometry import Geometry
 
 @dataclass(slots=True)
 class ImageModelOutput:
-    """The result of a forward pass for C branches (1, or 2 with the unconditional branch) of B rows, laid out as [C,
-    B].
+    """The result of a forward pass for C branches (2 with the unconditional branch) of B rows, laid out as [C, B].
 
     Attributes:
         logits: float32 [C * B, N, V], raw log-weights over VALUES for the token behind each position.
@@ -81,9 +80,7 @@ class ImageModel(Protocol):
         """
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Return pixels float32 [B * frames, 3, H, W] in 0..1 of codes int64 [B, frames * rows * cols], frame after
-        frame.
-        """
+        """Return pixels float32 [B * frames, 3, H, W] in 0..1 of codes int64 [B, frames * rows * cols]."""
 
     def codebook(self) -> Tensor:
         """Return float32 [K, d], the vectors whose distances make codes neighbours."""

@@ -225,9 +225,7 @@ class ImageTarget(RasterTarget):
         return self.guidance.apply(cond, uncond, index, self.geometry.total)
 
     def warped(self, logits: Tensor, index: Tensor) -> Tensor:
-        """Return the log-weights [B, N, V] that values are drawn from: guided logits after the warp and the forced
-        values.
-        """
+        """Return the log-weights [B, N, V] that values are drawn from: guided, warped and with the forced values."""
         return self._force(logits, index, self.warp)
 
 

@@ -1,6 +1,4 @@
-"""Chameleon and Anole: image tokens inside the language model's vocabulary, which transformers masks and this adapter
-does not.
-"""
+"""Chameleon and Anole: image tokens of the language model's vocabulary, which transformers masks."""
 
 from __future__ import annotations
 
@@ -17,11 +15,10 @@ _BEGIN = "<racm3:break>"
 
 
 class Chameleon(DecoderModel):
-    """The adapter of `ChameleonForConditionalGeneration` with image weights ("ANOLE"; "Chameleon" withholds them), one
-    square grid.
+    """The adapter of `ChameleonForConditionalGeneration` with image weights, for a square grid.
 
-    The model's forward pass overwrites the logits of image tokens, so the decoder runs alone and the head is applied to
-    image tokens only. Their ids and codes come from the vocabulary map.
+    "ANOLE"; "Chameleon" withholds these weights. The model's forward pass overwrites the logits of image tokens, so the
+    decoder runs alone and the head is applied to image tokens only. Their ids and codes come from the vocabulary map.
 
     A prompt is [beginning of sentence, words, separator, begin of image]; the last token is appended where it is
     missing. The unconditional branch is [beginning of sentence, begin of image], padded and masked. The beginning of

@@ -99,8 +99,6 @@ def pipeline_for(
 
 
 def _family_of(kind: type) -> AdapterFamily | None:
-    """Return the family of a class of transformers or of a class derived from it; other code of the same name does not
-    count.
-    """
+    """Return the family of a class of transformers or of its subclass; other code of the same name does not count."""
     names = {base.__name__ for base in kind.__mro__ if base.__module__.startswith("transformers.")}
     return next((family for family in FAMILIES if family.name in names), None)

@@ -30,8 +30,7 @@ _LEFT_OUT = ("double_z", "in_channels", "out_ch", "dropout", "stride")
 
 @dataclass(frozen=True, slots=True)
 class KLConfig:
-    """The sizes of the autoencoder under their published names, plus those fixed in the public code (`norm_groups`,
-    `scale`).
+    """The sizes of the autoencoder under their published names; the public code fixes `norm_groups` and `scale`.
 
     Args:
         embed_dim: The channels of the latent.
@@ -86,9 +85,7 @@ class KLConfig:
         return 2 ** (len(self.ch_mult) - 1)
 
     def attends(self, side: str, level: int) -> bool:
-        """Return whether a level of "encoder" or "decoder" has attention behind each of its blocks; level 0 is the
-        finest.
-        """
+        """Return whether a level of "encoder" or "decoder" has attention behind each block; level 0 is the finest."""
         return self.resolution >> level in getattr(self, f"{side}_attn_resolutions")
 
     @classmethod
@@ -261,9 +258,7 @@ def _fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[st
 
 
 def _attention(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the attention resolutions: the levels with attention, and the image resolution that gives the config's
-    numbers.
-    """
+    """Return the attention resolutions: the levels with attention, and the image resolution that the config implies."""
     sides = {"encoder": r"encoder\.down\.(\d+)\.attn\.", "decoder": r"decoder\.up\.(\d+)\.attn\."}
     levels = {side: sorted({int(at[1]) for at in map(re.compile(p).match, weights) if at}) for side, p in sides.items()}
     coarsest = max((level for numbers in levels.values() for level in numbers), default=None)

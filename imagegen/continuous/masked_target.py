@@ -1,6 +1,4 @@
-"""The target of masked continuous tokens: vectors filled in a random order, several per pass, under rules with mask
-verdicts.
-"""
+"""The target of masked continuous tokens: vectors in a random order, several per pass, under rules with mask verdicts."""
 
 from __future__ import annotations
 
@@ -121,9 +119,7 @@ class TokenGuidance:
         return self.scale if self.schedule == "constant" else 1 + (self.scale - 1) * (total - masked) / total
 
     def by_rank(self, steps: Sequence[GenerationStep], total: int) -> Tensor:
-        """Return float32 [total], the scale of the token at each rank of the order, independent of the round that
-        decides it.
-        """
+        """Return float32 [total], the scale of the token at each rank of the order, in whichever round it is drawn."""
         scales = torch.empty(total)
         for step in steps:
             scales[step.first : step.last] = self.at(step.masked, total)
@@ -190,9 +186,7 @@ class MaskedTarget(MaskFilledTarget):
         return draft, self.score(draft)
 
     def next_positions(self) -> Tensor:
-        """Return int64 [B, N], the positions that the next step of plain decoding decides in each row, ascending in the
-        order.
-        """
+        """Return int64 [B, N], the positions of each row's next step of plain decoding, ascending in the order."""
         left = [room if live else 0 for room, live in zip(self.room, self.live, strict=True)]
         ends = self.step_ends(left)
         count = [rest - end for rest, end in zip(left, ends, strict=True)]

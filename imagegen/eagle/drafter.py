@@ -179,8 +179,7 @@ class ImageEagle(ShapeMixin, Pretrained):
 
 
 def prompt_slots(drafter: object, model: FeatureModel, hidden: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Return the layer's inputs at all unpadded prompt positions but the last, whose next value comes with the first
-    pass.
+    """Return the layer's inputs at all unpadded prompt positions but the last, which the first pass completes.
 
     Args:
         drafter: The drafter.
@@ -205,8 +204,7 @@ def prompt_slots(drafter: object, model: FeatureModel, hidden: Tensor, padding: 
 
 
 class ImageEagleState(PairState):
-    """The state of a request: a KV cache with the slots of committed pairs (state before value i, embedding of value
-    i).
+    """The state of a request: a KV cache of committed pairs (state before value i, embedding of value i).
 
     Features have the branches side by side, [B, n, C * H], as in the target's evidence; the layer and the head see them
     as rows [C * B, n, H].
@@ -244,9 +242,7 @@ class ImageEagleState(PairState):
         return self._sides(drafter.layer(fused, fused, turned, self.cache, bias))
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """Return the children's guided and warped logits, float32 [B, n, V], of predicted states [B, n, C * H]; depth
-        from 1.
-        """
+        """Return the guided and warped logits float32 [B, n, V] of states [B, n, C * H] for children at a depth from 1."""
         index = (self.next_position[:, None] + (depth - 1)).expand(-1, out.shape[1])
         raw = self.model.logits(self._branches(out))
         return self.target.warped(self.target.guided(raw, index), index)

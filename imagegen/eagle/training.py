@@ -15,8 +15,7 @@ from mmspec.imagegen.model import FeatureModel
 
 @dataclass(slots=True)
 class ImageTeacherBatch:
-    """The teacher's view of a batch: R = C * B rows, the unconditional branch behind the conditional branch where C is
-    2.
+    """The teacher's view of a batch: R = C * B rows, where C is 2 with the unconditional branch, which comes last.
 
     Attributes:
         prompt: float [R, P, H], the prompt's states.
@@ -118,8 +117,7 @@ class EagleLoss:
 def image_eagle_loss(
     drafter: ImageEagle, model: FeatureModel, batches: Batches, loss: EagleLoss, seed: int = 0
 ) -> Callable[[int], tuple[Tensor, dict[str, float]]]:
-    """Return the loss of each training step, a pure function of the step and the drafter's weights, so that runs can
-    resume.
+    """Return the loss of each training step, a pure function of the step and the weights, so that runs can resume.
 
     Args:
         drafter: The drafter to train.
@@ -146,11 +144,10 @@ def image_eagle_loss(
 def unrolled_states(
     drafter: ImageEagle, model: FeatureModel, batch: ImageTeacherBatch, loss: EagleLoss, noise: torch.Generator
 ) -> list[Tensor]:
-    """Return the predicted states [R, T - 1, H] at each depth, computed as in drafting; the first d places of depth d
-    are unused.
+    """Return the predicted states [R, T - 1, H] at each depth, computed as in drafting.
 
-    The prompt's slots and their padding are as in a request. Place i holds the pair of value i and predicts the state
-    behind it.
+    The first d places of depth d are unused. The prompt's slots and their padding are as in a request. Place i holds
+    the pair of value i and predicts the state behind it.
     """
     rows, count, _ = batch.state.shape
     before = batch.prompt.shape[1] - 1

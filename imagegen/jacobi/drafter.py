@@ -53,8 +53,7 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 
 
 def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
-    """Return argmax(scores + noise), int64 [...], a draw from softmax(scores) where `noise` float [..., V] is standard
-    Gumbel.
+    """Return argmax(scores + noise), int64 [...], a draw from softmax(scores) for standard Gumbel noise.
 
     With the same noise, two distributions give the same value with probability at least (1 - TV) / (1 + TV).
     """

@@ -101,9 +101,7 @@ class LawSources:
         return self.model[window.horizon]
 
     def of_law(self, init: Init, window: JacobiWindow) -> Tensor:
-        """Return int64 [B, K], the position whose distribution drafts each position of the window, -1 for a uniform
-        draft.
-        """
+        """Return int64 [B, K], the position whose distribution each draft uses, -1 for a uniform draft."""
         if init in WITHOUT_LAW:
             source = torch.full_like(window.horizon, -1)
         elif init == "left":

@@ -16,8 +16,7 @@ from mmspec.io.validation import check_fields
 
 @dataclass(frozen=True, slots=True)
 class Proactive:
-    """A tree with width - 1 leaves beside each of the first `depth` values of the window, drawn from the value's
-    distribution.
+    """A tree with width - 1 leaves beside each of the first `depth` values of the window, drawn as the value.
 
     "SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation" (no public
     code). The paper grows a tree of this depth and width where the last round rejected, and a chain below. Here only

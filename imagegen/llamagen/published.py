@@ -1,6 +1,4 @@
-"""Published LlamaGen state dicts: key names, the layout of LANTERN's target, and the config that follows from the
-weights.
-"""
+"""Published LlamaGen state dicts: key names, the layout of LANTERN's target, and the implied config."""
 
 from __future__ import annotations
 
@@ -174,8 +172,7 @@ def _published(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def implied_resolution(known: Mapping[str, Any], table: Tensor | None = None) -> dict[str, Any]:
-    """Return the known fields with block_size: its own, or from `image_size` and `downsample_size`, or from a rotary
-    table.
+    """Return the known fields with block_size: its own, or that of `image_size`, or that of a rotary table.
 
     Args:
         known: The known fields.

@@ -201,9 +201,7 @@ class _T5Block(nn.Module):
 
 
 def _gelu(x: Tensor) -> Tensor:
-    """Return the tanh approximation of GELU, written out: torch's version rounds differently and would change the
-    images.
-    """
+    """Return the tanh approximation of GELU; torch's version rounds differently and would change the images."""
     return 0.5 * x * (1.0 + torch.tanh(sqrt(2.0 / pi) * (x + 0.044715 * x.pow(3.0))))
 
 

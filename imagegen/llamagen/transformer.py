@@ -34,9 +34,7 @@ class GridRotary:
         self._tables: dict[torch.device, Tensor] = {}
 
     def at(self, position: Tensor) -> Tensor:
-        """Return complex64 [R or 1, N, 1, pairs] at positions int64 [R, N] or [N], counted from the start of the
-        prefix.
-        """
+        """Return complex64 [R or 1, N, 1, pairs] at positions int64 [R, N] or [N], counted from the prefix's start."""
         table = self._tables.get(position.device)
         if table is None:
             with torch.device("cpu"), torch.inference_mode(False):

@@ -22,8 +22,7 @@ _TRAINING = ("codebook_show_usage", "entropy_loss_ratio", "dropout_p")
 
 @dataclass(frozen=True, slots=True)
 class VQConfig:
-    """The sizes of the tokenizer under their published names, plus those fixed in the public code (`ch`,
-    `num_res_blocks`, `norm_groups`).
+    """The sizes of the tokenizer under their published names; the public code fixes the last three.
 
     Args:
         codebook_size: K, the number of codes.
@@ -150,8 +149,7 @@ class Quantizer(nn.Module):
 
 
 class VQModel(nn.Module):
-    """The tokenizer between images and codes. Modules have the published names, so a published state dict loads
-    unchanged.
+    """The tokenizer between images and codes. Modules have the published names, so published state dicts load.
 
     `quantize(z)` is the training step of the codebook, see `Quantizer.forward`.
     """

@@ -26,8 +26,7 @@ from mmspec.methods import MethodParts, method
 
 @dataclass(frozen=True, slots=True)
 class MuLo(AnyOrderDecoding):
-    """Multi-scale local speculative decoding: a low-resolution model and an upsampler draft, the target verifies.
-    Relaxed.
+    """Multi-scale local speculative decoding: a low-resolution model and an upsampler draft. Relaxed.
 
     "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code). One pass verifies a block
     of rows (see `LocalThreshold`). Each later round redraws a value per island of rejected cells in raster order, over
@@ -109,8 +108,7 @@ class MuLo(AnyOrderDecoding):
 
 
 class MuLoState:
-    """The state of a request. All images of a batch are in the same block of rows; those with fewer or smaller islands
-    wait.
+    """The state of a request. All images of a batch are in the same block; those with fewer or smaller islands wait.
 
     Attributes:
         passes: The forward passes of the low-resolution drafter.

@@ -1,6 +1,4 @@
-"""Upsamplers from codes of a small image to candidate codes of a large image: through pixels, or by a small trained
-network.
-"""
+"""Upsamplers from codes of a small image to candidate codes of a large image: through pixels, or a trained network."""
 
 from __future__ import annotations
 
@@ -177,8 +175,7 @@ class LatentUpsampler(Pretrained):
 def upsampler_loss(
     model: LatentUpsampler, vq: VQModel, low: Tensor, pixels: Tensor, *, commitment: float = 0.25, pixel: float = 1.0
 ) -> tuple[Tensor, dict[str, float]]:
-    """Return the training loss: distances to the large image's encoder features and to the nearest codes, and a pixel
-    loss.
+    """Return the training loss: distances to the encoder's features and to the nearest codes, and a pixel loss.
 
     The decoder gets the nearest codes, and the gradient passes straight through to the vectors. The paper adds LPIPS
     and a patch discriminator to the pixel loss; here it is L1 and squares.

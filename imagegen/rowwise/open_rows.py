@@ -40,12 +40,11 @@ class OpenRowState:
 
 
 class OpenRows:
-    """The drafts of a request: a chain per row with `window` drafted values; 0 drafts only the candidate for a row's
-    first value.
+    """The drafts of a request: a chain per row with `window` drafted values.
 
-    A row opens when the row above has `context` values. A drafted value comes from the distribution of its place in the
-    last round or, a place further on, from the last distribution of its row. Rows below the first are fed no further
-    than the row above.
+    With a window of 0 only the candidate for a row's first value is drafted. A row opens when the row above has
+    `context` values. A drafted value comes from the distribution of its place in the last round or, a place further on,
+    from the last distribution of its row. Rows below the first are fed no further than the row above.
     """
 
     passes = 0
@@ -137,9 +136,7 @@ class OpenRows:
         return target.values.gather(1, torch.where(slots.known, slots.root, newest).clamp_min(0))
 
     def _late_end(self, target: AnyOrderTarget, top: Tensor, slots: OpenRowState) -> tuple[Tensor, Tensor]:
-        """Return the place [B, 1] of the last code of the row above the first open row, and whether it still has to be
-        fed.
-        """
+        """Return the place [B, 1] of the last code above the first open row, and whether it still has to be fed."""
         above = (top - 1).clamp_min(0)
         end = (self.start[above] + self.codes[above] - 1)[:, None]
         late = (top[:, None] > 0) & ~target.stored.gather(1, end) & (slots.root[:, :1] != end)

@@ -26,8 +26,7 @@ _PROBES = 2  # the step of these draws in a round; the window and its siblings u
 
 @dataclass(frozen=True, slots=True)
 class RowDrafts:
-    """Speculative Jacobi decoding whose pass also probes the first `lead` values of the row behind the window's row.
-    Exact.
+    """Speculative Jacobi decoding that also probes the first `lead` values of the row behind the window's row. Exact.
 
     It uses the geometry of ZipAR and PJD for drafts only. Probed places are fed but never verified. Their distributions
     are recorded as q until the window reaches them, where `SJD` would otherwise use the distribution of a neighbour.

@@ -73,8 +73,7 @@ class RowParallelRule(AnyOrderRule):
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class PJD(AnyOrderDecoding):
-    """Speculative Jacobi decoding in every open row at once; a row opens when the row above has `context` values.
-    Relaxed.
+    """Speculative Jacobi decoding in every open row; a row opens when the row above has `context` values. Relaxed.
 
     "Parallel Jacobi Decoding" (no public code). A value is settled before all values ahead of it in raster order are;
     context >= the columns is exact. A row drafts min(window, lead of the row above) values from the previous round's

@@ -26,11 +26,10 @@ from mmspec.methods import method
     tiny={"delta": 1.5}, knob="delta", knob_values=(1.1, 1.25, 1.5, 2, 3), knob_shown=1.5, aliases=("cool",),
 )  # fmt: skip
 class CoolSD(RelaxedRule):
-    """Accepts a drafted value at depth i (from 0) with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).
-    Relaxed.
+    """Accepts a drafted value at depth i, from 0, with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).
 
-    "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation" (no public code). It
-    relaxes early values of a block more than later values and needs no table of neighbours. After a rejection the
+    Relaxed. "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation" (no public code).
+    It relaxes early values of a block more than later values and needs no table of neighbours. After a rejection the
     value is drawn from [p - q f]+ with f the acceptance probability, for a single draft the distribution nearest to the
     target (see `RelaxedRule`).
 

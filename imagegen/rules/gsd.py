@@ -17,7 +17,7 @@ from mmspec.methods import MethodParts, method
 
 @method(
     "gsd", domain=("image", "video"), kind="rule", title="GSD", exact=False,
-    about="a code is judged together with the codes that the target finds about as likely",
+    about="a code is verified together with codes of similar target probability",
     paper="Grouped Speculative Decoding for Autoregressive Image Generation", order=20, tiny={"group": 3},
     knob="group", knob_values=(3, 7, 14, 25, 50), knob_shown=14,
 )  # fmt: skip

@@ -82,8 +82,7 @@ def _raw_neighbours(codebook: Tensor, k: int) -> Tensor:
 def published_residual(
     siblings: Siblings, near: Tensor, wipes: Tensor, variant: Literal["static", "dynamic", "lumina"]
 ) -> Tensor:
-    """Return the public code's distribution after a rejection, float [B, n, V], normalised; uniform where nothing is
-    left.
+    """Return the public code's distribution after a rejection, float [B, n, V]; uniform where nothing is left.
 
     Args:
         siblings: The rejected siblings.
@@ -191,9 +190,7 @@ class Lantern(RelaxedRule):
         return borrowed_mass(law, token, self.table.to(law.device)[:, : self.k], self.budget(mass))
 
     def ratio(self, siblings: Siblings) -> Tensor:
-        """Return float [B, n], (law(x) + C) / s(x), which may exceed 1; the exact rule's threshold where nothing is
-        borrowed.
-        """
+        """Return float [B, n], (law(x) + C) / s(x), which may exceed 1; the exact threshold where nothing is borrowed."""
         mass = siblings.of(siblings.law)
         more = self.borrowed(siblings.law, siblings.token, mass)
         raised = (mass + more) / siblings.own_share().clamp_min(TINY)

@@ -142,8 +142,9 @@ def siblingwise(
 
 
 def subtract_share(siblings: Siblings) -> Tensor:
-    """Return [law - share]+ normalised, or the target's distribution where that is empty. A one-hot share removes its
-    token.
+    """Return [law - share]+ normalised, or the target's distribution where that is empty.
+
+    A one-hot share removes its token.
     """
     if siblings.share is None:
         rest = siblings.law.scatter(2, siblings.token[..., None], 0.0)

@@ -1,6 +1,4 @@
-"""Joint verification of runs: neighbouring drafts with rising probabilities are verified by the product of their
-ratios.
-"""
+"""Joint verification of runs: neighbouring drafts with rising probabilities pass by the product of their ratios."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ from mmspec.methods import method
 
 @method(
     "runjoint", domain=("image", "video"), kind="rule", title="run-joint", exact=False,
-    about="neighbouring values whose probabilities rise are judged by the product of their ratios",
+    about="neighbouring values with rising probabilities are verified by the product of their ratios",
     paper="SJD-SV", order=40, tiny={}, benched=False,
 )  # fmt: skip
 class RunJoint(RelaxedRule):

@@ -23,8 +23,8 @@ class SmallCausal:
     """Drafts chains of tokens with a smaller causal model. Exact under the rules "gaussian_block" and "reflection".
 
     "Accelerated Diffusion Models via Speculative Sampling". Both heads use the noise of the position and the same
-    number of steps. Given that noise, both distributions of the token are Gaussians of the last step, with the same
-    scale where a table gives it, and the paper's rules couple them. The pipeline refuses temperature 0.
+    number of steps. Given that noise, each model's token is a Gaussian of the last step. Where a table gives the scale,
+    both Gaussians have the same scale, and the paper's rules couple them. The pipeline refuses temperature 0.
 
     Args:
         model: The smaller model.

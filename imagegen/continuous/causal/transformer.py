@@ -196,11 +196,10 @@ class CausalTransformer(nn.Module):
 
 
 def flow_loss(velocity: Velocity, tokens: Tensor, t: Tensor, noise: Tensor, z: Tensor) -> Tensor:
-    """Return per row, float [R], the squared error of the velocity at x_t = (1 - t) noise + t token, which is token -
-    noise.
+    """Return the squared error of the velocity at x_t = (1 - t) noise + t token per row, float [R].
 
-    "Flow Matching for Generative Modeling". The minimum is the mean of token - noise given x_t, the field that
-    `SDEHead` follows.
+    "Flow Matching for Generative Modeling". The true velocity is token - noise. The minimum is its mean given x_t, the
+    field that `SDEHead` follows.
 
     Args:
         velocity: The network.

@@ -84,12 +84,11 @@ def log_determinants(draft: Trajectory, target: Trajectory, kind: Determinants) 
 def log_ratio(
     value: Tensor, draft: Trajectory, target: Trajectory, relaxation: Relaxation, temperature: float = 1.0
 ) -> Tensor:
-    """Return the log of CSpD's acceptance ratio, float64 [...]: a token is accepted with probability min(1, ratio).
-    Relaxed.
+    """Return the log of CSpD's acceptance ratio, float64 [...]; a draft passes with probability min(1, ratio). Relaxed.
 
-    "Continuous Speculative Decoding for Autoregressive Image Generation": ratio = S p(x_0 | x_1^p) / q(x_0 | x_1^q),
-    each model on its own trajectory, both under the same noise; S = prod sigma_q / prod sigma_p over all steps but the
-    last.
+    "Continuous Speculative Decoding for Autoregressive Image Generation": ratio = S p(x_0 | x_1^p) / q(x_0 | x_1^q).
+    Each model is on its own trajectory, both under the same noise. S = prod sigma_q / prod sigma_p over all steps but
+    the last.
 
     Args:
         value: float [..., d], the drafted token x_0.

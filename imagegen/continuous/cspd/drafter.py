@@ -30,8 +30,7 @@ Window = Literal["patch", "truncate"]
 
 @dataclass(frozen=True, slots=True)
 class CSpD(Schedules):
-    """Drafts `gamma` autoregressive steps with a smaller model and verifies them in a single pass of the target.
-    Relaxed.
+    """Drafts `gamma` autoregressive steps with a smaller model, and the target verifies them in a single pass. Relaxed.
 
     "Continuous Speculative Decoding for Autoregressive Image Generation". Both models draw a position with the same
     noise, order and guidance scale.
@@ -170,9 +169,7 @@ class CSpDState:
 
     @torch.no_grad()
     def _draw(self, target: MaskedTarget, ahead: WindowPlan) -> Trajectory:
-        """Draw the drafter's trajectories step by step, each given all before it; rows [B, 1 + N] with padding in
-        front.
-        """
+        """Draw the drafter's trajectories step by step, each given all before it; rows [B, 1 + N], padding first."""
         rows, nodes, dim = *ahead.position.shape, self.model.dim
         values = pad(target.values, (0, 0, 0, 1))  # the spare last column is for padding
         known = pad(target.known, (0, 1))

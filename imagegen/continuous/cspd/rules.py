@@ -74,15 +74,12 @@ class TrajectoryRatio(Rule):
 
 
 def open_correction(value: Tensor, put: Tensor) -> Tensor:
-    """Return a correction float [B, N, d]: `value` at the nodes `put` bool [B, N], and NaN, which means none,
-    elsewhere.
-    """
+    """Return a correction float [B, N, d]: `value` at the nodes `put` bool [B, N], and NaN, for none, elsewhere."""
     return value.masked_fill(~put[..., None], torch.nan)
 
 
 class OwnWithin(Rule):
-    """Emits the target's own draws up to the first step with a draft farther than eps from them. Relaxed for eps above
-    0.
+    """Emits the target's own draws up to the first step with a draft farther away than eps. Relaxed for eps above 0.
 
     The target shares its noise with the drafter and draws every token given the drafts before it. The own draw of the
     first far step is the last that is emitted, as all drafts before it were close enough. Later tokens are drawn given

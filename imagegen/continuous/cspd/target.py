@@ -53,11 +53,11 @@ class WindowTarget(MaskedTarget):
 
 
 class StepwiseTarget(WindowTarget):
-    """The target for tolerance 0, whose output is plain decoding's bit for bit. A large pass over all steps would round
-    otherwise.
+    """The target for tolerance 0, whose output is plain decoding's bit for bit.
 
-    A step is verified given the drafts of the earlier steps, as long as the drafts of some row all equal its own draws.
-    A round runs a pass per settled step, and the statistics count it as a single pass.
+    A single large pass over all steps would round differently. A step is verified given the drafts of the earlier
+    steps, as long as the drafts of some row all equal its own draws. A round runs a pass per settled step, and the
+    statistics count it as a single pass.
     """
 
     @torch.no_grad()

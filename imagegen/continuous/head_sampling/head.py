@@ -1,6 +1,4 @@
-"""Heads that draw a vector in several denoising steps: each step's Gaussian, plain sampling, and drafts of the next
-steps.
-"""
+"""Heads that draw a vector in several denoising steps: their Gaussians, plain sampling, and drafts of the next steps."""
 
 from __future__ import annotations
 
@@ -174,8 +172,7 @@ class CleanPrediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CleanTokenDrafter:
-    """A step drafter that stores the predicted clean token, for heads whose steps have the mean pull[t] x_t + push[t]
-    x_0.
+    """A step drafter that stores the predicted clean token, for heads with the mean pull[t] x_t + push[t] x_0.
 
     That is DDPM's posterior mean. In the time of stochastic localization the stored value is the drift, whose
     increments are exchangeable ("Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation").

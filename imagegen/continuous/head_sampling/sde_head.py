@@ -30,11 +30,11 @@ class Network(Protocol):
 class SDEHead:
     """A `Head` over a velocity field v(x, t | z), t from 0 (noise) to 1 (token), stepped by Euler-Maruyama.
 
-    "NextStep-1: Toward Autoregressive Image Generation with Continuous Tokens at Scale". Steps of dt over [0, span]: x'
-    = x + (v + (1 - t) score) dt + sqrt(2 (1 - t) dt) noise, score = (t v - x) / (1 - t), the score of the path x_t = (1
-    - t) noise + t token. Below span 1 a plain step x' = x + (1 - span) v follows. It adds no noise, so no distribution
-    of the token given x_1 is left for verification. NextStep-1 uses 20 steps to 0.96. With span 1 the last step adds
-    noise too, sqrt(2) dt. Guidance steers the velocity: null + s (conditional - null).
+    "NextStep-1: Toward Autoregressive Image Generation with Continuous Tokens at Scale". A step of dt is x' = x + (v +
+    (1 - t) score) dt + sqrt(2 (1 - t) dt) noise. The score of the path x_t = (1 - t) noise + t token is (t v - x) / (1
+    - t). Such steps cover [0, span]. Below span 1 a plain step x' = x + (1 - span) v follows. It adds no noise, so no
+    distribution of the token given x_1 is left for verification. NextStep-1 uses 20 steps to 0.96. With span 1 the last
+    step adds noise too, sqrt(2) dt. Guidance steers the velocity: null + s (conditional - null).
 
     Args:
         net: The network of the velocity, such as a `DenoisingMLP` with d outputs.

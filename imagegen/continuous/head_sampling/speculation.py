@@ -1,5 +1,4 @@
-"""Speculation over head time: a head's own denoising steps are drafted from its last prediction and verified in a
-single call.
+"""Speculation over head time: a head drafts its own denoising steps and verifies them in a single call.
 
 Two exact couplings verify a drafted state: reflection for equal scales, a ratio of densities for predicted scales.
 """
@@ -40,7 +39,7 @@ class DiagonalNormal:
 
 
 class ReflectionCoupling:
-    """The reflection-maximal coupling of two Gaussians with the same scale: a rejected value's mirror image has
+    """The reflection-maximal coupling of two Gaussians of the same scale. Exact: a rejected value's mirror image has
     distribution p.
 
     "Accelerated Diffusion Models via Speculative Sampling". Exact. It accepts with probability 2 Phi(-|D| / 2), where D
@@ -116,15 +115,14 @@ def speculate(
     head: Head, z: Tensor, initial: Tensor, noise: Tensor, uniform: Tensor, step_drafter: StepDrafter, *, window: int = 4,
     guidance: Tensor | None = None, temperature: float = 1.0, keys: Keys | None = None,
 ) -> SpeculativeSample:  # fmt: skip
-    """Sample R tokens in fewer calls of the head. Exact: every state of every row has the distribution of plain
-    sampling.
+    """Sample R tokens in fewer calls of the head. Exact: every state has the distribution of plain sampling.
 
     "Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation". A round drafts window - 1
-    steps from the last valid state's prediction, evaluates all states in a single call and accepts the drafts up to the
-    first rejection, which is replaced by its mirror image (heads with a table of scales) or by a residual draw. If all
-    are accepted, a further step follows. So a round makes 1 to `window` steps, the first round 1. The last step is
-    never drafted, because no step follows it. This accept step is outside `mmspec.core.rules`, whose verdicts cover all
-    rows once a round: here each row is at its own step.
+    steps from the last valid state's prediction and evaluates all states in a single call. Drafts up to the first
+    rejection are accepted. The rejected draft is replaced by its mirror image (heads with a table of scales) or by a
+    residual draw; if all are accepted, a further step follows. So a round makes 1 to `window` steps, the first round 1.
+    The last step is never drafted, because no step follows it. This accept step is outside `mmspec.core.rules`, whose
+    verdicts cover all rows once a round: here each row is at its own step.
 
     Args:
         head: The head.

@@ -24,8 +24,7 @@ LEFT_OUT = ("mask_ratio_min", "label_drop_prob", "attn_dropout", "proj_dropout",
 
 @dataclass(frozen=True, slots=True)
 class MARConfig:
-    """The sizes of a MAR model under their published names; `encoder_...` and `decoder_...` are those of the
-    transformer.
+    """The sizes of a MAR model under their published names.
 
     Args:
         img_size: The pixels per side of the image.
@@ -105,8 +104,7 @@ class MARConfig:
 
     @classmethod
     def of(cls, config: MARConfig | Mapping[str, Any]) -> MARConfig:
-        """Return the config of a mapping of published field names; fields that only training and sampling read are
-        ignored.
+        """Return the config of a mapping of published field names; fields of training and sampling are ignored.
 
         Raises:
             ValueError: A field is unknown, or a value has a wrong type.

@@ -140,9 +140,7 @@ class MAR(nn.Module):
         return self.decode(states, visible, slots)
 
     def encode(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> tuple[Tensor, VisibleTokens]:
-        """Return the states [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens in raster
-        order.
-        """
+        """Return the states [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens."""
         visible = VisibleTokens(mask)
         buffer = self._buffer(labels)
         shown = self.z_proj(visible.gather(tokens).to(self.z_proj.weight.dtype))
@@ -198,9 +196,7 @@ class VisibleTokens:
         return None if self.there is None else pad(self.there, (buffer, 0), value=True)[:, None, None]
 
     def scatter(self, x: Tensor, elsewhere: Tensor) -> Tensor:
-        """Return [B, L, width] with x [B, V, width] at the visible positions and `elsewhere` [1, 1, width] at the
-        others.
-        """
+        """Return [B, L, width] with x [B, V, width] at visible positions and `elsewhere` [1, 1, width] at the others."""
         place = self.position if self.there is None else torch.where(self.there, self.position, self.total)
         tokens = elsewhere.to(x.dtype).expand(len(x), self.total + 1, -1)
         return tokens.scatter(1, place[..., None].expand_as(x), x)[:, :-1]

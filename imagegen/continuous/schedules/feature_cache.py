@@ -15,7 +15,7 @@ from mmspec.methods import method
 
 @method(
     "lazy", domain="continuous", kind="schedule", title="feature caches (LazyMAR)", exact=False, models=("masked",), order=1,
-    about="most passes run the conditional branch alone, and some of the decoder's tokens",
+    about="most passes run only the conditional branch and compute only some of the decoder's tokens",
     paper="LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
@@ -26,7 +26,7 @@ class Lazy:
 
     Args:
         full: The number of complete passes at the start; the paper's by default.
-        every: The period of complete passes after those.
+        every: The period of complete passes after the first `full` passes.
         null: Whether partial passes run only the conditional branch of guidance. The unconditional branch is then that
             result plus their last difference.
         tokens: The share of the decoder's tokens that partial passes compute: those least similar to their last inputs
@@ -102,9 +102,7 @@ class FeatureCachedModel:
         return torch.stack((z, z + self._gap))
 
     def _slots(self, tokens: Tensor, mask: Tensor, wanted: Tensor | None, whole: bool, rows: int | None) -> DecoderPass:
-        """Return the tokens to compute; `rows` is the number of rows of the next partial passes, None for this pass's
-        number.
-        """
+        """Return the tokens to compute; `rows` is the number of rows of the next partial passes, None for the current."""
         if self.cache is None:
             return FULL_PASS
         before, self._seen = self._seen, (tokens.clone(), mask.clone())

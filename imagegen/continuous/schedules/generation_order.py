@@ -32,10 +32,10 @@ class GenerationStep:
 
 @lru_cache(maxsize=64, typed=True)  # True is not 1 step
 def cosine_steps(total: int, num_iter: int) -> tuple[GenerationStep, ...]:
-    """Return steps that leave floor(total cos(pi/2 s / num_iter)) tokens masked after step s, each deciding at least
-    one token.
+    """Return MAR's steps, which leave floor(total cos(pi/2 s / num_iter)) tokens masked after step s.
 
-    There are fewer steps than `num_iter` where that exceeds the number of tokens, because empty steps are left out.
+    Each step decides at least one token. There are fewer steps than `num_iter` where that exceeds the number of tokens,
+    because empty steps are left out.
 
     Raises:
         ValueError: num_iter is below 1.
@@ -77,8 +77,7 @@ def checkerboard_orders(keys: Keys, grid: int) -> Tensor:
 
 
 def checkerboard_steps(grid: int, num_iter: int, reconstruct: int = 1) -> tuple[GenerationStep, ...]:
-    """Return the plan of a checkerboard: first half of the cells, then the cells between them in `reconstruct` equal
-    steps.
+    """Return the plan of a checkerboard: half of the cells first, the others in `reconstruct` equal steps.
 
     "Generation then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling". Relaxed: the
     order is not MAR's. The first half follows MAR's cosine in half of num_iter steps, which is plain decoding's pace.

@@ -90,9 +90,7 @@ class ScheduledDraw(OwnDraw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledSteps(PlainSteps, Schedules):
-    """Steps of the target alone, see `Schedules`. Exact with speculation over head time and no other schedule; else
-    relaxed.
-    """
+    """Steps of the target alone, see `Schedules`. Exact with speculation over head time alone; else relaxed."""
 
     @property
     def name(self) -> str:

@@ -20,8 +20,7 @@ SHORTER = 10  # the default ratio of first to last denoising steps; in the paper
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
-    """Denoising steps that fall from `first` to `last` over the autoregressive steps. Relaxed: fewer steps change the
-    distribution.
+    """Denoising steps that fall from `first` to `last` over the autoregressive steps. Relaxed.
 
     "DiSA: Diffusion Step Annealing in Autoregressive Image Generation".
 
@@ -67,8 +66,7 @@ class Annealing:
         return self.last + math.floor(share * (self.first - self.last) + 1e-9)
 
     def by_rank(self, steps: Sequence[GenerationStep], total: int, windows: Sequence[int] | None = None) -> Tensor:
-        """Return int64 [total], the denoising steps of the token at each rank of the order, independent of the round
-        that decides it.
+        """Return int64 [total], the denoising steps of the token at each rank of the order.
 
         Args:
             steps: The plan.

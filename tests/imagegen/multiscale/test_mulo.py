@@ -192,5 +192,7 @@ def test_wrong_settings_and_pairs_are_refused() -> None:
         generate(large, [0], MuLo(ImagePipeline(large), Repeat()))
     with pytest.raises(ValueError, match="one grid"):
         generate(TinyModel(Geometry(((2, 2), (4, 6)))), [0], MuLo(small, Repeat()))
-    with pytest.raises(ValueError, match="geometry: expected a single frame per model, got 2 and 1; use models of images"):
+    with pytest.raises(
+        ValueError, match="geometry: expected a single frame per model, got 2 and 1; use models of images"
+    ):
         generate(TinyModel(Geometry(((4, 6),), frames=2)), [0], MuLo(small, Repeat()))
