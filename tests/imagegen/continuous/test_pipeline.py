@@ -206,7 +206,7 @@ def test_encoded_pictures_are_tokens() -> None:
         ({"guidance_schedule": "cosine"}, "guidance_schedule: expected one of"),
         (
             {"guidance_scale": TokenGuidance(2.0), "guidance_schedule": "constant"},
-            "guidance_schedule: expected it left out beside a TokenGuidance",
+            "guidance_schedule: expected None beside a TokenGuidance",
         ),
         ({"num_iter": 0}, "num_iter: expected"),
         ({"num_sampling_steps": "1"}, "num_sampling_steps: expected 2 to 1000"),
