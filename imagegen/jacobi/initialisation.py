@@ -148,7 +148,7 @@ class PositionRing:
         self.table = spare.expand(batch, slots + 1, -1).clone()
 
     def write(self, position: Tensor, rows: Tensor) -> None:
-        """Write rows float [B, K, V] at positions int64 [B, K], which hold at most `slots` different positions per row."""
+        """Write rows float [B, K, V] at positions int64 [B, K], fewer than `slots` different positions per row."""
         batch = torch.arange(len(position), device=position.device)[:, None]
         self.table[batch, position % self.slots] = rows
 

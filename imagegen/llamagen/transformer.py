@@ -59,7 +59,7 @@ class LlamaGenAttention(nn.Module):
     ) -> Tensor:
         rows, count, dim = x.shape
         qkv = self.wqkv(x).view(rows, count, -1, self.head_dim)
-        # queries and keys turn together: one multiplication a layer
+        # queries and keys turn together, in a single multiplication per layer
         turned = apply_rotary(qkv[:, :, : -self.kv_heads], turn).transpose(1, 2)
         q, k = turned[:, : self.heads], turned[:, self.heads :]
         v = qkv[:, :, -self.kv_heads :].transpose(1, 2)
