@@ -90,7 +90,7 @@ class GPTConfig:
             raise ValueError(f"dim: expected a multiple of n_head {self.n_head}, got {self.dim}; change dim or n_head")
         check_rotary_pairs("dim", self.head_dim, self.time_pairs)
         if self.frames > 1 and not self.time_pairs:
-            raise ValueError(f"time_pairs: expected 1 or more to tell {self.frames} frames apart, got 0; "
+            raise ValueError(f"time_pairs: expected 1 or more for {self.frames} frames, to tell them apart, got 0; "
                              "set time_pairs")  # fmt: skip
         if self.kv_heads < 1 or self.n_head % self.kv_heads:
             raise ValueError(f"n_kv_head: expected a divisor of n_head {self.n_head}, got {self.n_kv_head}; change one")
