@@ -21,7 +21,7 @@ def SCD(
     Args:
         window: The number of values per pass, drafts and root.
         coupling: How drafts are coupled between rounds.
-        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        init: The first draft of a position that no pass has scored yet; see `SJD`.
         tree: Siblings beside the first values, as DEPTHxWIDTH in text.
     """
     return SJD(window, init, coupling, tree)
@@ -44,7 +44,7 @@ def PAC(
     Args:
         window: The number of values per pass, drafts and root.
         coupling: How drafts are coupled between rounds.
-        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        init: The first draft of a position that no pass has scored yet; see `SJD`.
         tree: Siblings beside the first values, as DEPTHxWIDTH in text.
     """
     return SJD(window, init, coupling, tree)

@@ -89,7 +89,7 @@ class SJD:
         coupling: How drafts are redrawn; None redraws freely. "maximal" and "gumbel" repeat a value as often as its
             newest distribution allows, so that later contexts become stable. (The public maximal samplers use the old
             distribution, which is not exact.) Coupled drafts need token-wise verification, recursive rejection or K-SEQ.
-        tree: Siblings beside the first values, see `Proactive`.
+        tree: Siblings beside the first values, as DEPTHxWIDTH in text; see `Proactive`.
 
     Raises:
         ValueError: A setting is unknown.

@@ -175,7 +175,7 @@ def coupled_rows(
     Args:
         window: The number of values per pass, drafts and root.
         coupling: How drafts are coupled between rounds.
-        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        init: The first draft of a position that no pass has scored yet; see `SJD`.
         lead: The number of values probed in the row behind the window's row.
         sight: The values that probes see besides the settled values and their own row.
     """

@@ -261,7 +261,7 @@ class LanternPlus(Lantern):
         neighbours: int64 [K, width], as in `Lantern`.
         k: The most neighbours that a code borrows from, at most the table's width.
         factor: The most that a code's probability is raised by; 1 is the exact rule, bit for bit.
-        residual: The distribution after a rejection, as in `Lantern`.
+        residual: The distribution after a rejection; see `Lantern`.
 
     Raises:
         ValueError: A setting is out of range or, on use, the table has more codes than the target.

@@ -29,8 +29,9 @@ class Lazy:
         every: The period of complete passes after the first `full` passes.
         null: Whether partial passes run only the conditional branch of guidance. The unconditional branch is then that
             result plus their last difference.
-        tokens: The share of the decoder's tokens that partial passes compute: those least similar to their last inputs
-            (`TokenCache`), besides the requested tokens and those whose value changed. None computes all.
+        tokens: The share of the decoder's tokens that partial passes compute. These are the tokens least similar to
+            their last inputs (`TokenCache`), besides the requested tokens and those whose value changed. None computes
+            all.
 
     Raises:
         ValueError: A setting is out of range.
