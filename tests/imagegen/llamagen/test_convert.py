@@ -78,14 +78,14 @@ def test_what_a_file_holds_is_known_under_every_wrapper(tmp_path: Path, wrap: Ca
 
 def test_the_resolution_must_be_known(published: Path, tmp_path: Path) -> None:
     other = published.rename(tmp_path / "mine.pt")
-    with pytest.raises(ValueError, match=r"image_size: expected the pixels a side that mine\.pt"):
+    with pytest.raises(ValueError, match=r"image_size: expected the pixels per side that mine\.pt"):
         convert(other, tmp_path / "out", config={"n_head": 2})
     folder = convert(other, tmp_path / "out", config={"n_head": 2}, image_size=384)
     assert read_component(folder)[1]["block_size"] == 576
 
 
 def test_a_resolution_against_the_name_is_refused(published: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected 256 as the name"):
+    with pytest.raises(ValueError, match="expected 256 as in the name"):
         convert(published, tmp_path / "out", config={"n_head": 2}, image_size=384)
     with pytest.raises(ValueError, match="block_size: expected 256"):
         convert(published, tmp_path / "out", config={"n_head": 2, "block_size": 576})
