@@ -232,8 +232,7 @@ def train(
 
 
 def start_over(*folders: Path) -> None:
-    """Delete the training states in these folders, so that no stage of a build resumes the state of an earlier build.
-    """
+    """Delete the training states in these folders, so that no stage of a build resumes the state of an earlier build."""
     for folder in folders:
         with locked(folder):
             (folder / STATE).unlink(missing_ok=True)
