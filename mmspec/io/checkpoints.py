@@ -205,7 +205,7 @@ def _error_text(error: Exception, source: str | Path) -> str:
     """Return the sentence for an error over the files of `source`."""
     reason = " ".join(str(error).split())
     if "custom code" in reason or "execute code" in reason:
-        return (f"{source}: expected a model that transformers has the code of, got one that brings its own, which is never "
+        return (f"{source}: expected a model class of transformers, got a checkpoint that brings its own code, which is never "
                 "run; use a converted checkpoint")  # fmt: skip
     if not isinstance(error, ValueError | OSError):
         reason = f"{type(error).__name__}: {reason}"

@@ -31,7 +31,7 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         WriteError: The file cannot be written.
     """
     final = destination(path)
-    # not tempfile, whose files only their owner can read, also after the rename
+    # not tempfile: only the owner could read its files, even after the rename
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}{final.suffix}")
     try:
         with writing(path, temporary):
@@ -54,7 +54,7 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     final = Path(path).absolute()
     if final.exists() and not (final.is_dir() and not any(final.iterdir())):
-        got = "one with files in it" if final.is_dir() else "a file"
+        got = "a folder with files in it" if final.is_dir() else "a file"
         raise ValueError(f"expected a new or empty folder to write to, got {str(path)!r}, {got}; name another")
     if not final.parent.is_dir():
         raise ValueError(f"expected an existing folder for {str(path)!r}, got none, create {str(final.parent)!r} first")

@@ -126,7 +126,7 @@ def read_gguf(path: Path) -> GgufFile:
     if not path.is_file():
         raise ValueError(f"{path}: expected a GGUF file, got none there; check the path")
     if not is_gguf(path):
-        raise ValueError(f"{path}: expected a GGUF file, got one that does not begin with GGUF; check the file")
+        raise ValueError(f"{path}: expected a GGUF file, got a file that does not begin with GGUF; check the file")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         with _damaged(path):
             cursor = _Cursor(data, len(MAGIC))

@@ -101,10 +101,10 @@ def check_image(picture: object, name: str = "images") -> Image.Image | np.ndarr
     is_numeric = isinstance(picture, Tensor) or picture.dtype.kind in "buif"
     if not is_numeric or len(shape) not in (2, 3) or (len(shape) == 3 and min(shape[0], shape[2]) > 4):
         raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {picture.dtype} in the "
-                         f"shape {list(shape)}; pass one picture an item, or open a file with open_image")  # fmt: skip
+                         f"shape {list(shape)}; pass one picture per item, or open a file with open_image")  # fmt: skip
     if len(shape) == 3 and max(shape[0], shape[2]) <= 4:
-        raise ImageError(f"{name}: expected an array whose sides tell rows from channels, got the shape {list(shape)}, which "
-                         "reads both ways; pass a PIL image")  # fmt: skip
+        raise ImageError(f"{name}: expected an array with distinct rows and channels, got the shape {list(shape)}, which "
+                         "is ambiguous; pass a PIL image")  # fmt: skip
     height, width = shape if len(shape) == 2 else shape[:2] if shape[2] <= 4 else shape[1:]
     _check_size(name, (width, height), MAX_PIXELS, "shrink it")
     return picture
@@ -223,4 +223,4 @@ def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
 
 def _damaged(name: str, reason: object) -> ImageError:
     detail = " ".join(str(reason).split()) or type(reason).__name__
-    return ImageError(f"{name}: expected a complete image, got a damaged or truncated one ({detail}), export it again")
+    return ImageError(f"{name}: expected a complete image, got a damaged or truncated file ({detail}), export it again")

@@ -27,7 +27,7 @@ class Stopped(KeyboardInterrupt):
 
 def end_before_work(number: int, frame: object) -> None:
     """Handle a signal before a command has started its work: print a sentence and exit."""
-    os.write(2, b"Stopped: nothing was begun\n")
+    os.write(2, b"Stopped: no work had begun\n")
     os._exit(128 + number)
 
 

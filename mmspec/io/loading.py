@@ -80,12 +80,12 @@ def sketch(make: Callable[[], Module], tensors: int, source: str | Path) -> Modu
             return make()
     except _TooManyError as error:
         raise ValueError(
-            f"{source}: expected a config of about {tensors} tensors, as the file holds, got one of far more; correct it"
+            f"{source}: expected a config of about {tensors} tensors, the number in its file, got far more; correct it"
         ) from error
     except (RuntimeError, TypeError, ArithmeticError, AssertionError, IndexError, MemoryError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
-            f"{source}: expected sizes that tensors can have, got others in its config ({reason}); correct it"
+            f"{source}: expected a config with valid tensor sizes, got others ({reason}); correct it"
         ) from error
 
 
@@ -231,7 +231,7 @@ def unpickle(path: Path) -> Mapping[str, Any]:
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except Exception as error:  # the unpickler raises errors of many classes over other files
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that does not open as one ({reason}); "
+        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that cannot be read as such ({reason});  "
                          "check the file") from error  # fmt: skip
     if not isinstance(state, Mapping):
         raise ValueError(f"{path}: expected a state dict, got {type(state).__name__}; check the file")

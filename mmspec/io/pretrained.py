@@ -101,7 +101,7 @@ def from_zoo(path_or_repo: str | Path) -> Any:
     """
     if not str(path_or_repo).startswith(ZOO):
         return None
-    # by name: the zoo stands on this module
+    # imported by name, since the zoo imports this module
     return import_module("mmspec.zoo.files.registry").load(str(path_or_repo).removeprefix(ZOO))
 
 
@@ -121,7 +121,7 @@ def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.
         ValueError: The text is none of these, or the zoo has no weights of that name.
     """
     if str(path_or_repo).startswith(ZOO):
-        # by name: the zoo stands on this module
+        # imported by name, since the zoo imports this module
         registry = import_module("mmspec.zoo.files.registry")
         return registry.folder_with_weights(str(path_or_repo).removeprefix(ZOO))
     folder = Path(path_or_repo)

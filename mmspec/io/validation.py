@@ -197,7 +197,7 @@ def check_words(texts: Sequence[str], ids: Tensor, mask: Tensor, tokenizer: Any)
     for text, row, real in zip(texts, ids, mask.bool(), strict=True):
         known = tokenizer.convert_ids_to_tokens([token for token in row[real].tolist() if token not in special])
         if text.strip() and not any(letter.isalnum() for token in known for letter in token):
-            raise ValueError(f"prompts: expected words this model knows, got none in {text!r}; say it in other words")
+            raise ValueError(f"prompts: expected words this model knows, got none in {text!r}; use other words")
 
 
 @cache

@@ -38,16 +38,18 @@ def import_methods(name: str) -> tuple[MethodInfo, ...]:
     Raises:
         ValueError: The module is missing or fails, describes no method, or describes a method whose name is in use.
     """
-    known, before = methods(), {one.home for one in registered()}
+    known, before = methods(), {info.home for info in registered()}
     module = _of_file(Path(name)) if name.endswith(".py") else _of_name(name)
     own = (f"{module.__name__}:", f"{module.__name__}.")
-    described = [one for one in registered() if one.home.startswith(own)]
-    described += [one for one in registered() if one.home not in before and not one.home.startswith(("mmspec.", *own))]
+    described = [info for info in registered() if info.home.startswith(own)]
+    described += [
+        info for info in registered() if info.home not in before and not info.home.startswith(("mmspec.", *own))
+    ]
     if not described:
         raise ValueError(f"--import: expected a module that describes a method, got none in {name!r}; decorate a class with "
                          "@method")  # fmt: skip
-    for one in described:
-        _check_name(one, known)
+    for info in described:
+        _check_name(info, known)
     _imported[str(Path(name).resolve()) if name.endswith(".py") else name] = None
     return tuple(described)
 
@@ -97,7 +99,11 @@ def _failure(name: str, error: BaseException) -> ValueError:
 
 def _check_name(own: MethodInfo, known: Iterable[MethodInfo]) -> None:
     """Refuse a method whose name another method of its kind has in a shared domain."""
-    for one in known:
-        if (one.name, one.kind) == (own.name, own.kind) and one.home != own.home and {*one.domains} & {*own.domains}:
+    for other in known:
+        if (
+            (other.name, other.kind) == (own.name, own.kind)
+            and other.home != own.home
+            and {*other.domains} & {*own.domains}
+        ):
             raise ValueError(f"--import: expected a name that no other {own.kind} has, got {own.name!r}, which is that of "
-                             f"{one.home}; rename the method")  # fmt: skip
+                             f"{other.home}; rename the method")  # fmt: skip

@@ -59,7 +59,7 @@ class ModelParts:
         """
         if self.target is None:
             raise ValueError(
-                "method: expected its model at hand, since it reads its codes, got none; name it in a request"
+                "method: expected a model, whose codes the method reads, got none; name the model in the request"
             )
         return self.target
 
@@ -69,7 +69,7 @@ class ModelParts:
         Raises:
             ValueError: Always, since there are no parts.
         """
-        raise ValueError(f"method: expected {name!r} at hand, got none; name its weights behind @")
+        raise ValueError(f"method: expected the part {name!r}, got none; name its weights behind @")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +110,9 @@ class MethodInfo:
         Raises:
             ValueError: The method has no such setting.
         """
-        setting = next((one for one in self.settings if one.name == name), None)
+        setting = next((known for known in self.settings if known.name == name), None)
         if setting is None:
-            known = tuple(one.name for one in self.settings)
+            known = tuple(setting.name for setting in self.settings)
             takes = f"a setting of {self.name} ({', '.join(known)})" if known else f"no settings of {self.name}"
             raise ValueError(f"{self.kind} {self.name!r}: expected {takes}, got {name!r}{nearest(name, known)}")
         return setting
@@ -211,7 +211,7 @@ def registered() -> tuple[MethodInfo, ...]:
 def _indexed() -> dict[tuple[Kind, str, tuple[Domain, ...]], MethodInfo]:
     text = files(__package__).joinpath(INDEX).read_text(encoding="utf-8")
     indexed = map(MethodInfo.of_record, json.loads(text))
-    return {(one.kind, one.name, one.domains): one for one in indexed}
+    return {(info.kind, info.name, info.domains): info for info in indexed}
 
 
 def methods(
@@ -228,12 +228,12 @@ def methods(
     """
     every: Iterable[MethodInfo] = {**_indexed(), **_registered}.values()
     return tuple(
-        one
-        for one in every
-        if (domain is None or domain in one.domains)
-        and (kind is None or kind == one.kind)
-        and (exact is None or exact == one.exact)
-        and (models is None or models in one.facts.get("models", (models,)))
+        info
+        for info in every
+        if (domain is None or domain in info.domains)
+        and (kind is None or kind == info.kind)
+        and (exact is None or exact == info.exact)
+        and (models is None or models in info.facts.get("models", (models,)))
     )
 
 
@@ -241,12 +241,12 @@ def names(
     domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None, models: str | None = None
 ) -> tuple[str, ...]:
     """Return the names of `methods` without repetitions."""
-    return tuple(dict.fromkeys(one.name for one in methods(domain, kind, exact, models)))
+    return tuple(dict.fromkeys(info.name for info in methods(domain, kind, exact, models)))
 
 
 def decoding_with(fact: str, domain: Domain = "image", models: str = "codes") -> MethodInfo:
     """Return the decoding that has a fact, such as "usual" for the default decoding."""
-    return next(one for one in methods(domain, "decoding", models=models) if one.facts.get(fact))
+    return next(info for info in methods(domain, "decoding", models=models) if info.facts.get(fact))
 
 
 def find(
@@ -265,12 +265,12 @@ def find(
         ValueError: No method has the name, or several have it.
     """
     option = option or kind or "method"
-    matches = [one for one in methods(domain, kind, models=models) if name in (one.name, *one.aliases)]
+    matches = [info for info in methods(domain, kind, models=models) if name in (info.name, *info.aliases)]
     if not matches:
         known = names(domain, kind, models=models)
         raise ValueError(f"{option}: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     if len(matches) > 1:
-        places = ", ".join(f"{one.kind} of {' and '.join(one.domains)}" for one in matches)
+        places = ", ".join(f"{info.kind} of {' and '.join(info.domains)}" for info in matches)
         raise ValueError(
             f"{option}: expected one method of the name {name!r}, got several ({places}); name domain and kind"
         )

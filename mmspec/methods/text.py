@@ -46,7 +46,7 @@ class MethodCall:
             ValueError: The class refuses a setting, or a part is not available. The message names the method.
         """
         if self.weights and not self.method.needs:
-            raise ValueError(f"{self.method.kind} {self.method.name!r}: expected no weights, which it does without, got "
+            raise ValueError(f"{self.method.kind} {self.method.name!r}: expected no weights, since it needs none, got "
                              f"@{self.weights}; leave them out")  # fmt: skip
         if self.weights:
             parts = WeightsParts(ModelParts() if parts is None else parts, self.method.needs[0], self.weights)
@@ -103,7 +103,7 @@ def split(text: str, option: str = "method") -> tuple[str, dict[str, str], str |
     pairs = [tuple(piece.strip() for piece in part.partition("=")) for part in parts]
     if not name.strip() or weights == [""] or not all(key and sign and value for key, sign, value in pairs):
         raise ValueError(
-            f"{option}: expected NAME, NAME:setting=value,... or either with @WEIGHTS, got {text!r}; write it so"
+            f"{option}: expected NAME, NAME:setting=value,... or either with @WEIGHTS, got {text!r}; use this form"
         )
     settings = {key: re.sub(r"^\((.*)\)$", r"\1", value) for key, _, value in pairs}
     if len(settings) < len(pairs):
@@ -139,8 +139,8 @@ def parse(
     name, texts, weights = split(text, option or kind or "method")
     method = find(name, domain, kind, option, models)
     settings = {key: method.setting(key).read(value, f"{method.kind} {name!r}: {key}") for key, value in texts.items()}
-    if missing := [one.name for one in method.settings if one.required and one.name not in settings]:
-        form = ",".join(f"{one.name}=..." for one in method.settings if one.required)
+    if missing := [setting.name for setting in method.settings if setting.required and setting.name not in settings]:
+        form = ",".join(f"{setting.name}=..." for setting in method.settings if setting.required)
         raise ValueError(
             f"{option or method.kind}: expected {name}:{form}, got {text!r}; name {' and '.join(missing)} too"
         )

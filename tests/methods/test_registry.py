@@ -117,7 +117,7 @@ def test_methods_are_told_apart_by_the_models_they_are_for() -> None:
 
 
 def test_weights_that_no_part_takes_are_refused() -> None:
-    with pytest.raises(ValueError, match="^decoding 'scd': expected no weights, which it does without, got @runs/x"):
+    with pytest.raises(ValueError, match="^decoding 'scd': expected no weights, since it needs none, got @runs/x"):
         parse("scd@runs/x", "image", "decoding").make()
 
 

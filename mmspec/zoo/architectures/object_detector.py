@@ -160,7 +160,7 @@ class ObjectDetector:
                     left.remove(pair)
                     right += 1
         if not total:
-            raise ValueError("asked: expected prompts that name an object by color and shape, got none; name one")
+            raise ValueError("asked: expected prompts that name an object by color and shape, got none; name an object")
         return right / total
 
 

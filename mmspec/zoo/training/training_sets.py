@@ -79,7 +79,7 @@ def _read_part(path: Path, by: str, size: int) -> Tensors | None:
     with open_tensors(path) as stored:
         if (stored.metadata() or {}).get(_BY) != by:
             return None
-        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118  the file is no mapping
+        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
     return tensors if tensors and all(len(value) == size for value in tensors.values()) else None
 
 

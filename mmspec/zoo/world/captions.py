@@ -270,13 +270,7 @@ _NAMED = re.compile(rf"\b({'|'.join(COLORS)}) (?:(?:handwritten|digit|number) )?
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """An object as a caption names it.
-
-    Attributes:
-        cell: Its cell in the 3x3 grid, in reading order.
-        color: Its color.
-        kind: Its kind.
-    """
+    """An object as a caption names it; `cell` counts the 3x3 grid in reading order."""
 
     cell: int
     color: str
@@ -284,10 +278,7 @@ class Claim:
 
 
 def parse_caption(text: str) -> list[Claim]:
-    """Return the objects that a caption places, in order of mention.
-
-    Sentences without a position for each object are skipped.
-    """
+    """Return the objects in a caption, in order of mention, except in sentences without a position for each object."""
     claims: list[Claim] = []
     for sentence in re.split(r"\.(?:\s|$)", text):
         places, named = _PLACE.findall(sentence), _NAMED.findall(sentence)

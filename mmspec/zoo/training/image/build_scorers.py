@@ -211,7 +211,9 @@ def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, flo
     rows, agreement = judge.read(images), judge.agreement(images, pictures)
     readings = sum(len(row) for row in rows)
     objects = sum(len(picture.items) for picture in pictures)
-    known = sum((one.shape, one.color) in objects_of(p) for p, row in zip(pictures, rows, strict=True) for one in row)
+    known = sum(
+        (item.shape, item.color) in objects_of(p) for p, row in zip(pictures, rows, strict=True) for item in row
+    )
     return {
         "objects_right": agreement,
         "readings_right": known / max(readings, 1),

@@ -47,7 +47,9 @@ class CleanContext:
 
     def begin(self, sizes: Sequence[int]) -> None:
         if set(sizes) != {self.size}:
-            raise ValueError(f"sizes: expected blocks of {self.size} frames, got {list(sizes)}; cut the clip so")
+            raise ValueError(
+                f"sizes: expected blocks of {self.size} frames, got {list(sizes)}; cut the clip into such blocks"
+            )
         self.blocks = len(sizes)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:

@@ -141,9 +141,9 @@ def evaluate_reward(reward: PromptReward, frames: Tensor, recipe: RewardRecipe, 
     return figures
 
 
-def ranks_agree(one: np.ndarray, other: np.ndarray) -> float:
+def ranks_agree(first: np.ndarray, second: np.ndarray) -> float:
     """Return Spearman's rank correlation; 0 where an array is constant. Equal values share their mean rank."""
-    ranks = [_ranks(values) for values in (one, other)]
+    ranks = [_ranks(values) for values in (first, second)]
     return 0.0 if min(np.ptp(rank) if len(rank) else 0 for rank in ranks) == 0 else float(np.corrcoef(ranks)[0, 1])
 
 

@@ -92,7 +92,7 @@ class VideoVaeRecipe(ZooRecipe):
         right = min(self.steps, self.edges_steps) >= 1 and min(self.batch, self.short_batch) >= 2
         self.expect(right, "steps and two clips or more")
         if any(frames % 4 != 1 or frames < 5 for frames in (self.frames, self.long, self.short)):
-            raise ValueError(f"frames: expected one and groups of four, got {self.frames}, {self.long} and {self.short}; use "
+            raise ValueError(f"frames: expected 1 + 4n frames, got {self.frames}, {self.long} and {self.short}; use "
                              "13, 25 and 5")  # fmt: skip
 
     @property

@@ -194,7 +194,7 @@ class TrainingClip:
     """
 
     scenes: tuple[tuple[int, VideoScene], ...]
-    noise: tuple[Tensor, ...]  # [C, 3, 8, 8] of the first block of each scene
+    noise: tuple[Tensor, ...]
 
     def clip(self) -> Clip:
         (_, scene), *later = self.scenes

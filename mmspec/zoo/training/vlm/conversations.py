@@ -83,7 +83,7 @@ class ConversationBatch:
     supervised: Tensor
     positions: Tensor
     visible: Tensor
-    pixels: Tensor | None  # float32 [P, 3, 96, 96], all rows' pictures in order
+    pixels: Tensor | None
 
 
 def picture_row(seed: int) -> ConversationRow:

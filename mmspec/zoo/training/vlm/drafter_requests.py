@@ -15,7 +15,7 @@ from mmspec.zoo.world.questions import ORDINALS, many_turn, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
 
-FIRST_SEED = 1 << 25  # far from the tower's and the captioner's scenes
+FIRST_SEED = 1 << 25  # apart from the scenes of tower and captioner
 TEXT_SEED = FIRST_SEED + (1 << 22)
 BLOCK = 12  # consecutive requests with similar numbers of pictures, so that batches have little padding
 

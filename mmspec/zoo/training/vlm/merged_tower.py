@@ -71,10 +71,10 @@ def reading_batch(first_seed: int, scenes: int, documents: int) -> tuple[Tensor,
     """Return patches, grids and labels int64 [B, 36] of crowded scenes and of documents."""
     crowded = [sample_scene(first_seed + i, CROWDED) for i in range(scenes)]
     pages = [sample_document(first_seed + i) for i in range(documents)]
-    labels = [empty_labels() | {n: v for n, v in patch_labels(one, SIDE).items() if n in WORLD} for one in crowded]
+    labels = [empty_labels() | {n: v for n, v in patch_labels(item, SIDE).items() if n in WORLD} for item in crowded]
     labels += map(document_labels, pages)
     pictures = np.stack([*map(render_array, crowded), *map(page_array, pages)])
-    stacked = {name: torch.from_numpy(np.stack([one[name] for one in labels])) for name in SIZES}
+    stacked = {name: torch.from_numpy(np.stack([item[name] for item in labels])) for name in SIZES}
     return patches(pictures), grids(len(pictures)), stacked
 
 
