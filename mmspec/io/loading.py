@@ -231,8 +231,8 @@ def unpickle(path: Path) -> Mapping[str, Any]:
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
     except Exception as error:  # the unpickler raises errors of many classes over other files
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that cannot be read as such ({reason});  "
-                         "check the file") from error  # fmt: skip
+        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that cannot be read as such "
+                         f"({reason}); check the file") from error  # fmt: skip
     if not isinstance(state, Mapping):
         raise ValueError(f"{path}: expected a state dict, got {type(state).__name__}; check the file")
     return state

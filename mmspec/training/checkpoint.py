@@ -49,8 +49,8 @@ def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer |
     own, shapes = _saved_tensors(module), read_shapes(path)
     stored = {name.removeprefix("model."): value for name, value in shapes.items() if name.startswith("model.")}
     if wrong := mismatch(dict(own), stored):
-        raise ValueError(f"{path}: expected the state of this module, got a state with {wrong}; train with the settings it was "
-                         "written with, or start over")  # fmt: skip
+        raise ValueError(f"{path}: expected the state of this module, got a state with {wrong}; train with the settings "
+                         "it was written with, or start over")  # fmt: skip
     moments = _moments(path, list(shapes))
     _check_moments(path, moments, optimizer)
     with open_tensors(path) as file:
