@@ -1,5 +1,4 @@
-"""Draw with Janus-Pro, a transformers model that reads and draws, in fewer forward passes and from the same
-distribution.
+"""Draw with Janus-Pro, a transformers model that reads and draws: fewer forward passes, the same distribution.
 
     python demos/draw_janus.py --zoo
     python demos/draw_janus.py --model Janus-Pro-7B "a photo of a red fox in the snow"

@@ -183,9 +183,7 @@ def foreign_weights(unexpected: Iterable[str], model: nn.Module) -> list[str]:
 
 @contextmanager
 def _harmless(source: str | Path) -> Iterator[None]:
-    """Refuse code of a checkpoint without a prompt, and convert any error over its files to a ValueError that names
-    `source`.
-    """
+    """Run no code of a checkpoint, and convert every error over its files to a ValueError that names `source`."""
     from transformers import dynamic_module_utils
 
     with _LOADING:  # another thread's load would reset the timeout

@@ -217,8 +217,7 @@ def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:
 
 
 def unpickle(path: Path) -> Mapping[str, Any]:
-    """Load a .pt or .pth file of tensors, plain containers and the parsed command line of its training, without running
-    code.
+    """Load a .pt or .pth file of tensors, plain containers and the command line of its training; no code is run.
 
     Raises:
         ValueError: The file is missing or holds anything else.

@@ -179,8 +179,7 @@ def rotary_base(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -
 
 
 def rotary_fields(config: Mapping[str, Any], rotations: Collection[str]) -> dict[str, Any]:
-    """Return the rotary positions of a config, from `rope_parameters`, `rope_scaling` (older files) or the config
-    itself.
+    """Return the rotary positions of a config: from `rope_parameters`, `rope_scaling` (older files) or the config.
 
     Args:
         config: The fields of a Llama or Qwen config.
@@ -191,7 +190,7 @@ def rotary_fields(config: Mapping[str, Any], rotations: Collection[str]) -> dict
         `rope_theta`, the base, and `rope_scaling`, the fields of scaled positions or {}.
 
     Raises:
-        ValueError: The kind is not supported, only a part of each head is rotated, or kinds of layers have different
+        ValueError: The kind is not supported, a part of each head is not rotated, or kinds of layers have different
             bases.
     """
     base, scaling = config.get("rope_theta"), {}
@@ -256,7 +255,7 @@ def fill_drafter(
     names: Mapping[str, tuple[str, ...]],
     unused: Iterable[str] = (EMBEDDING,),
 ) -> nn.Module:
-    """Load published tensors into a drafter, in the dtypes of its own.
+    """Load published tensors into a drafter, converted to its dtypes.
 
     Args:
         drafter: The drafter.

@@ -90,8 +90,8 @@ def split(text: str, option: str = "method") -> tuple[str, dict[str, str], str |
     """Split a text into name, settings and weights, without checking them.
 
     Args:
-        text: `NAME[:setting=value,...][@WEIGHTS]`. A value may be in parentheses; a method with several settings must
-            be.
+        text: `NAME[:setting=value,...][@WEIGHTS]`. A value may be in parentheses. They are
+            required for a method with several settings.
         option: The argument or option that contains the text, for the error.
 
     Raises:

@@ -54,9 +54,7 @@ class TrainingLog:
         self._write(step, {name: round(value, 5) for name, value in figures.items()})
 
     def mark(self, step: int) -> None:
-        """Write the figures that no mean includes yet, for a run that resumes after this step. Called at every
-        checkpoint.
-        """
+        """Write the figures that no mean includes yet, at every checkpoint, for a run that resumes after this step."""
         self._write(step, {_OPEN: self.window} if self.window else {})
 
     def cut(self, step: int) -> None:

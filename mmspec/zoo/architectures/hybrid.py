@@ -73,9 +73,7 @@ def chat_prompt(text: str, images: int = 1) -> str:
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer with whole words of the world and of its documents as single tokens, and numbers digit by
-    digit.
-    """
+    """Return a tokenizer with words of the world and its documents as single tokens, and numbers digit by digit."""
     prompts, answers = world_texts()
     documents = [word for seed in range(400) for word in sample_document(seed).text.replace(".", "").split()]
     # lines of a table and of a paragraph begin with a word, the others follow a space

@@ -156,9 +156,7 @@ def world_texts(scenes: int = 1500) -> tuple[list[str], list[str]]:
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer with whole words of the world as single tokens over a 256-byte alphabet, so that every text
-    round-trips.
-    """
+    """Return a tokenizer with words of the world as single tokens over a 256-byte alphabet; every text round-trips."""
     prompts, answers = world_texts()
     # a prompt follows "<image>\n" in a first turn and "USER:" in a later turn
     texts = [chat_prompt(text, images).replace(IMAGE, "") for text in prompts for images in (0, 1)]
@@ -178,9 +176,7 @@ def new_processor() -> LlavaProcessor:
 
 
 def llava_processor(tokenizer: PreTrainedTokenizerBase, patch: int, image: str, chat_template: str) -> LlavaProcessor:
-    """Return a processor that scales pictures to 96x96 in -1..1, with a token `image` for every square of `patch`
-    pixels.
-    """
+    """Return a processor that scales pictures to 96x96 in -1..1, with a token `image` per square of `patch` pixels."""
     side = {"height": IMAGE_SIDE, "width": IMAGE_SIDE}
     image_processor = CLIPImageProcessor(
         size={"shortest_edge": IMAGE_SIDE}, crop_size=side, image_mean=[0.5] * 3, image_std=[0.5] * 3

@@ -62,8 +62,7 @@ class DetectedObject(NamedTuple):
 
 
 class DetectorNetwork(nn.Module):
-    """A network from pixels float [B, 3, 64, 64] in -1..1 to logits [B, 17, 8, 8]: presence of a center, its color, its
-    shape.
+    """A network from pixels float [B, 3, 64, 64] in -1..1 to logits [B, 17, 8, 8] of presence, color and shape.
 
     Args:
         size: The sizes.

@@ -109,8 +109,8 @@ def remove(name: str) -> Path:
 
 @contextmanager
 def _workroom(name: str) -> Iterator[Path]:
-    """Yield an empty folder beside that of the model, locked to this process. Leftovers of a killed process are removed
-    first.
+    """Yield an empty folder beside that of the model, locked to this process, without the leftovers of killed
+    processes.
     """
     room = cache_folder() / "models" / f".{name}"
     work = room / "work"

@@ -23,8 +23,7 @@ def names() -> list[str]:
 
 
 def folder_of(name: str) -> Path:
-    """Return the folder of a model: `weights/vlm_small` for "vlm/small", and the user's cache folder for a fetched
-    model.
+    """Return the folder of a model: `weights/vlm_small` for "vlm/small", and the user's cache for a fetched model.
 
     Raises:
         ValueError: The name is unknown.
@@ -101,8 +100,7 @@ def build(name: str, out: Path, work: Path, **options: Any) -> dict[str, Any]:
         name: A name of the table.
         out: The folder of the weights and the card.
         work: The folder of checkpoints and logs.
-        **options: `resume`, `device` and `measure` (of a model and its processor). A builder receives those that it
-            has.
+        **options: `resume`, `device` and `measure` (of a model and its processor). A builder receives those it has.
 
     Returns:
         The card.

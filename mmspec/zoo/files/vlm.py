@@ -47,9 +47,7 @@ def write_vlm(model: PreTrainedModel, processor: ProcessorMixin, out: Path) -> N
 
 
 def leave_out_tower(folder: Path, other: Path) -> bool:
-    """Remove the tower from the weights in `folder` where the weights in `other` hold the same tower; return whether
-    they do.
-    """
+    """Remove the tower from the weights in `folder` if the weights in `other` hold the same tower; return whether so."""
     if not (other / FILE).exists():
         return False
     mine, theirs = read_tensors(folder / FILE), read_tensors(other / FILE)

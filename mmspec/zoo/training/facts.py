@@ -52,9 +52,7 @@ IMAGE_FACTS = FactTable(
 
 
 def code_labels(pictures: list[ImageScene], side: int) -> Tensor:
-    """Return int64 [B, side * side]: the class of the object whose square covers most of a code, CLASSES without an
-    object.
-    """
+    """Return int64 [B, side * side]: the class of the object whose square covers most of a code, or CLASSES."""
     squares = [[(item.x, item.y, item.pixels, item.label) for item in picture.items] for picture in pictures]
     return _grid_labels(squares, side, CLASSES).flatten(1)
 
@@ -130,8 +128,7 @@ VIDEO_FACTS = FactTable(
 
 
 def look_labels(scenes: list[VideoScene], frames: int, side: int, border: int = 0) -> Tensor:
-    """Return int64 [B, frames * side * side]: the look of the object whose square covers most of a code, LOOKS without
-    an object.
+    """Return int64 [B, frames * side * side]: the look of the object whose square covers most of a code, or LOOKS.
 
     Args:
         scenes: The B scenes.

@@ -108,9 +108,7 @@ class FactTable:
         return labels
 
     def loss(self, logits: dict[str, Tensor], wanted: dict[str, Tensor]) -> LossAndFigures:
-        """Return the sum of the heads' cross-entropies, and the share of fully correct scenes for `present` and
-        `all_right`.
-        """
+        """Return the sum of the cross-entropies, and the share of fully correct scenes for `present` and `all_right`."""
         loss = F.binary_cross_entropy_with_logits(logits[self.present], wanted[self.present]) * self.classes
         by_slot = {
             name: rearrange(logits[name], "b (slot size) -> b slot size", slot=self.slots) for name in self.empty
@@ -188,9 +186,7 @@ class FactTable:
 
 
 def posterior(law: Any, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return mean and log variance of an encoder's distribution in float32, and the sample that standard normal noise
-    selects.
-    """
+    """Return mean and log variance of an encoder's distribution in float32, and the sample for standard normal noise."""
     mean, log_variance = law.mean.float(), law.logvar.float()
     return mean, log_variance, mean + (0.5 * log_variance).exp() * noise
 

@@ -70,8 +70,7 @@ def document_turn(rng: np.random.Generator, document: Document) -> tuple[str, st
 
 
 def words_right(said: str, document: Document) -> float:
-    """Return the share of correct words, 0..1: the words that both texts have in the same order, of the longer text's
-    words.
+    """Return the share of correct words, 0..1: words that both texts have in the same order, of the longer text.
 
     Args:
         said: The text to grade.

@@ -1,6 +1,4 @@
-"""Procedural passages for text requests: news items, records, letters and short functions; pure functions of a
-generator.
-"""
+"""Procedural passages for text requests: news items, records, letters and functions; pure functions of a generator."""
 
 from __future__ import annotations
 

@@ -65,9 +65,7 @@ def image_arrays(pictures: Sequence[ImageScene]) -> np.ndarray:
 
 
 def augment(pixels: Tensor, seed: int) -> Tensor:
-    """Return pixels [B, 3, H, W] with typical damage by tokenizers and generators: shifts, blur, noise, brightness,
-    flat blocks.
-    """
+    """Return pixels [B, 3, H, W] with typical damage by generators: shifts, blur, noise, brightness, flat blocks."""
     drawn = torch.Generator().manual_seed(seed)
     count, _, rows, columns = pixels.shape
 

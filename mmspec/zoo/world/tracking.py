@@ -99,9 +99,7 @@ def direction_of(seen: Track, first: int = 0, steps: int = STEADY) -> str | None
 
 
 def shape_of(seen: Track) -> str | None:
-    """Return the shape whose mask is nearest on average over all frames; None where it is never seen. Digits are not
-    distinguished.
-    """
+    """Return the shape whose mask is nearest on average, None where it is never seen. Digits are not distinguished."""
     squares = [squared(part) for part in seen.mask[seen.seen]]
     if not squares:
         return None

@@ -95,9 +95,7 @@ class Mover:
         return next(name for name, own in DIRECTIONS.items() if own == signs)
 
     def bounces(self, frames: int) -> list[tuple[int, str]]:
-        """Return every bounce within `frames` frames: the first frame that shows it, and the edge ("left",
-        "bottom"...).
-        """
+        """Return every bounce within `frames` frames: the first frame that shows it, and the edge ("left", "top", ...)."""
         bounces = []
         for frame in range(1, frames):
             passed = zip(self._gone(frame - 1), self._gone(frame), (self.dx, self.dy), _EDGES, strict=True)
@@ -167,9 +165,7 @@ def _mover(rng: np.random.Generator, color: str, direction: str, evaluation: boo
 
 
 def _start(rng: np.random.Generator, step: int, pixels: int, half: int | None) -> int:
-    """Return the position along an axis: at least STEADY steps from the edge ahead, or in its half where it does not
-    move.
-    """
+    """Return the position along an axis: STEADY steps or more from the edge ahead, or in its half without motion."""
     room, ahead = IMAGE_SCENE_SIDE - pixels, STEADY * abs(step)
     if step:
         free = int(rng.integers(room - ahead + 1))

@@ -19,9 +19,7 @@ NO_CLASS = -1
 
 
 def car_config(width: int, depth: int, heads: int, head_depth: int, head_width: int) -> CausalConfig:
-    """Return a config of 64 tokens of 16 channels and 64 classes, whose head has a scale for every step, the last
-    included.
-    """
+    """Return a config of 64 tokens of 16 channels and 64 classes, whose head has a scale for every step."""
     return CausalConfig(grid=8, token_dim=16, width=width, depth=depth, heads=heads, class_num=CLASSES, head="sde",
                         head_depth=head_depth, head_width=head_width, head_steps=20, span=1.0)  # fmt: skip
 

@@ -49,9 +49,7 @@ def target_recipe(steps: int = 18_000, again: int = 8000) -> LatentRecipe:
 
 
 def draft_recipe(steps: int = 10_000, again: int = 4000) -> LatentRecipe:
-    """Return the recipe of the drafter, a ninth of the target, with a head of one block, since the head takes most of
-    the time.
-    """
+    """Return the recipe of the drafter: a ninth of the target, with a head of one block, the slowest part."""
     return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2, again=again)
 
 
@@ -91,9 +89,7 @@ def new_model(recipe: LatentRecipe) -> MAR:
 
 
 def places(grid: int, width: int) -> Tensor:
-    """Return float32 [grid^2, width]: sines and cosines of row and column, with wavelengths from four cells to four
-    grids.
-    """
+    """Return float32 [grid^2, width]: sines and cosines of row and column, with waves of four cells to four grids."""
     waves = torch.linspace(math.log(4), math.log(4 * grid), width // 4).exp()
     angle = 2 * torch.pi * torch.arange(grid)[:, None] / waves
     line = torch.cat((angle.sin(), angle.cos()), -1)

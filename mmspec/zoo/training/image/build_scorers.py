@@ -79,9 +79,7 @@ def train_clip(
 
 @torch.no_grad()
 def recompute_norm_statistics(clip: CLIP, recipe: ImageRecipe, device: str) -> None:
-    """Recompute the statistics of the batch norms as a function of the parameters alone, since checkpoints do not hold
-    them.
-    """
+    """Recompute the statistics of the batch norms from the parameters alone, since checkpoints do not hold them."""
     norms = [module for module in clip.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.reset_running_stats()

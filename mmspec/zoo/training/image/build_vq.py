@@ -58,7 +58,7 @@ class VqRecipe(ZooRecipe):
 
 
 def batch_arrays(step: int, recipe: VqRecipe) -> np.ndarray:
-    """Return the pictures of a step, uint8 [B, S, S, 3]: whole pictures, or four times as many random crops and shrunk
+    """Return the pictures of a step, uint8 [B, S, S, 3]: whole pictures, or four times as many crops and shrunk
     pictures.
     """
     rng = np.random.default_rng((recipe.seed, step, 68))
@@ -88,9 +88,7 @@ def features(model: VQModel, pixels: Tensor) -> Tensor:
 
 
 def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -> tuple[Tensor, dict[str, float]]:
-    """Return the loss (L1 and squared errors, both terms of the codebook loss with straight-through gradients) and its
-    figures.
-    """
+    """Return the loss (L1, squared errors and the straight-through codebook loss) and its figures."""
     with autocast(pixels.device):
         z = model.encode_features(pixels)
     rows, book = F.normalize(z.float(), dim=1), z.new_zeros(())

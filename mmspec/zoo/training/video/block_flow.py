@@ -1,6 +1,4 @@
-"""The training objective of block-causal video models: the flow of every block after clean context, at few noise
-levels.
-"""
+"""The training objective of block-causal video models: the flow of blocks after clean context, at few noise levels."""
 
 from __future__ import annotations
 

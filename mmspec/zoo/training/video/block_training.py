@@ -78,9 +78,7 @@ def segments_of(members: Sequence[TrainingClip], kind: Kind, encode: Encode, see
 
 
 def coupled_noise(members: Sequence[TrainingClip], shape: torch.Size, drawn: torch.Generator) -> Tensor:
-    """Return noise float32 [B, C, F, 8, 8]: white, except in the channels that placed a scene's objects, which keep
-    that noise.
-    """
+    """Return noise float32 [B, C, F, 8, 8]: white, except for the noise that placed a scene's objects, in its channels."""
     noise = torch.randn(shape, generator=drawn)
     for row, member in enumerate(members):
         for (block, scene), own in zip(member.scenes, member.noise, strict=True):

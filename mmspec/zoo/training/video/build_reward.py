@@ -157,8 +157,7 @@ def build(
     out: Path, work: Path, target: BlockVideoPipeline, draft: BlockVideoPipeline, recipe: RewardRecipe = RewardRecipe(), *,
     resume: bool = True, device: str = "cpu", measured: int = 384,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a reward in `work/video_reward` on frames in `work/video_reward_frames`, and write fp16 weights with a
-    card.
+    """Train a reward in `work/video_reward` on frames in `work/video_reward_frames`; write fp16 weights with a card.
 
     Args:
         out: The folder to write.

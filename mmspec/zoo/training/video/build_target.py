@@ -70,8 +70,8 @@ _CLIPS = HELD_OUT + (4 << 20)  # clips for the held-out flow errors
 
 
 def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
-    """Return a Wan config: a token for 2x2 latents, 16 tokens per frame; a block attends to itself and two blocks
-    before it.
+    """Return a Wan config: a token for 2x2 latents, 16 tokens per frame; a block attends to itself and two earlier
+    blocks.
     """
     return WanConfig(num_attention_heads=heads, attention_head_dim=32, ffn_dim=feed_forward, num_layers=layers,
                      in_channels=CHANNELS, out_channels=CHANNELS, text_dim=WIDTH, freq_dim=64, patch_size=(1, 2, 2),

@@ -1,6 +1,4 @@
-"""Training of the zoo's causal video autoencoder on clips of moving scenes, with the statistics of latents in its
-config.
-"""
+"""Training of the zoo's causal video autoencoder on clips of moving scenes, with statistics of latents in its config."""
 
 from __future__ import annotations
 

@@ -73,9 +73,7 @@ def _by_mover(member: TrainingClip, blocks: int) -> list[tuple[np.ndarray, list[
 
 
 def _latent_spans(first: int, last: int) -> list[tuple[int, int]]:
-    """Return the pixel frames of each latent frame of blocks `first` to `last`, counted from the start of block
-    `first`.
-    """
+    """Return the pixel frames of each latent frame of blocks `first` to `last`, from the start of block `first`."""
     latents, gone = [], 0
     for block in range(first, last):
         own = spans(block)

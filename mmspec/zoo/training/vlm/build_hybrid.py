@@ -85,9 +85,7 @@ def build(
 def _pretrain(
     model: nn.Module, tokenizer: Any, recipe: HybridRecipe, folder: Path, resume: bool, device: str
 ) -> dict[str, float]:
-    """Train the tower or load a trained tower, and initialise its merger with words of the text model; return its
-    accuracies.
-    """
+    """Train or load the tower, initialise its merger with words of the text model, and return its accuracies."""
     tower = model.model.visual
     reader, accuracy = load_or_train(
         folder, resume, lambda: MergedReader(tower),

@@ -1,6 +1,4 @@
-"""Build the zoo's VLMs: a densely pretrained tower, then the language side over the frozen tower. Resumable, on CPU or
-GPU.
-"""
+"""Build the zoo's VLMs: a densely pretrained tower, then the language side over the frozen tower; resumable."""
 
 from __future__ import annotations
 
@@ -81,9 +79,7 @@ def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, s
 
 
 def embed_rows(model: LlavaForConditionalGeneration, rows: ConversationBatch) -> Tensor:
-    """Return input embeddings [B, S, width], with projected patch features in the image placeholders. The tower gets no
-    gradient.
-    """
+    """Return input embeddings [B, S, width] with projected patch features at images. The tower gets no gradient."""
     embeds = model.get_input_embeddings()(rows.ids)
     if rows.pixels is None:
         return embeds

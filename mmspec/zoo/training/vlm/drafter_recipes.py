@@ -1,6 +1,4 @@
-"""The drafters of the zoo as data: the requests of every target, and the settings that differ from the recipe of a
-kind.
-"""
+"""The drafters of the zoo as data: the requests of every target, and settings that differ from a kind's recipe."""
 
 from __future__ import annotations
 

@@ -41,9 +41,7 @@ class _IndexedRequests:
 
 @dataclass(frozen=True, slots=True)
 class SceneRequests(_IndexedRequests):
-    """Requests about pictures: captions, lists and questions. Every eighth block shows two or three pictures, every
-    24th six.
-    """
+    """Requests about pictures: captions, lists and questions; every eighth block shows two or three, every 24th six."""
 
     def example(self, index: int) -> Example:
         block = index // BLOCK

@@ -79,9 +79,7 @@ def reading_batch(first_seed: int, scenes: int, documents: int) -> tuple[Tensor,
 
 
 def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """Return the weighted cross-entropy of the heads and their accuracies, with a joint accuracy of letters without
-    spaces.
-    """
+    """Return the weighted cross-entropy of the heads and their accuracies, jointly for letters except spaces."""
     total = torch.zeros((), device=next(iter(labels.values())).device)
     notes, letters = {}, []
     for name, (_, weight) in SIZES.items():

@@ -41,9 +41,7 @@ def balanced(heads: nn.ModuleDict, hidden: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def point_along(layer: nn.Linear, heads: nn.ModuleDict, hidden: Tensor) -> None:
-    """Initialise a projector's first layer as a mixture of reading heads, every property with the same variance on
-    `hidden`.
-    """
+    """Initialise a projector's first layer as a mixture of reading heads with equal variance on `hidden`."""
     weight, bias = balanced(heads, hidden)
     mix = torch.randn(layer.out_features, len(bias))
     layer.weight.copy_(mix @ weight)
