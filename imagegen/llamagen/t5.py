@@ -69,7 +69,7 @@ class T5Config:
         if kind not in _TYPES:
             raise ValueError(f"model_type: expected {' or '.join(_TYPES)}, got {kind!r}; give the pipeline a CaptionEncoder "
                              "of that model")  # fmt: skip
-        return from_fields(cls, {name: value for name, value in config.items() if name in known}, what="a T5 encoder")
+        return from_fields(cls, {name: value for name, value in config.items() if name in known}, owner="a T5 encoder")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the config in the form that transformers reads."""
