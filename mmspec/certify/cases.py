@@ -61,12 +61,12 @@ def chain_of(length: int) -> Shape:
 
 @dataclass(frozen=True)
 class CertifyCase:
-    """A pair of distributions and every draft of it.
+    """A pair of distributions with every draft from them.
 
     Attributes:
         kind: The kind of the pair.
         shape: The shape of the drafts.
-        p: D + 2 context tables, one more than a round can emit.
+        p: D + 2 context tables, for a value more than a round can emit.
         q: D context tables.
         q_uncut: D context tables, q before its top-k cut.
         top_k: The values that the cut keeps.
@@ -92,7 +92,7 @@ class CertifyCase:
 
     @cached_property
     def target(self) -> Tensor:
-        """The target's joint distribution over as many values, float64 [V^(D + 1)]."""
+        """The target's joint distribution over the values of a round, float64 [V^(D + 1)]."""
         return target_law(self.near)
 
     @cached_property

@@ -114,7 +114,7 @@ class DraftLengthBandit:
         return prompt + self.catching_up * request.skipped
 
     def _remaining(self, request: BanditRequest) -> float:
-        """The number of values that the request is expected to emit still, judged by the lengths of earlier answers."""
+        """The number of values that the request is expected to emit still, estimated from the lengths of earlier answers."""
         if request.whole:
             return request.left
         here = request.emitted[0] - 1

@@ -110,14 +110,14 @@ class LayerStates:
     def rows(self, index: Tensor) -> LayerStates:
         """Return copies of the rows `index`, int64 [n]."""
         return LayerStates(
-            *({n: None if x is None else x[index] for n, x in one.items()} for one in (self.conv, self.recurrent))
+            *({n: None if x is None else x[index] for n, x in kind.items()} for kind in (self.conv, self.recurrent))
         )
 
     @classmethod
     def joined(cls, several: list[LayerStates]) -> LayerStates:
         """Concatenate the rows of several states."""
         return cls(*(
-            {n: x if x is None else torch.cat([one[n] for one in kind]) for n, x in kind[0].items()}
+            {n: x if x is None else torch.cat([states[n] for states in kind]) for n, x in kind[0].items()}
             for kind in ([states.conv for states in several], [states.recurrent for states in several])
         ))  # fmt: skip
 

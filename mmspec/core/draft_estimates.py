@@ -139,8 +139,8 @@ class DrafterEstimates:
     def accepted(self) -> dict[Hashable, list[float]]:
         """Return the acceptance rate by depth of each kind that was tried."""
         return {
-            kind: [hits / tries for hits, tries in zip(one.hits, one.tries, strict=True)]
-            for kind, one in self.counts.items()
+            kind: [hits / tries for hits, tries in zip(counts.hits, counts.tries, strict=True)]
+            for kind, counts in self.counts.items()
         }
 
 
@@ -185,7 +185,7 @@ class RequestAcceptance:
 
     def _alike(self, kind: Hashable) -> list[float]:
         """Return the chances of a tree, estimated from the tree that is nearest in size, or from the chain."""
-        known = [(size, one) for size, one in self.estimates.counts.items() if isinstance(size, int) and size != kind]
+        known = [(size, own) for size, own in self.estimates.counts.items() if isinstance(size, int) and size != kind]
         if not isinstance(kind, int) or not known:
             return []
         size, counts = min(known, key=lambda pair: abs(pair[0] - kind))

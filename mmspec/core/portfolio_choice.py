@@ -128,7 +128,7 @@ class PortfolioChoice:
         return (source.estimates.reading or 0.0) * self.prompt if source.fresh else 0.0
 
     def _remaining(self, left: int | None) -> float:
-        """The number of values that the request is expected to emit still, judged by the lengths of earlier answers."""
+        """The number of values that the request is expected to emit still, estimated from the lengths of earlier answers."""
         here = self.emitted[0] - 1
         longer = [cell[0] - here for cell in self.known.lengths if cell[0] > here and cell is not self.emitted]
         expected = (sum(longer) + 4 + here) / (len(longer) + 1)

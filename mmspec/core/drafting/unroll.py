@@ -98,7 +98,7 @@ class _LayerPasses:
         if hidden is not None:
             hides = hides | hidden[:, None, None]
         scores = (query @ key.transpose(-1, -2) * scale).masked_fill(hides, -torch.inf)
-        # depth t + 1 of the draft lies depth - 1 - t slots back
+        # depth t + 1 of the draft is depth - 1 - t slots back
         back = [(depth - 1 - t, pair) for t, pair in enumerate(self.drafted) if not window or depth - 1 - t < window]
         own = [(_back(k, steps), _back(v, steps)) for steps, (k, v) in back]
         diagonal = [(query * k).sum(-1, keepdim=True) * scale for k, _ in own]

@@ -75,8 +75,8 @@ def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weig
         # a path's weight is the product down to the node, since its nodes are in order
         passing = torch.where(copied, passing, 1.0).cumprod(-1)
     start = torch.where(copied, passing if post else 1.0, start)
-    there = copied if laws.live is None else copied & laws.live
-    tried = torch.where(there, passing, 0.0)
+    tested = copied if laws.live is None else copied & laws.live
+    tried = torch.where(tested, passing, 0.0)
     lost = torch.zeros_like(tried).scatter_add_(1, parent, tried)  # the mass of each node's copied child
     room = (1 - lost).clamp_min_(TINY)
     threshold = (start - lost).clamp_min_(0).div_(room) if post else torch.where(copied, passing, start)
