@@ -64,9 +64,9 @@ def contrasted_tables(kind: str, size: int, depth: int, seed: int) -> tuple[Tabl
 
 
 def _restricted(table: Tensor, start: int, stop: int) -> Tensor:
-    table_part = table.clone()
-    table_part[:, :start], table_part[:, stop:] = 0, 0
-    return table_part / table_part.sum(-1, keepdim=True)
+    part = table.clone()
+    part[:, :start], part[:, stop:] = 0, 0
+    return part / part.sum(-1, keepdim=True)
 
 
 def complete_law(ends: Sequence[Tensor], p: Tables) -> Tensor:

@@ -66,14 +66,14 @@ def visible_island(probes: int) -> float:
     return 1 - (1 - POWER) ** (1 / probes) if probes else 1.0
 
 
-def probe(cube_map: RegionMap, effort: ProbeBudget) -> int:
+def probe(regions: RegionMap, effort: ProbeBudget) -> int:
     """Compare the answers at independent uniform points with those of their regions.
 
-    A point with another answer than its region lies on an island that the search missed: the map is refined there, and
+    A point with another answer than its region is on an island that the search missed: the map is refined there, and
     the probes of that row start again from 0. Points within `ROUNDING` of an edge do not count.
 
     Args:
-        found: The finished map of all rows, refined in place.
+        regions: The finished map of all rows, refined in place.
         effort: The budget of probes.
 
     Returns:
@@ -85,7 +85,7 @@ def probe(cube_map: RegionMap, effort: ProbeBudget) -> int:
         UnresolvedRegions: The step draws random numbers of its own.
     """
     dice = torch.Generator().manual_seed(2)
-    counts = torch.zeros(cube_map.rows, dtype=torch.long)
+    counts = torch.zeros(regions.rows, dtype=torch.long)
     end, batch = perf_counter() + effort.seconds, 1
     while True:
         count = effort.probes if perf_counter() < end else min(effort.probes, FEWEST)
@@ -93,17 +93,17 @@ def probe(cube_map: RegionMap, effort: ProbeBudget) -> int:
         if len(rows) == 0:
             return int(counts.min())
         batch = min(2 * batch, max(CALL // len(rows), 1), int(count - counts.min()))
-        points = torch.rand(len(rows), batch, cube_map.axes, generator=dice, dtype=torch.float64)
-        place = cube_map.locate(rows, points)
+        points = torch.rand(len(rows), batch, regions.axes, generator=dice, dtype=torch.float64)
+        place = regions.locate(rows, points)
         owner, flat = rows.repeat_interleave(batch), points.flatten(0, 1)
-        codes = cube_map.ask(owner, flat)
+        codes = regions.ask(owner, flat)
         is_evidence = place.margin > ROUNDING
         counts[rows] += is_evidence.sum(1)
         is_island = ((codes.view_as(place.code) != place.code) & is_evidence).flatten()
         if bool(is_island.any()):
-            _check_batch(cube_map.ask, owner, flat, codes, is_island)
+            _check_batch(regions.ask, owner, flat, codes, is_island)
             try:
-                cube_map.refine(owner[is_island], flat[is_island], place.box.flatten()[is_island], codes[is_island])
+                regions.refine(owner[is_island], flat[is_island], place.box.flatten()[is_island], codes[is_island])
             except UnresolvedRegions as error:
                 raise IrregularIslands(str(error)) from error
             counts[owner[is_island]] = 0
@@ -143,21 +143,21 @@ class StrayProbes:
     probes: int
 
 
-def collect_strays(cube_map: RegionMap, effort: ProbeBudget) -> StrayProbes:
+def collect_strays(regions: RegionMap, effort: ProbeBudget) -> StrayProbes:
     """Probe every row until many strays are seen, without refining the map.
 
     Args:
-        found: The finished map of all rows.
+        regions: The finished map of all rows.
         effort: The budget for a step without islands; up to `STRAY_EFFORT` times as much is used here.
     """
     dice = torch.Generator().manual_seed(3)
-    rows, end = torch.arange(cube_map.rows), perf_counter() + STRAY_EFFORT * effort.seconds
+    rows, end = torch.arange(regions.rows), perf_counter() + STRAY_EFFORT * effort.seconds
     size, probes, parts, count = 1, 0, [], 0
     while count < ENOUGH and probes < STRAY_EFFORT * effort.probes and (perf_counter() < end or not parts):
         size = min(2 * size, max(CALL // len(rows), 1))
-        points = torch.rand(len(rows), size, cube_map.axes, generator=dice, dtype=torch.float64)
-        place = cube_map.locate(rows, points)
-        codes = cube_map.ask(rows.repeat_interleave(size), points.flatten(0, 1)).view_as(place.code)
+        points = torch.rand(len(rows), size, regions.axes, generator=dice, dtype=torch.float64)
+        place = regions.locate(rows, points)
+        codes = regions.ask(rows.repeat_interleave(size), points.flatten(0, 1)).view_as(place.code)
         row, column = ((codes != place.code) & (place.margin > ROUNDING)).nonzero(as_tuple=True)
         parts.append(torch.stack((row, place.code[row, column], codes[row, column]), 1))
         probes, count = probes + size, count + len(row)

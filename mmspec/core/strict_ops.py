@@ -108,8 +108,8 @@ def attend_prompt(
             continue
         own, span = slice(row, row + 1), slice(int(tokens[0]), int(tokens[-1]) + 1)
         # a causal row has no mask when it runs alone
-        is_causal = mask.shape[1] == 1 and torch.equal(sees[at, 0, span, span], past[span, span])
-        form = {"is_causal": True} if is_causal else {"attn_mask": mask[at : at + 1, :, span, span]}
+        has_causal_mask = mask.shape[1] == 1 and torch.equal(sees[at, 0, span, span], past[span, span])
+        form = {"is_causal": True} if has_causal_mask else {"attn_mask": mask[at : at + 1, :, span, span]}
         out[own, :, span] = attention(query[own, :, span], key[own, :, span], value[own, :, span], scale=scale, **form)
     return out
 

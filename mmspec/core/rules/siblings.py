@@ -66,7 +66,7 @@ def tree_layout(tree: Tree) -> TreeLayout:
     device, fans = tree.parent.device, _static_tables(tree, True)
     parent, child, steps, before = [], [], [], [0]
     for number, fan in enumerate(fans):
-        nodes, ranks = fan.node.tolist(), [child.tolist() for child in fan.child]
+        nodes, ranks = fan.node.tolist(), [rank.tolist() for rank in fan.child]
         tail = all(len(f.node) == 1 and len(f.child) == 1 for f in fans[number:]) and len(fans) - number > 1
         start = torch.tensor([before.index(node) for node in nodes], device=device) if number else None
         if tail:
