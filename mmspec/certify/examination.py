@@ -45,7 +45,7 @@ def certify(
     """Examine an accept step; `mmspec certify` on the command line.
 
     A step that takes `uniforms` is certified by regions. Every draft is enumerated, and for each the cube of uniforms
-    is cut into boxes with a constant answer (see `RegionMap`), so the joint distribution of the first D + 1 values is
+    is cut into boxes with a constant answer (see `RegionMap`). The joint distribution of the first D + 1 values is then
     known up to rounding. Independent probes of the whole cube look for islands that the cuts missed, and the
     certificate states how large a missed island could be. A step that has no `uniforms`, or mixes them, is sampled
     instead (see `samples`), and the certificate states the sample sizes and the power.

@@ -53,8 +53,8 @@ class RegionLocation:
 class RegionMap:
     """The cube of uniforms of every row, cut into boxes with a constant answer.
 
-    A step that compares each uniform with a value independent of the other uniforms, as accept tests and inverse
-    distribution functions do, is constant on boxes, which are found without its formula. A search can miss an island
+    A step that compares each uniform with a value independent of the other uniforms is constant on boxes, as accept
+    tests and inverse distribution functions are. The boxes are found without its formula. A search can miss an island
     inside a box with the same answer all around it, even if the distribution equals the target's: the map of a correct
     step with a small defect is that of the correct step. So `probes` looks for islands, and bounds them.
 
@@ -81,8 +81,7 @@ class RegionMap:
 
         Every box is tested in its middle, near two opposite corners and at a random point, and the cube at further
         random points. Where an answer differs from that of the middle, a walk from the middle to that point changes a
-        uniform at a time, and the step on which the answer changes is halved until the boundary is known up to
-        rounding.
+        uniform at a time. The step on which the answer changes is halved until the boundary is known up to rounding.
 
         Raises:
             UnresolvedRegions: The number of boxes does not converge.

@@ -95,8 +95,8 @@ def _test(counts: Tensor, law: Tensor) -> ChiSquare:
 def visible_distance(count: int, freedom: int) -> float:
     """Return the smallest total variation that `count` draws detect with a chance of `POWER`, for any distribution.
 
-    A distribution off by TV has sum (p' - p)^2 / p >= 4 TV^2, so the statistic is about normal with mean f + 4 n TV^2
-    and variance 2 f + 16 n TV^2, and must exceed the limit f + 10 sqrt(2 f).
+    A distribution off by TV has sum (p' - p)^2 / p >= 4 TV^2. So the statistic is about normal with mean f + 4 n TV^2
+    and variance 2 f + 16 n TV^2. It must exceed the limit f + 10 sqrt(2 f).
     """
     z, low, high = NormalDist().inv_cdf(POWER), 0.0, 1.0
     for _ in range(60):
