@@ -116,7 +116,7 @@ class AcceptStep:
             answer = self.function(**arguments)
         except ImportError as error:
             raise StepFailed(
-                f"step: expected its imports to be installed, got {type(error).__name__} ({error}); install them"
+                f"step: expected its imports to be installed, got {type(error).__name__} ({error}); install the package"
             ) from error
         except (Exception, SystemExit) as error:
             rows, length = question.tokens.shape
