@@ -67,7 +67,7 @@ def test_the_first_round_takes_the_rules_that_fit_and_refuses_the_others(name: s
     rule = RULES[name]()
     if name in FIT[domain]:
         return first_round(domain, rule)
-    with pytest.raises(ValueError, match=r"^rule '.*': expected .* got .*; take "):
+    with pytest.raises(ValueError, match=r"^rule '.*': expected .* got .*; use "):
         first_round(domain, rule)
 
 
