@@ -79,7 +79,7 @@ class ConfidenceStop:
     """Stops a row where the drafter's largest probability falls below a threshold.
 
     Args:
-        threshold: The lowest probability of the likeliest next value at which a draft goes on.
+        threshold: The probability that the likeliest next value needs.
         longest: The most values of a draft.
         shortest: The fewest values of a draft.
     """
