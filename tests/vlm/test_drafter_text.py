@@ -67,7 +67,9 @@ def test_wrong_controllers_are_named(model, folder: Path) -> None:
         ValueError, match="controller: expected one of fixed, confidence, specdecpp, got 'confidense'; did"
     ):
         drafter_from_text(f"eagle:length=confidense@{folder}", model)
-    with pytest.raises(ValueError, match="length: expected it, chain or nodes, got .* beside 3; leave one out"):
+    with pytest.raises(
+        ValueError, match="length: expected either length, chain or nodes, got .* beside 3; leave one out"
+    ):
         drafter_from_text(f"eagle:length=confidence,chain=3@{folder}", model)
     with pytest.raises(ValueError, match="controller: expected one of .*, got 'fixt'; did you mean 'fixed'"):
         Chain("fixt")

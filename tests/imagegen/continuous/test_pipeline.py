@@ -236,7 +236,7 @@ def test_what_makes_no_sense_is_refused(given: dict, message: str) -> None:
 def test_rules_for_other_drafts_are_refused_in_the_round() -> None:
     assert pipeline()([1], seed=0, rule="exact", pixels=False).stats.exact
     with pytest.raises(
-        ValueError, match="rule 'token': expected a target that gives scores of tokens, got one that gives"
+        ValueError, match="rule 'token': expected a target that gives scores of tokens, got a target that gives"
     ):
         pipeline()([1], seed=0, rule=TokenWise(), pixels=False)
 
