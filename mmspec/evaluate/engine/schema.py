@@ -1,4 +1,4 @@
-"""The table of a record's fields and their types, and the check of a record against it; a run holds nothing else."""
+"""The fields and types of every record, and the check of a record against them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from mmspec.evaluate.engine.records import decode_row, record_key
 SCHEMA = 1
 _QUOTED = 60  # characters of a wrong value that an error quotes
 
-# a type of field: yields what is wrong with a value of this name, "expected ..., got ..." for every wrong part
+# a type of field: yields an error, "expected ..., got ...", for every wrong part of the value of this name
 FieldType = Callable[[Any, str], Iterator[str]]
 
 
@@ -148,7 +148,7 @@ _DRAWN = {
     "seed": whole_number(0),
     "failed": optional(TEXT),
 }
-# what a bench keeps of a request to compare its output with that of others
+# fields that a bench stores to compare outputs
 _COMPARED = {"output": items(items(_SIMPLE)), "prefill": optional(_SECONDS), "peak_bytes": optional(whole_number(0)),
              "more": fields()}  # fmt: skip
 _FEATURES = {"features": optional(TEXT), "probabilities": optional(TEXT)}
@@ -190,15 +190,15 @@ RECORDS: dict[str, FieldType] = {
 
 
 def check_record(record: Mapping[str, Any], folder: Path, place: str) -> None:
-    """Check one line of a shard against the table.
+    """Check a record of a shard.
 
     Args:
-        record: The line, a JSON object.
-        folder: The run's folder, which no path of a record may lead out of.
+        record: The record, a JSON object.
+        folder: The run's folder; no path of a record may leave it.
         place: The file and the line, for errors.
 
     Raises:
-        ValueError: Names the place and the first wrong field.
+        ValueError: A field is wrong; the message names the place and the first wrong field.
     """
     for fault in _faults(record, folder):
         raise ValueError(f"{place}: {fault}; move the file away")
