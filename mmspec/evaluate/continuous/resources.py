@@ -77,8 +77,7 @@ class ContinuousResources(PictureResources):
         return self.pipeline.model.no_pixels is None
 
     def pipeline_prompts(self, prompts: Sequence[str]) -> list[int] | list[str]:
-        """Return prompts as the pipeline takes them: labels, or texts where the model reads captions and a prompt is no
-        label.
+        """Return prompts as the pipeline takes them: labels, or texts where the model reads captions and no label fits.
 
         Raises:
             ValueError: A class does not exist, or the model knows none of the words.

@@ -29,7 +29,7 @@ def run(
     interpreter ratios are None too: it only shows that everything runs, and how many kernels are launched.
 
     Args:
-        device: "cpu" or "cuda"; None uses a GPU if there is one.
+        device: "cpu" or "cuda"; None uses a GPU if the machine has any.
         tiny: Use small sizes; the interpreter always does.
         repeats: The timed runs of each case.
         on_row: A function that is called with every finished row.
@@ -68,7 +68,7 @@ def _cell_text(value: object) -> str:
 
 
 def device_of(name: str | None) -> torch.device:
-    """Return the device of this name; for None a GPU if there is one.
+    """Return the device of this name; None prefers a GPU.
 
     Raises:
         ValueError: There is no such device.

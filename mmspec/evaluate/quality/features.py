@@ -79,7 +79,7 @@ def unit_rows(rows: np.ndarray) -> np.ndarray:
 
 
 def clip_scores(images: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """Return 100 max(cos, 0) of every image with its own text, float64 [N], for rows [N, d] of any length ("CLIPScore")."""
+    """Return 100 max(cos, 0) of every image with its own text, float64 [N] of rows [N, d] of any length ("CLIPScore")."""
     return 100 * np.maximum((unit_rows(np.float64(images)) * unit_rows(np.float64(texts))).sum(-1), 0.0)
 
 

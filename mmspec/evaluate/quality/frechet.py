@@ -135,7 +135,7 @@ def distance(a: Moments, b: Moments) -> float:
 
 
 def _root(eigenvalue: np.ndarray) -> np.ndarray:
-    """Return square roots, with rounding errors set to 0; with fewer rows than features most eigenvalues are such errors."""
+    """Return square roots, with rounding errors set to 0: such are most eigenvalues with fewer rows than features."""
     floor = len(eigenvalue) * np.finfo(np.float64).eps * eigenvalue.max()
     return np.sqrt(np.where(eigenvalue > floor, eigenvalue, 0.0))
 

@@ -105,25 +105,32 @@ NEIGHBOUR = 3
 ROWS = 1024  # rows whose distances are held at once
 
 
-def precision_recall(made: Features, real: Features, neighbour: int = NEIGHBOUR) -> tuple[float, float]:
+def precision_recall(generated: Features, real: Features, neighbour: int = NEIGHBOUR) -> tuple[float, float]:
     """Return the share of generated rows inside the real manifold, and of real rows inside the generated manifold.
 
     A set's manifold is the union of balls around its rows, each reaching to the row's `neighbour`-th nearest neighbour
     ("Improved Precision and Recall Metric for Assessing Generative Models"). Both depend on N: compare at equal N.
 
     Args:
-        made: Generated rows, float [N, d].
-        real: Real rows, float [M, d].
+        generated: float [N, d].
+        real: float [M, d].
         neighbour: The number of the neighbour.
 
     Raises:
         ValueError: The shapes differ in d, or a set has at most `neighbour` rows.
     """
-    made, real = (np.asarray(one, dtype=np.float64) for one in (made, real))
-    if made.ndim != 2 or real.ndim != 2 or made.shape[1] != real.shape[1] or min(len(made), len(real)) <= neighbour:
-        raise ValueError(f"features: expected [N, d] and [M, d] with more than {neighbour} rows, got {made.shape} and "
+    generated, real = (np.asarray(one, dtype=np.float64) for one in (generated, real))
+    if (
+        generated.ndim != 2
+        or real.ndim != 2
+        or generated.shape[1] != real.shape[1]
+        or min(len(generated), len(real)) <= neighbour
+    ):
+        raise ValueError(f"features: expected [N, d] and [M, d] with more than {neighbour} rows, got {generated.shape} and "
                          f"{real.shape}; make more images")  # fmt: skip
-    return _share_inside(made, real, _radii(real, neighbour)), _share_inside(real, made, _radii(made, neighbour))
+    return _share_inside(generated, real, _radii(real, neighbour)), _share_inside(
+        real, generated, _radii(generated, neighbour)
+    )
 
 
 def _radii(rows: np.ndarray, neighbour: int) -> np.ndarray:

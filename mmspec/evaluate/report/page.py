@@ -60,7 +60,7 @@ class Grid:
     """A table of a page.
 
     Attributes:
-        title: What the table shows.
+        title: The title of the table.
         heads: The heads of the columns.
         lines: The cells of each line.
         labels: How many of the first columns hold text, which is aligned on the left; figures are aligned on the right.

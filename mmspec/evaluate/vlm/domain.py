@@ -98,7 +98,7 @@ class VlmDomain(Domain):
         return row["key"].startswith("hf-")
 
     def defaults(self, model: str) -> list[tuple[str, str]]:
-        """Return plain decoding, the available drafters and a relaxed rule; folders have drafters without training only."""
+        """Return plain decoding, available drafters and a relaxed rule; folders have drafters without training only."""
         known = drafter_names(model) if model in TARGETS else ("lookup", "recycling")
         drafters = [(name, "") for name in SWEPT if name in known]
         return [("ar", ""), *drafters, ("recycling", "typical:threshold=0.09,alpha=0.3")]
