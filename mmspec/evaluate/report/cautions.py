@@ -4,21 +4,61 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.shards import Records
-from mmspec.evaluate.report.rows import Table, judge_of, judge_row, real_features, tables
+from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.report.rows import Table, cell_title, judge_of, judge_row, real_features, results, tables
 
 ZOO = "zoo CLIP"
+EXCESS = 1.25  # a speed-up above this multiple of the accept length is not due to accepted drafts
+FEW = 10  # samples below which medians vary widely from run to run
 
 
 def cautions(records: Records) -> list[str]:
     """Return the cautions of a run as sentences, the most serious first; [] without any."""
     grouped = tables(records)
-    of_tables = [one for check in (_unequal, _unscored, _small) for table in grouped for one in check(records, table)]
+    of_tables = [
+        one
+        for check in (_too_fast, _few, _unequal, _unscored, _small)
+        for table in grouped
+        for one in check(records, table)
+    ]
     return list(dict.fromkeys([*of_tables, *_disturbed(records), *_labels(records)]))
 
 
 def _listed(counts: set[int]) -> str:
     return ", ".join(map(str, sorted(counts)))
+
+
+def _too_fast(records: Records, table: Table) -> Iterator[str]:
+    """Yield a caution per speed-up that the accept length does not explain."""
+    if table.plain is None:
+        return
+    attempts = results(table)
+    for cell, samples in table.cells.items():
+        title = cell_title(samples[0])
+        row = timed_row(Method(cell, title), attempts, {"ar": table.plain}, {}, greedy=False)
+        speedup, length = row["speedup_vs_ar"], row["accept_length"]
+        if speedup is None or speedup <= EXCESS * length or _has_cheap_passes(row, samples):
+            continue
+        yield (f"{table.name}: the speed-up of {title}, {speedup:.3g}, is more than {EXCESS:g} times its accept length, "
+               f"{length:.3g} values per target pass; probably another process slowed plain decoding down, measure again "
+               "on a quiet machine")  # fmt: skip
+
+
+def _has_cheap_passes(row: dict, samples: list[dict]) -> bool:
+    """Return whether a method replaces the target's passes, or saves calls of a continuous model's head within them."""
+    saves_heads = samples[0]["of"]["domain"] == "continuous" and not any(one.get("drafter_passes") for one in samples)
+    return saves_heads or row["target_share"] == 0
+
+
+def _few(records: Records, table: Table) -> Iterator[str]:
+    """Yield a caution that names the methods with few samples."""
+    counts = {cell_title(samples[0]): sum(one["failed"] is None for one in samples) for samples in table.cells.values()}
+    few = [f"{title} ({count})" for title, count in counts.items() if 0 < count < FEW]
+    if few:
+        yield (f"{table.name}: fewer than {FEW} samples of {', '.join(few)}; figures of so few samples vary widely from run "
+               "to run, raise --count or --samples")  # fmt: skip
 
 
 def _unequal(records: Records, table: Table) -> Iterator[str]:

@@ -87,7 +87,7 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
 
 
 def layout(panels: Sequence[Panel]) -> tuple[int, int]:
-    """Return the columns and rows of a figure: about four panels per row, and panels of one title never split over rows."""
+    """Return the columns and rows of a figure: about four panels per row, with panels of one title in the same row."""
     together = max(sum(one.title == panel.title for one in panels) for panel in panels)
     across = min(len(panels), together * (4 // together or 1) if together > 1 else 3)
     return across, -(-len(panels) // across)
