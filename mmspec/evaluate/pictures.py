@@ -141,10 +141,10 @@ class ObjectsDrawn:
     def __init__(self) -> None:
         self.judge, self.hash = zoo.load("image_judge"), files_digest([folder_of("image_judge")])
 
-    def __call__(self, made: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
-            for image, one in zip(made, prompts, strict=True)
+            for image, one in zip(outputs, prompts, strict=True)
         ], dtype=np.float64)  # fmt: skip
 
 

@@ -47,18 +47,18 @@ def inside(folder: Path, name: str) -> Path:
     return file
 
 
-def store_output(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, Any]:
+def store_output(folder: Path, key: str, output: Any, shows: Shows) -> dict[str, Any]:
     """Store an output and return the entry of its record; a text is stored in the record itself.
 
     Args:
         folder: The folder of the run.
         key: The key of the sample.
-        made: The output: a text, a picture, or a video uint8 [F, H, W, 3].
+        output: A text, a picture, or a video uint8 [F, H, W, 3].
         shows: The kind of output.
     """
     if shows == "text":
-        return {"text": made}
-    array = np.asarray(made.convert("RGB") if shows == "picture" else made)
+        return {"text": output}
+    array = np.asarray(output.convert("RGB") if shows == "picture" else output)
     frames = 1 if shows == "picture" else len(array)
     picture = Image.fromarray(array if shows == "picture" else rearrange(array, "f h w c -> (f h) w c"))
     cell, _, rest = key.partition("/")

@@ -13,7 +13,7 @@ import numpy as np
 from mmspec.evaluate.engine.provenance import output_digest
 from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun
 
-_COPIED = ("exact", "tokens", "target_passes", "accept_length", "drafter_passes")  # of a run, as they are
+_COPIED = ("exact", "tokens", "target_passes", "accept_length", "drafter_passes")  # fields copied from a run
 TIMES = ("time", "when")  # entries that differ from run to run
 
 

@@ -49,13 +49,13 @@ def parting(
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where a request parts from the peer's output.
+    """The first place where the output of a request differs from the peer's.
 
     Attributes:
         case: The number of the case.
         row: The row of the batch; of several, the row with the largest margin.
         place: The place in the output.
-        margin: By how much the peer preferred its value; infinite where one output only goes on behind the other.
+        margin: By how much the peer preferred its value; infinite where an output only continues the other.
     """
 
     case: int

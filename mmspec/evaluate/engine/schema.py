@@ -21,31 +21,31 @@ FieldType = Callable[[Any, str], Iterator[str]]
 
 
 def value(expected: str, holds: Callable[[Any], bool]) -> FieldType:
-    """The type of single values.
+    """Return the type of single values.
 
     Args:
         expected: The allowed values in words.
-        holds: Whether a value is allowed.
+        holds: A function that returns whether a value is allowed.
     """
 
-    def faults(found: Any, name: str) -> Iterator[str]:
-        if not holds(found):
-            yield f"expected {expected} as {name}, got {json.dumps(found)[:_QUOTED]}"
+    def faults(data: Any, name: str) -> Iterator[str]:
+        if not holds(data):
+            yield f"expected {expected} as {name}, got {json.dumps(data)[:_QUOTED]}"
 
     return faults
 
 
 def items(item: FieldType, count: int | None = None) -> FieldType:
-    """The type of lists of `count` items, None for any number."""
+    """Return the type of lists of `count` items, None for any number."""
     is_list = value(
         "a list" if count is None else f"a list of {count}",
-        lambda found: isinstance(found, list) and count in (None, len(found)),
+        lambda data: isinstance(data, list) and count in (None, len(data)),
     )
 
-    def faults(found: Any, name: str) -> Iterator[str]:
-        wrong = list(is_list(found, name))
+    def faults(data: Any, name: str) -> Iterator[str]:
+        wrong = list(is_list(data, name))
         yield from wrong
-        for number, one in enumerate(() if wrong else found):
+        for number, one in enumerate(() if wrong else data):
             yield from item(one, f"{name}[{number}]")
 
     return faults
@@ -54,24 +54,24 @@ def items(item: FieldType, count: int | None = None) -> FieldType:
 def fields(
     needed: Mapping[str, FieldType] | None = None, more: Mapping[str, FieldType] | None = None, others: FieldType | None = None
 ) -> FieldType:  # fmt: skip
-    """The type of objects.
+    """Return the type of objects.
 
     Args:
-        needed: The types of fields that must be there.
-        more: The types of fields that may be absent.
+        needed: The types of required fields.
+        more: The types of optional fields.
         others: The type of all further fields.
     """
     needed, known = needed or {}, {**(needed or {}), **(more or {})}
-    is_object = value("an object", lambda found: isinstance(found, dict))
+    is_object = value("an object", lambda data: isinstance(data, dict))
 
-    def faults(found: Any, name: str) -> Iterator[str]:
-        wrong = list(is_object(found, name))
+    def faults(data: Any, name: str) -> Iterator[str]:
+        wrong = list(is_object(data, name))
         yield from wrong
         if wrong:
             return
         inside_of = f"{name}." if name else ""
-        yield from (f"expected a field {inside_of}{part}, got none" for part in needed if part not in found)
-        for part, content in found.items():
+        yield from (f"expected a field {inside_of}{part}, got none" for part in needed if part not in data)
+        for part, content in data.items():
             kind = known.get(part, others)
             if kind is not None:
                 yield from kind(content, f"{inside_of}{part}")
@@ -80,39 +80,39 @@ def fields(
 
 
 def optional(kind: FieldType) -> FieldType:
-    """The type of values that may be null instead."""
-    return lambda found, name: iter(()) if found is None else kind(found, name)
+    """Return the type of values that may be null instead."""
+    return lambda data, name: iter(()) if data is None else kind(data, name)
 
 
 def whole_number(least: int, most: int = 10**12) -> FieldType:
-    """The type of whole numbers in a range, both ends included."""
+    """Return the type of whole numbers in a range, both ends included."""
     return value(
         f"a whole number of {least} to {most}",
-        lambda found: isinstance(found, int) and not isinstance(found, bool) and least <= found <= most,
+        lambda data: isinstance(data, int) and not isinstance(data, bool) and least <= data <= most,
     )
 
 
-def _is_number(found: Any, least: float, most: float) -> bool:
+def _is_number(data: Any, least: float, most: float) -> bool:
     # a comparison with NaN is false
-    return isinstance(found, int | float) and not isinstance(found, bool) and least <= found <= most
+    return isinstance(data, int | float) and not isinstance(data, bool) and least <= data <= most
 
 
 def number(least: float, most: float) -> FieldType:
-    """The type of finite numbers in a range, both ends included."""
-    return value(f"a number of {least:g} to {most:g}", lambda found: _is_number(found, least, most))
+    """Return the type of finite numbers in a range, both ends included."""
+    return value(f"a number of {least:g} to {most:g}", lambda data: _is_number(data, least, most))
 
 
-ANY = value("any value", lambda found: True)
-TEXT = value("a text", lambda found: isinstance(found, str))
-SWITCH = value("true or false", lambda found: isinstance(found, bool))
+ANY = value("any value", lambda data: True)
+TEXT = value("a text", lambda data: isinstance(data, str))
+SWITCH = value("true or false", lambda data: isinstance(data, bool))
 NAME = value(
     "a name without separators of paths",
-    lambda found: isinstance(found, str) and found.strip(".") != "" and not set(found) & set("/\\\0"),
+    lambda data: isinstance(data, str) and data.strip(".") != "" and not set(data) & set("/\\\0"),
 )
 _SECONDS, _FIGURE = number(0, 1e9), number(-1e30, 1e30)
 _SIMPLE = value(
     "a text or a number",
-    lambda found: found is None or isinstance(found, str | bool) or _is_number(found, -1e30, 1e30),
+    lambda data: data is None or isinstance(data, str | bool) or _is_number(data, -1e30, 1e30),
 )
 _PARTS = dict.fromkeys(("prefill", "draft", "target", "verify", "other"), _SECONDS)
 _FILE = fields({"file": TEXT, "frames": whole_number(1), "pixels": TEXT})
@@ -138,7 +138,7 @@ _DRAWN = {
     "cell": NAME,
     "of": fields(_CELL, others=_SIMPLE),
     "title": TEXT,
-    "shows": value(f"one of {', '.join(_SHOWN)}", lambda found: isinstance(found, str) and found in _SHOWN),
+    "shows": value(f"one of {', '.join(_SHOWN)}", lambda data: isinstance(data, str) and data in _SHOWN),
     "prompt": TEXT,
     "digest": TEXT,
     "order": whole_number(0),
@@ -154,9 +154,9 @@ _COMPARED = {"output": items(items(_SIMPLE)), "prefill": optional(_SECONDS), "pe
 _FEATURES = {"features": optional(TEXT), "probabilities": optional(TEXT)}
 
 
-def _judge(found: Any, name: str) -> Iterator[str]:
-    sees = isinstance(found, dict) and _EXTRACTOR.keys() & found
-    return fields({**_JUDGE, **_EXTRACTOR} if sees else _JUDGE)(found, name)
+def _judge(data: Any, name: str) -> Iterator[str]:
+    sees = isinstance(data, dict) and _EXTRACTOR.keys() & data
+    return fields({**_JUDGE, **_EXTRACTOR} if sees else _JUDGE)(data, name)
 
 
 def _sample(record: Any, name: str) -> Iterator[str]:

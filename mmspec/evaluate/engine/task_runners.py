@@ -52,7 +52,7 @@ def run_local(
         pool.shutdown(cancel_futures=True)
 
 
-_worker: list[Worker] = []  # of a spawned process
+_worker: list[Worker] = []  # the worker of a spawned process
 
 
 def _begin_worker(plan: SweepPlan, header: dict[str, Any], modules: Sequence[str]) -> None:

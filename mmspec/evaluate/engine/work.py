@@ -22,7 +22,7 @@ from mmspec.io.interrupts import Stopped
 
 Engine = Literal["local", "ray"]
 ENGINES = ("local", "ray")
-TOGETHER = 32  # samples that are scored at once
+TOGETHER = 32  # samples per scoring task
 Name = tuple[str, str]
 
 

@@ -15,8 +15,8 @@ from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
 from mmspec.evaluate.machine.trained_models import AGAINST, image_rows, vlm_rows
 
 ABOUT = (
-    "What a GPU is worth: ops of the verify core, what a pass over several drafted values costs 7B and 3B models, and models "
-    "trained on the spot."
+    "The benefit of a GPU: ops of the verify core, the cost of passes over several drafted values for 7B and 3B models, and "
+    "models trained on the spot."
 )
 COST = "cost only: random weights, no accept length is implied"
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)

@@ -62,11 +62,11 @@ class Scorer(Protocol):
     hash: str
     about: str
 
-    def __call__(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         """Return float64 [N], NaN where there is nothing to measure.
 
         Args:
-            made: Texts, pictures, or videos uint8 [F, H, W, 3].
+            outputs: Texts, pictures, or videos uint8 [F, H, W, 3].
             prompts: The prompts of the samples.
         """
         ...

@@ -55,7 +55,7 @@ class GalleryReference:
     Args:
         plain: Plain decoding.
         setting: The setting.
-        asked: The requests, each with its `text`.
+        requests: The requests, each with its `text`.
         make: A function of a method that returns a function of (requests, seeds), which returns images, tokens and
             statistics.
         scorer: A function that returns the zoo's "clip" or "image_judge".
@@ -63,13 +63,13 @@ class GalleryReference:
     """
 
     def __init__(
-        self, plain: Method, setting: Setting, asked: Sequence[Any], make: Callable[[Any], DrawBatch],
+        self, plain: Method, setting: Setting, requests: Sequence[Any], make: Callable[[Any], DrawBatch],
         scorer: Callable[[str], Any], figures: Callable[[np.ndarray], dict],
     ):  # fmt: skip
-        self.make, self.scorer, self.asked, self.batch = make, scorer, asked, setting.batch
-        self.first = setting.seed * (HALVES + 1) * len(asked)
-        self.plain = [self.drawn(plain, self.first + half * len(asked)) for half in range(HALVES)]
-        self.texts = [one.text for one in asked]
+        self.make, self.scorer, self.requests, self.batch = make, scorer, requests, setting.batch
+        self.first = setting.seed * (HALVES + 1) * len(requests)
+        self.plain = [self.drawn(plain, self.first + half * len(requests)) for half in range(HALVES)]
+        self.texts = [one.text for one in requests]
         self.prompts = scorer("clip").encode_texts(self.texts).numpy()
         self.row = figures(np.concatenate([one.tokens for one in self.plain]))
 
@@ -77,8 +77,8 @@ class GalleryReference:
         """Draw an image per request."""
         draw = self.make(method)
         images, tokens, passes, emitted, drafted, exact = [], [], [], [], 0, True
-        for start in range(0, len(self.asked), self.batch):
-            part = self.asked[start : start + self.batch]
+        for start in range(0, len(self.requests), self.batch):
+            part = self.requests[start : start + self.batch]
             out = draw(part, [first_seed + start + i for i in range(len(part))])
             images += out.images
             tokens.append(out.tokens.numpy())
@@ -87,12 +87,12 @@ class GalleryReference:
             drafted += out.stats.drafter_passes
             exact = out.stats.exact
         features = self.scorer("clip").encode_images(images).numpy()
-        judged = self.scorer("image_judge").agreement(images, [one.text for one in self.asked])
+        judged = self.scorer("image_judge").agreement(images, [one.text for one in self.requests])
         return GeneratedImages(features, judged, np.concatenate(tokens), passes, emitted, drafted, exact)
 
     def judge(self, method: Method) -> dict:
         """Return the figures of a method, from images whose seeds no plain image uses."""
-        images = self.drawn(method, self.first + HALVES * len(self.asked))
+        images = self.drawn(method, self.first + HALVES * len(self.requests))
         compression = round(sum(images.emitted) / sum(images.passes), 3)
         return {
             "exact": images.exact,

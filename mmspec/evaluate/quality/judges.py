@@ -94,15 +94,15 @@ class Judges:
             **named,
         }
 
-    def scores(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> list[dict[str, Any]]:
+    def scores(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> list[dict[str, Any]]:
         """Return the entries of the records of samples: their figures, and the features of pictures."""
-        columns = {one.name: one(made, prompts) for one in self.scorers}
-        entries: list[dict[str, Any]] = [{} for _ in made]
+        columns = {one.name: one(outputs, prompts) for one in self.scorers}
+        entries: list[dict[str, Any]] = [{} for _ in outputs]
         if self.shows == "picture":
-            entries, read = self.pictures(made)
+            entries, read = self.pictures(outputs)
             columns |= self._clip(read.features, [one.text for one in prompts])
         elif self.shows == "film":
-            columns |= self._of_films(made, prompts)
+            columns |= self._of_films(outputs, prompts)
         for place, entry in enumerate(entries):
             values = {name: float(column[place]) for name, column in columns.items()}
             entry["figures"] = {name: value if np.isfinite(value) else None for name, value in values.items()}

@@ -70,16 +70,16 @@ class RewardScorer:
         self.reward, self.hash = reward, hash
         self.about = f"mean over frames of {getattr(reward, 'name', type(reward).__name__)}"
 
-    def __call__(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         from mmspec.video.rewards.scores import scored
 
-        pairs = zip(made, prompts, strict=True)
+        pairs = zip(outputs, prompts, strict=True)
         return np.array([float(scored(self.reward, frames_of(one), prompt.text).mean()) for one, prompt in pairs])
 
 
-def frames_of(made: Any) -> torch.Tensor:
+def frames_of(output: Any) -> torch.Tensor:
     """Return a picture or a video uint8 [F, H, W, 3] as uint8 [F, 3, H, W]."""
-    array = made if isinstance(made, np.ndarray) else np.array(made.convert("RGB"))[None]
+    array = output if isinstance(output, np.ndarray) else np.array(output.convert("RGB"))[None]
     return rearrange(torch.from_numpy(array), "f h w c -> f c h w")
 
 

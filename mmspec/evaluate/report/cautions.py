@@ -75,8 +75,8 @@ def _unscored(records: Records, table: Table) -> Iterator[str]:
     completed = [one for samples in table.cells.values() for one in samples if one["failed"] is None]
     scored = sum((one["key"], by) in records.scores for one in completed)
     if by is not None and scored < len(completed):
-        yield (f"{table.name}: {len(completed) - scored} of {len(completed)} samples are not scored; speed is that of all of "
-               "them, quality that of the others, score the rest by running their command again")  # fmt: skip
+        yield (f"{table.name}: {len(completed) - scored} of {len(completed)} samples are not scored; speed covers all "
+               "samples, quality the scored samples only, run the command again to score the rest")  # fmt: skip
 
 
 def _small(records: Records, table: Table) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _small(records: Records, table: Table) -> Iterator[str]:
         return
     real = real_features(records, table.shared["model"], by)
     if real is None:
-        yield f"{table.name}: the prompts have no real pictures, so that there are no distances; name some by --reference"
+        yield f"{table.name}: the prompts have no real pictures, so there are no distances; name a folder with --reference"
         return
     least = min([*counts, len(real)])
     if least <= row["dim"]:
@@ -104,11 +104,11 @@ def _disturbed(records: Records) -> Iterator[str]:
     """Yield cautions about disturbed timings."""
     workers = max((one["workers"] for one in records.headers), default=1)
     if workers > 1 or len({tuple(one["part"]) for one in records.headers}) > 1:
-        yield "several workers ran at once and slowed one another: take speed from a run of one worker"
+        yield "several workers ran at once and slowed one another: measure speed with one worker"
     machines = {(one["processor"], one["cores"], one["threads"]) for one in records.headers}
     if len(machines) > 1:
-        yield (f"{len(machines)} kinds of machines or thread counts took part: ratios of samples that one of them began and "
-               "another went on with mean nothing")  # fmt: skip
+        yield (f"{len(machines)} kinds of machines or thread counts took part: ratios between samples of different "
+               "machines mean nothing")  # fmt: skip
 
 
 def _labels(records: Records) -> Iterator[str]:

@@ -95,28 +95,28 @@ def features(entries: Sequence[Mapping], name: str = "features") -> np.ndarray |
     return np.stack(rows) if rows else None
 
 
-def distances(made: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, MeasuredValue]:
+def distances(generated: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, MeasuredValue]:
     """Return the measures of all pictures together.
 
     Args:
-        made: Features of generated pictures, float32 [N, d].
+        generated: Features of generated pictures, float32 [N, d].
         real: Features of real pictures, float32 [M, d], or None.
         odds: Class probabilities of generated pictures, float32 [N, K], or None.
     """
-    count, values = len(made), {}
+    count, values = len(generated), {}
     if odds is not None:
         score, _ = inception_score(odds, SPLITS if count >= 10 * SPLITS else 1)
         values["inception_score"] = MeasuredValue(score, None, count)
     if real is None or min(count, len(real)) < 2:
         return values
     # rows in the same order have the same moments, bit for bit, on every machine
-    value = distance(Moments.of(made), Moments.of(real))
-    ends = frechet_interval(made, real) if made.shape[1] <= RESAMPLED_WIDTH else None
+    value = distance(Moments.of(generated), Moments.of(real))
+    ends = frechet_interval(generated, real) if generated.shape[1] <= RESAMPLED_WIDTH else None
     values["frechet"] = MeasuredValue(value, ends, count)
-    apart = kernel_distance(made, real)
+    apart = kernel_distance(generated, real)
     values["kernel"] = MeasuredValue(apart.value, apart.interval, count)
     if min(count, len(real)) > NEIGHBOUR:
-        precision, recall = precision_recall(made, real)
+        precision, recall = precision_recall(generated, real)
         values |= {"precision": MeasuredValue(precision, None, count), "recall": MeasuredValue(recall, None, count)}
     return values
 

@@ -13,7 +13,7 @@ from mmspec.io.readers import read_text
 
 Line = tuple[Sequence[float], Sequence[float]]
 MARKERS = "s^Dv*PX<>h"
-ACCEPT_LENGTH, SPEEDUP = "accept length (tokens a target pass)", "times plain decoding"  # labels
+ACCEPT_LENGTH, SPEEDUP = "accept length (tokens a target pass)", "times plain decoding"  # labels of axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,7 @@ def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -
     handles = {}
     for name, (xs, ys) in panel.lines.items():
         color, marker = looks[name]
-        # lone points have markers of their own
+        # a single point has its own marker
         marker, size = ("o", 3) if len(xs) > 1 else (marker, 7)
         (handles[name],) = axis.plot(xs, ys, marker=marker, markersize=size, color=color, label=name)
     for name, (xs, ys) in panel.clouds.items():

@@ -62,17 +62,19 @@ def draw_by_position(tables: Sequence[Table], look: Mapping[str, Look], stem: Pa
     )
 
 
-def by_temperature(rows: Sequence[dict], said: Mapping[str, str]) -> dict[str, dict[str, list[tuple[float, float]]]]:
+def by_temperature(
+    rows: Sequence[dict], settings: Mapping[str, str]
+) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Return (temperature, accept length) by model and method, for methods at two or more temperatures.
 
     Args:
         rows: The rows of the tables.
-        said: By table, the settings that its cells share, without the temperature.
+        settings: By table, the settings that its cells share, without the temperature.
     """
     by_model: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         if row["accept_length"] is not None:
-            by_model.setdefault(said[row["table"]], {}).setdefault(row["method"], []).append(
+            by_model.setdefault(settings[row["table"]], {}).setdefault(row["method"], []).append(
                 (row["temperature"], row["accept_length"])
             )
     several = {
@@ -82,13 +84,13 @@ def by_temperature(rows: Sequence[dict], said: Mapping[str, str]) -> dict[str, d
     return {title: methods for title, methods in several.items() if methods}
 
 
-def without_temperature(said: Mapping[str, object]) -> str:
+def without_temperature(settings: Mapping[str, object]) -> str:
     """Return the settings that tables of the same model share, as text."""
-    return json.dumps({name: value for name, value in said.items() if name != "temperature"}, sort_keys=True)
+    return json.dumps({name: value for name, value in settings.items() if name != "temperature"}, sort_keys=True)
 
 
 def draw_by_temperature(
-    rows: Sequence[dict], said: Mapping[str, str], look: Mapping[str, Look], stem: Path
+    rows: Sequence[dict], settings: Mapping[str, str], look: Mapping[str, Look], stem: Path
 ) -> list[Path]:
     """Draw a panel per model; return no files where no method ran at two temperatures."""
 
@@ -102,7 +104,7 @@ def draw_by_temperature(
         axis.grid(color=GRID, lw=0.4)
         return handles
 
-    by_model = by_temperature(rows, said)
+    by_model = by_temperature(rows, settings)
     return draw_grid(by_model, stem, paint, len(by_model), lambda name: json.loads(name)["model"])
 
 

@@ -73,11 +73,9 @@ def category_grids(rows: Sequence[dict]) -> list[Grid]:
 
 
 READING = [
-    "Exact methods keep the law of plain decoding: their quality differs from its by chance alone. End to "
-    "end is the whole call,",
-    "pictures read and prompt prefilled included; decode only is what comes behind the prefill. Ratios are "
-    "medians over the same",
-    "prompts and seeds; intervals of quality are 90 % by bootstrap over prompts.",
+    "Exact methods keep the distribution of plain decoding: their quality differs by chance only. End to end is",
+    "the whole call with the reading of pictures and the prefill; decode only is the time after the prefill.",
+    "Ratios are medians over the same prompts and seeds; intervals of quality are 90 % by bootstrap over prompts.",
 ]
 
 

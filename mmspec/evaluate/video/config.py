@@ -47,8 +47,8 @@ class VideoBenchConfig(DrawnBenchConfig):
     """
 
     about: ClassVar[str] = (
-        "Videos: routed blocks against the target, the drafter and routers without a reward; and drafted codes. Seconds, "
-        "what of the reward and of the truth is kept, seams."
+        "Videos: routed blocks against the target, the drafter and routers without a reward; and drafted codes. Measures "
+        "time, the retained reward and truth, and seams."
     )
     setting: ClassVar[type[DrawnSetting]] = VideoSetting
     copied: ClassVar[tuple[str, ...]] = ("model", "seed", "blocks", "draws", "calibration")
@@ -57,9 +57,7 @@ class VideoBenchConfig(DrawnBenchConfig):
     judged_batch: ClassVar[int] = 1
 
     suite: str = option("speed", "speed, routers (at equal budget), threshold (a sweep) or tokens.")
-    repeats: int = option(
-        2, "Timed runs of every method on every prompt, each of a seed of its own.", least=1, most=1000
-    )
+    repeats: int = option(2, "Timed runs of every method on every prompt, each with its own seed.", least=1, most=1000)
     model: str | None = option(
         None, "The zoo's video or video/tokens, or a folder with a saved pipeline.", shown="NAME"
     )

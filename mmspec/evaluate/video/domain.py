@@ -51,9 +51,9 @@ class MotionTruth:
 
     name, hash, about = "truth", "tracking-1", "share of the color, direction and shape asked for that the frames show"
 
-    def __call__(self, made: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         named = [named_movers(one.text) for one in prompts]
-        pairs = zip(made, named, strict=True)
+        pairs = zip(outputs, named, strict=True)
         return np.array([agreement(film, movers) if movers else np.nan for film, movers in pairs], dtype=np.float64)
 
 

@@ -240,14 +240,14 @@ def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
     }
 
 
-def accepted_blocks(kept: Sequence[Sequence[bool]], target: bool = True) -> dict:
+def accepted_blocks(accepted: Sequence[Sequence[bool]], target: bool = True) -> dict:
     """Return the acceptance of the blocks of videos.
 
     Args:
-        kept: Whether the draft of each block was accepted, by video.
+        accepted: Whether the draft of each block was accepted, by video.
         target: The target drew the other blocks; otherwise the drafter drew all blocks.
     """
-    table = np.array([[one or not target for one in row] for row in kept], dtype=float)
+    table = np.array([[one or not target for one in row] for row in accepted], dtype=float)
     if not table.size:
         return {"acceptance": None, "accepted_share": None, "target_blocks": None}
     return {

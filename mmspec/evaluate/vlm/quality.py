@@ -47,7 +47,7 @@ class VlmQuality:
 
 @torch.no_grad()
 def generate_texts(
-    model, processor, asked: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
+    model, processor, subjects: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
     show: Callable[[Any], Image] = render,
 ) -> tuple[list[str], Tensor]:  # fmt: skip
     """Generate texts (greedy, or T = 1 with `sample`) and return them with the top-1 probability of each sampled token.
@@ -55,7 +55,7 @@ def generate_texts(
     Args:
         model: The model.
         processor: Its processor.
-        asked: The subjects of the prompts: scenes, or any objects that `show` can draw.
+        subjects: The subjects of the prompts: scenes, or any objects that `show` can draw.
         prompts: The texts of the prompts.
         batch: The prompts of a batch.
         sample: Sample at T = 1.
@@ -65,9 +65,9 @@ def generate_texts(
         The texts, and float32 [T], empty unless sampled.
     """
     texts, certain = [], []
-    for first in range(0, len(asked), batch):
+    for first in range(0, len(subjects), batch):
         part = slice(first, first + batch)
-        pairs = zip(prompts[part], map(show, asked[part]), strict=True)
+        pairs = zip(prompts[part], map(show, subjects[part]), strict=True)
         inputs = encode(processor, [Example(text, text, (picture,)) for text, picture in pairs])
         inputs = {name: value.to(model.device) for name, value in inputs.items()}
         law = {"do_sample": sample, "temperature": 1.0 if sample else None, "top_k": 0 if sample else None}
@@ -147,9 +147,9 @@ class ObjectsRight:
     name, hash = "objects_right", "world-1"
     about = "share of a scene's objects that the caption names, with place and colour"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         worlds = [None if one.category == DOCUMENT else one.world for one in prompts]
-        return np.array([self._share(text, world) for text, world in zip(made, worlds, strict=True)])
+        return np.array([self._share(text, world) for text, world in zip(outputs, worlds, strict=True)])
 
     def _share(self, text: str, world: int | None) -> float:
         if world is None:
@@ -163,10 +163,10 @@ class WordsRight:
 
     name, hash, about = "words_right", "documents-1", "share of a document's words that the text has in their order"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             words_right(text, sample_document(one.world)) if one.category == DOCUMENT else float("nan")
-            for text, one in zip(made, prompts, strict=True)
+            for text, one in zip(outputs, prompts, strict=True)
         ])  # fmt: skip
 
 
@@ -175,8 +175,8 @@ class AnswerRight:
 
     name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
-            for text, one in zip(made, prompts, strict=True)
+            for text, one in zip(outputs, prompts, strict=True)
         ])  # fmt: skip
