@@ -46,11 +46,11 @@ class GenerationRequest:
     """A request for a picture or video.
 
     Attributes:
-        given: The prompt as the pipeline takes it, a text or a label.
+        prompt: The prompt as the pipeline takes it, a text or a label.
         text: The prompt in words, for CLIP and the judge.
     """
 
-    given: str | int
+    prompt: str | int
     text: str
 
 
@@ -181,7 +181,7 @@ class PictureDomain(Domain):
         arguments = self.arguments(method, resources, setting)
 
         def draw(requests: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
-            out = resources.pipeline([one.given for one in requests], seed=seed, **arguments)
+            out = resources.pipeline([one.prompt for one in requests], seed=seed, **arguments)
             raise_errors(out.errors)
             return out
 

@@ -81,7 +81,7 @@ class ContinuousDomain(PictureDomain):
 
             with counted_passes(resources.transformer) as passes:
                 began = perf_counter()
-                request = pipe.start([one.given for one in requests], seed=seed, **how)
+                request = pipe.start([one.prompt for one in requests], seed=seed, **how)
                 request.drafter = ObservedDrafter(request.drafter, note)
                 request.run()
                 tokens = pipe.tokens(request.target)

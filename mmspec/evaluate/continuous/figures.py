@@ -117,7 +117,7 @@ def target_figures(
     Returns:
         `draw_spread`, `head_steps` and `values`.
     """
-    how, prompts = pipeline_arguments(resources, setting), [one.given for one in requests[:OBSERVED_IMAGES]]
+    how, prompts = pipeline_arguments(resources, setting), [one.prompt for one in requests[:OBSERVED_IMAGES]]
     gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, prompts, how, setting.seed)
     flat = rearrange(tokens, "b n d -> (b n) d")
     apart = (flat - flat.roll(1, 0)).square().sum(-1).median()

@@ -84,7 +84,7 @@ def observe_laws(
 ) -> LawObserver:
     """Decode requests plainly and return the observer of their distributions."""
     observer = LawObserver()
-    prompts = [one.given for one in requests]
+    prompts = [one.prompt for one in requests]
     resources.pipeline(prompts, decoding=observer, seed=seed, pixels=False, **setting.arguments())
     return observer
 

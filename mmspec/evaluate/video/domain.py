@@ -162,7 +162,7 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
 
 def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:
     def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
-        prompts, how = [one.given for one in requests], {"temperature": setting.temperature, **way.arguments}
+        prompts, how = [one.prompt for one in requests], {"temperature": setting.temperature, **way.arguments}
         began = perf_counter()
         out = way.pipeline(prompts, seed=seed, **how)
         seconds = perf_counter() - began

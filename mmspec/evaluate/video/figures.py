@@ -38,7 +38,7 @@ def draw(
     Raises:
         ValueError: A video failed.
     """
-    out = way.pipeline([one.given for one in requests], blocks=setting.blocks, seed=seed, **way.arguments)
+    out = way.pipeline([one.prompt for one in requests], blocks=setting.blocks, seed=seed, **way.arguments)
     raise_errors(out.errors)
     return out
 
@@ -83,7 +83,7 @@ def certainty(timed: TimedSetting) -> dict:
     """Return the shape of videos of blocks; for codes, the mean largest probability of their distributions."""
     if timed.resources.kind == BLOCKS:
         return video_shape(timed.resources, timed.setting)
-    prompts = [one.given for case in timed.cases for one in case][:OBSERVED_VIDEOS]
+    prompts = [one.prompt for case in timed.cases for one in case][:OBSERVED_VIDEOS]
     observer = LawObserver()
     pipe, setting = timed.resources.pipeline, timed.setting
     pipe(prompts, decoding=observer, seed=setting.seed, pixels=False, temperature=setting.temperature)

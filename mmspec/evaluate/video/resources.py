@@ -197,7 +197,7 @@ def router_calibration(resources: VideoResources, setting: VideoSetting) -> Rout
 
 def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
     decoding, stats = SDVG(resources.drafter(), resources.reward(), router=Explore(EXPLORED_SHARE)), []
-    prompts = [one.given for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
+    prompts = [one.prompt for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
     for first in range(0, len(prompts), setting.batch):
         part = prompts[first : first + setting.batch]
         seeds = [setting.seed + first + i for i in range(len(part))]
