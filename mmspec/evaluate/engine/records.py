@@ -97,7 +97,7 @@ def recorded_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Att
         return Failure(record["failed"])
     seconds, parts = record["time"]["seconds"], record["time"]["parts"]
     if decode_only and parts is None:
-        return Failure("it does not say how long its prefill took")
+        return Failure("its record has no time of the prefill")
     return TimedRun(
         seconds=seconds - parts["prefill"] if decode_only else seconds,
         output=((record["token_hash"],),),

@@ -48,7 +48,7 @@ def draw_by_position(tables: Sequence[Table], look: Mapping[str, Look], stem: Pa
     }
 
     def paint(axis: Any, lines_of_table: Mapping[str, list[float]]) -> dict[str, Any]:
-        axis.set(xlabel="drafted value", ylabel="share of rounds that keep it", ylim=(0, 1.02))
+        axis.set(xlabel="drafted value", ylabel="share of rounds that accept it", ylim=(0, 1.02))
         axis.set_xlim(0.5, max(map(len, lines_of_table.values())) + 0.5)
         axis.xaxis.get_major_locator().set_params(integer=True)
         axis.grid(color=GRID, lw=0.4)

@@ -70,7 +70,7 @@ class VideoBenchConfig(DrawnBenchConfig):
     blocks: int | None = option(None, "Blocks of every video; the pipeline's own when left out.", least=2, most=1 << 12)
     judged_prompts: int | None = option(None, "Held-out prompts whose videos are judged.", least=2, most=LARGEST)
     draws: int = option(2, "Seeds of every prompt that is judged.", least=1, most=64)
-    calibration: int = option(16, "Videos, none of them measured, that routers are fitted on.", least=2, most=LARGEST)
+    calibration: int = option(16, "Held-out videos on which routers are fitted.", least=2, most=LARGEST)
     thresholds: tuple[float, ...] | None = option(
         None, "Fixed thresholds to run beside the suite's methods.", shown="T,T", least=float("-inf")
     )

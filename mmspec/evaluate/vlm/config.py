@@ -66,7 +66,7 @@ class VlmBenchConfig(BenchConfig):
         None, "Tasks of the suite, such as chat,story; all when left out.", flag="--tasks", shown="NAME,NAME"
     )
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
-    dtype: str = option("float32", "float32, bfloat16 or float16: what the model computes in.")
+    dtype: str = option("float32", "The precision of the model: float32, bfloat16 or float16.")
     saved: tuple[tuple[str, str], ...] = option(
         (), "A saved drafter to compare too; may be repeated.", flag="--drafter-path", shown="NAME=FOLDER"
     )
