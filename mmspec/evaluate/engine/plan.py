@@ -32,8 +32,8 @@ class SweepPlan:
         count: The number of prompts.
         samples: The samples of every prompt and method, each with its own seed.
         seed: The seed of the run.
-        extractor: The feature extractor, see `judges.extractor`.
-        reward: The reward, see `rewards.reward`; "" for none.
+        extractor: The feature extractor, see `judges.extractor_of`.
+        reward: The reward, see `rewards.reward_scorer_of`; "" for none.
         reference: A folder of real pictures for comparison; None for those of the prompt set.
         threads: The threads of torch in every worker; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force.
         part: (k, n), the k-th of n parts of the work, for n machines.

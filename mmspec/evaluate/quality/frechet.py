@@ -135,7 +135,10 @@ def distance(a: Moments, b: Moments) -> float:
 
 
 def _root(eigenvalue: np.ndarray) -> np.ndarray:
-    """Return square roots, with rounding errors set to 0: such are most eigenvalues with fewer rows than features."""
+    """Return square roots, with eigenvalues that are rounding errors as 0.
+
+    With fewer rows than features, most eigenvalues are rounding errors.
+    """
     floor = len(eigenvalue) * np.finfo(np.float64).eps * eigenvalue.max()
     return np.sqrt(np.where(eigenvalue > floor, eigenvalue, 0.0))
 
