@@ -67,7 +67,7 @@ class ContinuousBenchConfig(DrawnBenchConfig):
         kind = continuous_kind(self.model)
         if self.draft is not None and continuous_kind(self.draft, "--draft") != kind:
             raise ValueError(
-                f"--draft: expected a {kind} model as --model is, got {self.draft!r}; name a model of that kind"
+                f"--draft: expected a {kind} model as --model is, got {self.draft!r}, name a model of that kind"
             )
         if kind == CAUSAL:
             if self.num_iter not in (None, (0,)):

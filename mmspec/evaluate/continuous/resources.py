@@ -109,7 +109,7 @@ class ContinuousResources(PictureResources):
         if self.draft is not None:
             if continuous_kind(self.draft, "--draft") != self.kind:
                 raise ValueError(
-                    f"--draft: expected a {self.kind} model, got {self.draft!r}; name a model of the target's kind"
+                    f"--draft: expected a {self.kind} model, got {self.draft!r}, name a model of the target's kind"
                 )
             return pipeline_of(self.draft, "--draft")
         if not self.zoo:
