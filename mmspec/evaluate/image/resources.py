@@ -217,7 +217,7 @@ def _relaxed(name: str, written: dict[str, str], settings: dict[str, str], domai
     others = {key: value for key, value in written.items() if key not in own} | settings
     if drafter == "eagle" and others:
         option, value = next(iter(others.items()))
-        raise ValueError(f"--{option}: expected no settings of drafts with --drafter eagle, got {value!r}, leave it "
+        raise ValueError(f"--{option}: expected options that --drafter eagle takes (none of its own), got {value!r}, leave it "
                          "out")  # fmt: skip
     mine = {key: value for key, value in written.items() if key in own}
     drafts = parse(joined(drafter, others), domain, "decoding", models=CODES)
