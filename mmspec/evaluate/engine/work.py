@@ -108,9 +108,28 @@ class SweepWork:
             ]  # fmt: skip
             tasks += [ScoreTask(*name, tuple(part)) for part in _parts(keys)]
             if judge.shows == "picture":
-                real = [key for key in self._real(name) if (name[1], key, judge.extractor.hash) not in known.real]
-                tasks += [ScoreTask(*name, tuple(part), is_real=True) for part in _parts(real)]
+                unread = self._unread(name, judge, known)
+                tasks += [ScoreTask(*name, tuple(part), is_real=True) for part in _parts(unread)]
         return tasks[at - 1 :: of]
+
+    def expected_tasks(self, known: Records) -> int:
+        """Return the number of tasks of this part in both stages, if every draw succeeds."""
+        unscored = dict.fromkeys(self.prompts, 0)
+        for task in self._all():
+            name = self.groups[task.group].name
+            for key in self._keys(task):
+                sample = known.samples.get(key, {"failed": None, "shown": {}})
+                has_output = sample["failed"] is None and sample["shown"] is not None
+                unscored[name] += has_output and (key, self.judges[name].hash) not in known.scores
+        tasks = sum(-(-count // TOGETHER) for count in unscored.values())
+        for name, judge in self.judges.items():
+            if judge.shows == "picture":
+                tasks += -(-len(self._unread(name, judge, known)) // TOGETHER)
+        at, of = self.plan.part
+        return len(self.draws(known)) + len(range(at - 1, tasks, of))
+
+    def _unread(self, name: Name, judge: Judges, known: Records) -> list[str]:
+        return [key for key in self._real(name) if (name[1], key, judge.extractor.hash) not in known.real]
 
     def _real(self, name: Name) -> list[str]:
         if self.plan.reference is not None:
