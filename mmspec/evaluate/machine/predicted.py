@@ -242,7 +242,7 @@ def _request(
             resources.model, drafter=method.build_drafter(resources), rule=method.rule, seed=0, **case, **asked
         )
         return run, None
-    pipe, given = resources.pipeline, [one.given for one in case]
+    pipe, given = resources.pipeline, [one.prompt for one in case]
     if domain == "image":
         how = {"decoding": method.make(resources), "rule": method.rule_of(resources), **setting.arguments()}
     else:
