@@ -53,11 +53,11 @@ class ContinuousMethod(DrawnMethod):
 
 
 _TIMED = (
-    "method", "law", "passes", "target forwards", "tokens a pass", "head calls", "gamma", "acceptance", "c", "v",
+    "method", "output", "passes", "target forwards", "tokens a pass", "head calls", "gamma", "acceptance", "c", "v",
     "predicted x", "in full", "seconds", "x plain (10-90 %)", "draft + target + verify share", "identical",
 )  # fmt: skip
 _JUDGED = tuple(IMAGE_COLUMNS)
-_SWEPT = ("method", "law", "knob", "passes", "head calls", "acceptance", "x plain (10-90 %)", *_JUDGED, "identical")
+_SWEPT = ("method", "output", "knob", "passes", "head calls", "acceptance", "x plain (10-90 %)", *_JUDGED, "identical")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
 _RELAXED = ("anneal", "checkerboard", "lazy")
@@ -177,19 +177,22 @@ _ALL = (_AR, *_EVERY_CSPD, _tolerance(0.0), _tolerance(1.0), *_HEADS, *_STACK, *
 SUITES: dict[str, ContinuousSuite] = {
     "speed": ContinuousSuite(
         about="every method timed beside plain decoding",
+        title="Continuous images: speed",
         methods=_ALL,
         columns=_TIMED,
         guidance=(1.0, 2.0),
     ),
     "quality": ContinuousSuite(
         about="images of every method against plain decoding's",
+        title="Continuous images: quality",
         methods=_ALL,
         timed=False,
         judged=True,
-        columns=("method", "law", "passes", "tokens a pass", *_JUDGED),
+        columns=("method", "output", "passes", "tokens a pass", *_JUDGED),
     ),
     "pareto": ContinuousSuite(
         about="every combination of the schedules and every knob: speed against quality",
+        title="Continuous images: speed and quality",
         methods=(_AR, *_EVERY_CSPD, *map(_tolerance, (0.0, *_DISTANCES)), *_HEADS, *_STACK, *_TOKENS, *_CAUSAL),
         judged=True,
         columns=_SWEPT,
@@ -198,6 +201,7 @@ SUITES: dict[str, ContinuousSuite] = {
     ),
     "published": ContinuousSuite(
         about="the published algorithm, one token a step: speed-ups beside what costs alone predict",
+        title="Continuous images: CSpD as published",
         methods=_PUBLISHED,
         columns=_TIMED,
         guidance=(1.0,),

@@ -89,6 +89,7 @@ class Suite:
 
     Attributes:
         about: The description for tables.
+        title: The title of its page.
         methods: The rows, baselines first.
         columns: The domain's columns, in order.
         prompts: The default number of prompts.
@@ -97,6 +98,7 @@ class Suite:
     """
 
     about: str
+    title: str = ""
     methods: tuple[Method, ...]
     columns: tuple[str, ...]
     prompts: int

@@ -42,7 +42,7 @@ class ImageMethod(DrawnMethod):
 
 
 _TIMED = (
-    "method", "law", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
+    "method", "output", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
 )  # fmt: skip
 _JUDGED = tuple(IMAGE_COLUMNS)
 
@@ -157,6 +157,7 @@ _EXACT_FEW = (
 SUITES: dict[str, ImageSuite] = {
     "all": ImageSuite(
         about="speed and quality of every method",
+        title="Images: speed and quality",
         methods=_ALL,
         judged=True,
         columns=(*_TIMED, *_JUDGED, "identical"),
@@ -164,23 +165,26 @@ SUITES: dict[str, ImageSuite] = {
     ),
     "speed": ImageSuite(
         about="every method timed beside plain decoding",
+        title="Images: speed",
         methods=_ALL,
         columns=(*_TIMED, "identical"),
         temperatures=(1.0, 0.0),
     ),
     "quality": ImageSuite(
         about="images of every method against plain decoding's",
+        title="Images: quality",
         methods=_ALL,
         timed=False,
         judged=True,
-        columns=("method", "law", "passes", "step compression", *_JUDGED),
+        columns=("method", "output", "passes", "step compression", *_JUDGED),
     ),
     "pareto": ImageSuite(
         about="every relaxed rule's knob against the exact methods",
+        title="Images: relaxed rules",
         methods=(_AR, *(one for one in _ALL if one.key in _EXACT_FEW), *_judged(swept=True), *_ordered(swept=True)),
         timed=False,
         judged=True,
-        columns=("method", "law", "knob", "passes", "step compression", *_JUDGED),
+        columns=("method", "output", "knob", "passes", "step compression", *_JUDGED),
         guidance=(4.0,),
         top_k=(0,),
         plot=True,

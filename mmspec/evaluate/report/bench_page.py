@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def shares(row: dict) -> str:
 # columns of every domain; a domain adds its own
 COLUMNS: dict[str, Cell] = {
     "method": lambda row: row["method"],
-    "law": law,
+    "output": law,
     "passes": figure("target_passes"),
     "accept length": figure("accept_length"),
     "seconds": figure("seconds"),
@@ -69,6 +69,7 @@ class Page:
         notes: Sentences on the results.
         grids: Compact tables after the others.
         has_table: Whether full tables show a row.
+        heading: The title of the page; the command and `about` where it is empty.
     """
 
     about: str
@@ -78,6 +79,7 @@ class Page:
     notes: tuple[str, ...] = ()
     grids: tuple[Grid, ...] = ()
     has_table: Callable[[dict], bool] = lambda row: True
+    heading: str = ""
 
 
 def suite_page(
@@ -91,7 +93,8 @@ def suite_page(
 ) -> Page:
     """Return the page of a bench file with the columns of its suite; the other arguments are those of `Page`."""
     suite = suites[result["env"]["suite"]]
-    return Page(suite.about, {head: columns[head] for head in suite.columns}, by, title, tuple(notes), **more)
+    shown = {head: columns[head] for head in suite.columns}
+    return Page(suite.about, shown, by, title, tuple(notes), heading=suite.title, **more)
 
 
 def counts(rows: Sequence[dict], unit: str = "prompts") -> list[str]:
@@ -143,14 +146,35 @@ def markdown(page: Page, result: dict, plot: str | None = None) -> str:
     """
     env = result["env"]
     facts = run_facts([env], {"model": f"{env['model']}, {env['dtype']}"})
+    command = f"`mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}"
+    about = [f"{page.about[0].upper()}{page.about[1:]}."] if page.heading else []
     return document(
-        f"`mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}",
+        page.heading or command,
+        about,
         ["Written by the command below; not to be edited by hand."],
         fact_lines(facts | {name: env.get(name) for name in ("timing", "quality")}),
         bullets(page.notes),
         picture(page.about, plot) if plot is not None else [],
-        grids=sections(page, result["rows"]),
+        grids=briefly_titled(sections(page, result["rows"])),
     )
+
+
+def briefly_titled(grids: Sequence[Grid]) -> list[Grid]:
+    """Return the tables with their differing settings as titles and the rest of each title as its first line.
+
+    Args:
+        grids: The tables, titled "setting, setting: more words".
+    """
+    settings = [grid.title.partition(": ")[0].split(", ") for grid in grids]
+    shared = [part for part in settings[0] if all(part in parts for parts in settings)] if settings else []
+    titled = []
+    for grid, parts in zip(grids, settings, strict=True):
+        own = [part for part in parts if part not in shared]
+        title = ", ".join(own or (["Results"] if len(parts) > 2 else parts))
+        words = [", ".join(shared)] if own or len(parts) > 2 else []
+        lead = "; ".join(filter(None, [*words, grid.title.partition(": ")[2]]))
+        titled.append(replace(grid, title=title, lead=f"{lead[0].upper()}{lead[1:]}." if lead else ""))
+    return titled
 
 
 def linked(plot: Path | None, page: Path) -> str | None:

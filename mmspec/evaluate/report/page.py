@@ -65,6 +65,7 @@ class Grid:
         lines: The cells of each line.
         labels: How many of the first columns hold text, which is aligned on the left; figures are aligned on the right.
         notes: Sentences below the table.
+        lead: A sentence between the title and the table.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Grid:
     lines: tuple[tuple[str, ...], ...]
     labels: int = 1
     notes: tuple[str, ...] = ()
+    lead: str = ""
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -93,7 +95,11 @@ def document(title: str, *blocks: Sequence[str], grids: Iterable[Grid] = ()) -> 
         blocks: The lines of each paragraph, list, table or picture; empty blocks are left out.
         grids: The sections at the end, each a heading, a table and its notes.
     """
-    sections = [block for grid in grids for block in ([f"## {grid.title}"], table_lines(grid), bullets(grid.notes))]
+    sections = [
+        block
+        for grid in grids
+        for block in ([f"## {grid.title}"], [grid.lead] if grid.lead else [], table_lines(grid), bullets(grid.notes))
+    ]
     return "\n\n".join("\n".join(block) for block in ([f"# {title}"], *blocks, *sections) if block) + "\n"
 
 

@@ -39,7 +39,7 @@ def _measured(name: str) -> Cell:
 
 SPEED: dict[str, Cell] = {
     "method": lambda row: row["method"],
-    "law": law,
+    "output": law,
     "samples": figure("samples"),
     "passes": figure("target_passes"),
     "accept length": figure("accept_length"),

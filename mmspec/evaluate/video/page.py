@@ -66,7 +66,7 @@ def page(result: dict) -> Page:
 
 def _title(rows: Sequence[dict]) -> str:
     first = rows[0]
-    parts = [describe(first), *counts(rows)]
+    parts = counts(rows)
     videos = next((row["videos"] for row in rows if row.get("videos")), None)
     if videos:
         parts.append(f"{videos} videos a figure")
@@ -76,7 +76,7 @@ def _title(rows: Sequence[dict]) -> str:
     else:
         parts.append(f"{first['values']} codes in {first['frames']} frames, mean top-1 probability "
                      f"{first['top1_probability']}")  # fmt: skip
-    return ", ".join(parts)
+    return f"{describe(first)}: {', '.join(parts)}"
 
 
 def summary(rows: Sequence[dict]) -> list[str]:

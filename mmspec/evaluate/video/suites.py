@@ -87,7 +87,7 @@ def budgeted(kind: Callable[[int], Router], share: float) -> RouterFactory:
 
 
 _TIMED = (
-    "method", "law", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",
+    "method", "output", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",
     "measured / predicted", "x plain (10-90 %)", "x plain's median (90 %)", "draft + target + VAE + reward share",
 )  # fmt: skip
 _JUDGED = (
@@ -187,31 +187,35 @@ class VideoSuite(DrawnSuite):
 SUITES: dict[str, VideoSuite] = {
     "speed": VideoSuite(
         about="every router and every way of keeping up timed beside the target alone",
+        title="Videos: speed",
         methods=(_AR, _ALONE, _NONE, _ALL, *map(_sdvg, _SHARES), *(_sdvg(0.75, one) for one in ("eager", "rebuilt")),
                  *_routers(0.75)[1:], *_budgets(0.75)),
         columns=_TIMED,
     ),
     "routers": VideoSuite(
         about="videos of every router beside routers without a reward that have the same budget of target blocks",
+        title="Videos: routers",
         methods=(_AR, _ALONE, _ALL, *(one for share in (0.5, 0.75) for one in (*_routers(share), *_budgets(share)))),
         timed=False,
         judged=True,
-        columns=("method", "law", "blocks kept", *_JUDGED, *_EQUAL),
+        columns=("method", "output", "blocks kept", *_JUDGED, *_EQUAL),
     ),
     "threshold": VideoSuite(
         about="a sweep of thresholds: what is kept of the reward, and how fast",
+        title="Videos: thresholds",
         methods=(_AR, _ALONE, _ALL, *map(_sdvg, _SWEEP), *(one for share in (0.5, 0.75) for one in _budgets(share))),
         judged=True,
-        columns=("method", "law", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
+        columns=("method", "output", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
         prompts=4,
         plot=True,
     ),
     "tokens": VideoSuite(
         about="exact decodings of codes, frame after frame, timed beside plain decoding",
+        title="Videos: tokens",
         methods=_CODES,
         kind=CODES,
         model="video/tokens",
-        columns=("method", "law", "passes", "fewer passes", "seconds", "x plain (10-90 %)", "x plain's median (90 %)",
+        columns=("method", "output", "passes", "fewer passes", "seconds", "x plain (10-90 %)", "x plain's median (90 %)",
                  "draft + target + verify share", "identical"),
         prompts=4,
     ),

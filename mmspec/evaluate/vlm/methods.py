@@ -126,7 +126,7 @@ class VlmMethod(Method):
         return drafter if self.change is None else self.change(drafter)
 
 
-COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
+COMMON = ("method", "output", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
 _HF = VlmMethod(PEER, "transformers", engine="transformers", widely=True)
 _AR = VlmMethod(PLAIN, "mmspec plain", point=0, widely=True)
 

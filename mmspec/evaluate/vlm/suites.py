@@ -173,6 +173,7 @@ def _real_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
 
 REAL = VlmSuite(
     about="a text model on real prompts of nine kinds, with and without trained drafters",
+    title="Text: real prompts",
     tasks=REAL_TASKS,
     methods=(
         replace(_HF_LOOKUP, largest_batch=1, widely=True),
@@ -195,12 +196,14 @@ SUITES: dict[str, VlmSuite] = {
     "real": REAL,
     "methods": VlmSuite(
         about="rules, shapes and drafters without training, on texts that never end",
+        title="Text: rules and shapes",
         tasks=(ENDLESS,),
         methods=_ENGINE,
         columns=(*COMMON, "ms a round: draft + target + verify + other", "verify share", "identical"),
     ),
     "drafters": VlmSuite(
         about="every trained drafter, captions and questions",
+        title="Text: trained drafters",
         tasks=(CAPTIONS, QUESTIONS),
         methods=_SHAPED,
         each=_as_it_is,
@@ -211,6 +214,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "pictures": VlmSuite(
         about="drafters on prompts of 1, 4, 8 and 16 pictures",
+        title="Text: several pictures",
         tasks=ALBUMS,
         methods=(VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer), _AUTO),
         each=_as_it_is,
@@ -225,6 +229,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "blocks": VlmSuite(
         about="several tokens a drafter pass",
+        title="Text: tokens per drafter pass",
         tasks=(CAPTIONS, QUESTIONS),
         each=_block_rows,
         drafters=("flash",),
@@ -235,6 +240,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "hybrid": VlmSuite(
         about="a target of gated delta and full attention layers: captions, questions and transcribed documents",
+        title="Text: recurrent layers and documents",
         tasks=(CAPTIONS, QUESTIONS, DOCUMENTS),
         methods=_UNTRAINED[:2],
         each=_hybrid_rows,
@@ -244,6 +250,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "lengths": VlmSuite(
         about="the goodput controller against every fixed length",
+        title="Text: draft lengths",
         tasks=(CAPTIONS, QUESTIONS, ONE_WORD),
         methods=(_AUTO,),
         each=_length_rows,
@@ -254,6 +261,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "strict": VlmSuite(
         about="what the bits of single passes cost; strict rows are compared with plain decoding of their kind",
+        title="Text: strict passes",
         tasks=(CAPTIONS,),
         methods=(_STRICT_PLAIN,),
         each=_two_ways("strict", strict=True, like=_STRICT_PLAIN.key),
@@ -263,6 +271,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "captured": VlmSuite(
         about="rounds without the host beside ordinary ones: what they cost where nothing is recorded",
+        title="Text: captured rounds",
         tasks=(CAPTIONS,),
         methods=(VlmMethod("plain-captured", "mmspec plain, captured", captured=True),),
         each=_two_ways("captured", captured=True),
