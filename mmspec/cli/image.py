@@ -96,7 +96,7 @@ def image(
                "filter_order": filter_order}  # fmt: skip
     opened, decoding = _open(model, decoding, options)
     with refusing():
-        wanted = opened.resources.given(prompts)
+        wanted = opened.resources.pipeline_prompts(prompts)
     count, seed = grid or len(prompts), drawn_seed(seed)
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
     pictures, figures, errors = _generate(opened, wanted, seed, batch)

@@ -56,6 +56,6 @@ def show_report(found: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
     for grid in grids(made.rows):
         print_table(grid.title, grid.heads, grid.lines, grid.figures)
     for note in made.notes:
-        say(f"Note: {note}")
+        say(f"Warning: {note}", "yellow")
     say(f"{made.files[0]} and {len(made.files) - 1} more files beside it")
     return {"rows": made.rows, "notes": made.notes}

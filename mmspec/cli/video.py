@@ -272,7 +272,7 @@ def _tokens(
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}
     opened = open_discrete(model, decoding, options | usual, _token_resources, "video")
     with refusing():
-        prompts = opened.resources.given([prompt])
+        prompts = opened.resources.pipeline_prompts([prompt])
     began = perf_counter()
     with progress() as bar:
         task = bar.add_task("tokens", total=opened.total)

@@ -136,7 +136,10 @@ def _case_rows(case: PredictedCase, seconds: float, config: Any) -> list[dict]:
         if plain is None:
             plain = (row, counted, pixels)
             continue
-        both = [(_RequestSeconds.of(one, *plain), _RequestSeconds.of(one, row, counted, pixels)) for one in devices]
+        both = [
+            (_RequestSeconds.of(one, *plain, plain[1]), _RequestSeconds.of(one, row, counted, pixels, plain[1]))
+            for one in devices
+        ]
         rows.append(_row(case, row, both, counted))
     return rows
 
@@ -198,13 +201,20 @@ class _RequestSeconds:
     tokens: float
 
     @classmethod
-    def of(cls, device: Device, row: Mapping, counted: CountedRequest, pixels: Work) -> _RequestSeconds:
+    def of(
+        cls, device: Device, row: Mapping, counted: CountedRequest, pixels: Work, plain: CountedRequest
+    ) -> _RequestSeconds:
         def price(work: Work) -> float:
             return device.seconds(work, "float32", counted.weights)
 
+        # the operators that plain decoding has in its rounds too run as fast here
+        calls, views = (
+            max(getattr(counted.rest, name) - getattr(plain.rest, name), 0.0) for name in ("calls", "views")
+        )
+        slower = (device.drafting - 1) * price(Work(calls=calls, views=views))
         return cls(
-            price(counted.prefill) + price(pixels) + device.request, price(counted.target), price(counted.rest) + device.round,
-            row["tokens"] / row["accept_length"] - 1, row["tokens"],
+            price(counted.prefill) + price(pixels) + device.request, price(counted.target),
+            price(counted.rest) + slower + device.round, row["tokens"] / row["accept_length"] - 1, row["tokens"],
         )  # fmt: skip
 
     def token(self, target: float | None = None) -> float:
@@ -232,7 +242,7 @@ def _request(
             resources.model, drafter=method.build_drafter(resources), rule=method.rule, seed=0, **case, **asked
         )
         return run, None
-    pipe, given = resources.pipeline, [one.given for one in case]
+    pipe, given = resources.pipeline, [one.prompt for one in case]
     if domain == "image":
         how = {"decoding": method.make(resources), "rule": method.rule_of(resources), **setting.arguments()}
     else:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 Cell = Callable[[dict], str]
 Columns = Mapping[str, Cell]
-LABELS = 2  # first columns of a table of rows that hold text: the method and its law
+LABELS = 2  # leading columns with text in a table of rows: the method and its exactness
 
 
 def figure(name: str) -> Cell:
@@ -33,7 +33,7 @@ def ratio(name: str, spread: str) -> Cell:
 
 
 def same(name: str, ties: str, margin: str) -> Cell:
-    """Return the cell on equal output: how many requests agree; of the others how many at a tie, and the largest margin.
+    """Return the cell for equal output: the requests that agree, the differences at a tie, and the largest margin.
 
     Args:
         name: The field with the share, "5/6".
@@ -51,7 +51,7 @@ def same(name: str, ties: str, margin: str) -> Cell:
 
 
 def law(row: dict) -> str:
-    """Return the cell that says how a row keeps the target's law."""
+    """Return the cell for the exactness of a row."""
     return {True: "exact", False: "relaxed", None: "failed"}[row["exact"]]
 
 
@@ -60,7 +60,7 @@ class Grid:
     """A table of a page.
 
     Attributes:
-        title: What the table shows.
+        title: The title of the table.
         heads: The heads of the columns.
         lines: The cells of each line.
         labels: How many of the first columns hold text, which is aligned on the left; figures are aligned on the right.
@@ -82,7 +82,7 @@ class Grid:
 
 
 def grid_of(title: str, columns: Columns, rows: Sequence[dict], notes: Sequence[str] = ()) -> Grid:
-    """Return the table of rows, whose first columns are the method's and its law's."""
+    """Return the table of rows, whose first columns are the method and its exactness."""
     lines = tuple(tuple(cell(row) for cell in columns.values()) for row in rows)
     return Grid(title, tuple(columns), lines, LABELS, tuple(notes))
 

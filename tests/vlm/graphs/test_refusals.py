@@ -60,9 +60,9 @@ REFUSED = {
     "criteria": (dict(stopping_criteria=StoppingCriteriaList([Never()])), "other stopping criteria"),
     "strict": (dict(strict=True), "strict ones"),
     "scores": (dict(return_dict_in_generate=True, output_scores=True), "scores of every step"),
-    "peeking": (processors(Peeking(1.0)), "asks nothing of the device"),
+    "peeking": (processors(Peeking(1.0)), "without host reads"),
     "counting": (processors(Counting(1.0)), "of the same steps"),
-    "rule": (dict(rule=PeekingRule()), "asks nothing of the device"),
+    "rule": (dict(rule=PeekingRule()), "without host reads"),
 }
 
 
