@@ -137,7 +137,7 @@ def failure_notes(rows: Sequence[dict]) -> list[str]:
 
 
 def markdown(page: Page, result: dict, plot: str | None = None) -> str:
-    """Return the page: a title, the measurement, the results, the plot, and a table per setting.
+    """Return the page: a title, the plot, a table per setting, sentences on the results, and the run that measured them.
 
     Args:
         page: The page.
@@ -151,11 +151,15 @@ def markdown(page: Page, result: dict, plot: str | None = None) -> str:
     return document(
         page.heading or command,
         about,
-        ["Written by the command below; not to be edited by hand."],
-        fact_lines(facts | {name: env.get(name) for name in ("timing", "quality")}),
-        bullets(page.notes),
         picture(page.about, plot) if plot is not None else [],
         grids=briefly_titled(sections(page, result["rows"])),
+        after=[
+            ["## Notes"] if page.notes else [],
+            bullets(page.notes),
+            ["## The run"],
+            ["Written by the command below; not to be edited by hand."],
+            fact_lines(facts | {name: env.get(name) for name in ("timing", "quality")}),
+        ],
     )
 
 

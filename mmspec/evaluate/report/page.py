@@ -87,20 +87,23 @@ def grid_of(title: str, columns: Columns, rows: Sequence[dict], notes: Sequence[
     return Grid(title, tuple(columns), lines, LABELS, tuple(notes))
 
 
-def document(title: str, *blocks: Sequence[str], grids: Iterable[Grid] = ()) -> str:
+def document(
+    title: str, *blocks: Sequence[str], grids: Iterable[Grid] = (), after: Iterable[Sequence[str]] = ()
+) -> str:
     """Return a Markdown page.
 
     Args:
         title: The heading.
         blocks: The lines of each paragraph, list, table or picture; empty blocks are left out.
-        grids: The sections at the end, each a heading, a table and its notes.
+        grids: The sections behind them, each a heading, a table and its notes.
+        after: Blocks at the end.
     """
     sections = [
         block
         for grid in grids
         for block in ([f"## {grid.title}"], [grid.lead] if grid.lead else [], table_lines(grid), bullets(grid.notes))
     ]
-    return "\n\n".join("\n".join(block) for block in ([f"# {title}"], *blocks, *sections) if block) + "\n"
+    return "\n\n".join("\n".join(block) for block in ([f"# {title}"], *blocks, *sections, *after) if block) + "\n"
 
 
 def bullets(sentences: Iterable[str]) -> list[str]:
