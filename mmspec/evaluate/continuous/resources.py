@@ -84,7 +84,7 @@ class ContinuousResources(PictureResources):
 
     def drafter(self) -> Any:
         """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""
-        return self.once("drafter", self._drafter)
+        return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> Any:
         if self.draft is not None:

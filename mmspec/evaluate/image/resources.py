@@ -53,7 +53,7 @@ class ImageResources(PictureResources):
             raise ValueError(
                 f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, decode otherwise"
             )
-        return self.once(f"part {name}", lambda: zoo.load(f"{self.zoo}/{name}"))
+        return self.once(f"part {name}", lambda: self.fitted(zoo.load(f"{self.zoo}/{name}")))
 
     def rule(self, text: str | None) -> str | Rule | None:
         """The rule of "name" or "name:setting=value,...", made once; None of None."""

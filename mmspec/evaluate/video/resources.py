@@ -72,7 +72,7 @@ class VideoResources(PipelineResources):
 
     def drafter(self) -> BlockVideoPipeline:
         """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""
-        return self.once("drafter", self._drafter)
+        return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> BlockVideoPipeline:
         if self.draft is not None:

@@ -172,6 +172,8 @@ class VlmResources(Resources):
 
     def _fitted(self, part: Any) -> Any:
         """A drafter on the device and in the precision of the model; other parts as they are."""
+        if isinstance(part, tuple):  # a smaller model and its processor
+            part[0].to(self.model.device)
         return part.fitted(self.model) if hasattr(part, "fitted") else part
 
     def drafter(self, name: str) -> Any:
