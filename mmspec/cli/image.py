@@ -18,11 +18,11 @@ from mmspec.cli.options import (
     check_filters,
     check_left_out,
     check_range,
+    drafted_by,
     drawn_seed,
     judged,
     listed,
     refuse_unreadable,
-    rule_of,
 )
 from mmspec.cli.pipelines import OpenedPipeline, open_continuous, open_discrete
 from mmspec.cli.prompt_words import IMAGE_EXAMPLE, warn_of_unknown_words
@@ -248,7 +248,7 @@ def _print(record: dict[str, Any]) -> None:
         f"{record['plain_passes']:g} ({record['step_compression']} values a pass)"
     )
     say(
-        f"{record['drafter']}, rule {rule_of(record)}, guidance {record['guidance']}, "
+        f"{drafted_by(record)}, guidance {record['guidance']}, "
         f"temperature {record['temperature']:g}, {more}seed {record['seed']}; {record['model']}",
         "dim",
     )

@@ -90,6 +90,13 @@ def rule_of(figures: Mapping[str, Any]) -> str:
     return f"{figures['rule']} (exact)" if figures["exact"] else figures["rule"]
 
 
+def drafted_by(figures: Mapping[str, Any]) -> str:
+    """Return the drafter of a request with its rule for the screen; the exact rule is not named twice."""
+    if figures["rule"] == "exact":
+        return f"{figures['drafter']} (exact)"
+    return f"{figures['drafter']}, rule {rule_of(figures)}"
+
+
 def drawn_seed(seed: int | None) -> int:
     """Return the seed, or a random seed for None."""
     return secrets.randbelow(1 << 31) if seed is None else seed

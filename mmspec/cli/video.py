@@ -23,11 +23,11 @@ from mmspec.cli.options import (
     check_filters,
     check_left_out,
     check_range,
+    drafted_by,
     drawn_seed,
     forms,
     listed,
     refuse_unreadable,
-    rule_of,
 )
 from mmspec.cli.pipelines import open_discrete
 from mmspec.cli.prompt_words import warn_of_unknown_words
@@ -97,7 +97,7 @@ def video(
 
     Examples:
         mmspec video "a red circle moves to the right" --seed 0 --out circle.gif
-        mmspec video "a blue star goes up" --decoding sdvg --threshold 0.5 --stream --out star.gif
+        mmspec video "a red circle moves to the right" --decoding sdvg --threshold 0.5 --out sdvg.gif
         mmspec video "a blue star goes up" --model video --blocks 3 --out blocks.gif
     """
     if not prompt.strip():
@@ -194,7 +194,7 @@ def _tokens(
     if pictures is not None:
         save_video(np.stack([np.asarray(one) for one in pictures]), out, fps)
     line = (f"{figures['frames']} frames in {figures['seconds']} s: {figures['target_passes']:g} target passes instead of "
-            f"{figures['plain_passes']:g}; {figures['drafter']}, rule {rule_of(figures)}, guidance {figures['guidance']}, "
+            f"{figures['plain_passes']:g}; {drafted_by(figures)}, guidance {figures['guidance']}, "
             f"temperature {figures['temperature']:g}")  # fmt: skip
     return opened.resources.name, line, figures, error_of(output)
 

@@ -44,15 +44,15 @@ def list_models(*, json: Path | None = None) -> None:
 
     records = [_describe(name) for name in dict.fromkeys((*zoo.names(), *fetched_names()))]
     save_json(json, records)
-    rows = []
+    rows, missing = [], [record["name"] for record in records if not record["available"]]
     for record in records:
         size = "-" if record["parameters"] is None else f"{record['parameters']:,}"
-        disk, here = (
-            (f"{record['megabytes']} MB", "yes") if record["available"] else ("-", f"no: {command_for(record['name'])}")
-        )
+        disk, here = (f"{record['megabytes']} MB", "yes") if record["available"] else ("-", "no")
         rows.append((record["name"], record["what"], size, disk, here))
-    print_table("models of the zoo", ("name", "what it is", "parameters", "on disk", "here"), rows,
-                ("parameters", "on disk"))  # fmt: skip
+    heads = ("name", "what it is", "parameters", "on disk", "here")
+    print_table("models of the zoo", heads, rows, heads[2:4])
+    for name in missing:
+        say(f"not here: {name}, run `{command_for(name)}`")
     say("--json FILE also writes the measured figures of every model.")
     say_next("mmspec demo")
 
