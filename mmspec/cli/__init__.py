@@ -37,15 +37,18 @@ app = typer.Typer(
     name="mmspec", cls=GroupHelp, help=_HELP, invoke_without_command=True, add_completion=False,
     pretty_exceptions_enable=False,
 )  # fmt: skip
-_COMMANDS = (
-    (demo, check, caption, image, video),
-    (evaluate, report, estimate),
-    (convert, export, certify, methods, supported, web),
-)
-for _command in (command for group in _COMMANDS for command in group):
-    app.command(cls=LateHelp)(_command)
-for _name, _group in {"bench": bench.app, "train": train.app, "zoo": zoo.app}.items():
-    app.add_typer(_group, name=_name)
+_PANELS = {
+    "Use a model": (demo, caption, image, video, web),
+    "Look at a model": (check, supported, methods, estimate),
+    "Measure": (evaluate, report, certify),
+    "Convert": (convert, export),
+}
+for _panel, _commands in _PANELS.items():
+    for _command in _commands:
+        app.command(cls=LateHelp, rich_help_panel=_panel)(_command)
+app.add_typer(bench.app, name="bench", rich_help_panel="Measure")
+app.add_typer(train.app, name="train", rich_help_panel="Train and fetch")
+app.add_typer(zoo.app, name="zoo", rich_help_panel="Train and fetch")
 
 
 def _print_version(wanted: bool) -> None:

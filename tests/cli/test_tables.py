@@ -77,3 +77,33 @@ def test_a_pipe_gets_100_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("COLUMNS", raising=False)
     lines = CliRunner().invoke(app, ["methods"]).stdout.splitlines()
     assert max(len(line) for line in lines if re.match(r"^[\u2500-\u257f]", line)) <= 100
+
+
+def test_every_command_draws_its_tables_here() -> None:
+    """So that the tables of benches, reports and estimates fit as those above do."""
+    files = Path(tables.__file__).parent.glob("*.py")
+    assert [file.name for file in files if "rich.table" in file.read_text()] == ["tables.py"]
+
+
+def test_the_table_of_a_bench_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tests.evaluate.tiny_zoo import use_tiny_zoo
+
+    use_tiny_zoo(monkeypatch)
+    words = [
+        "bench",
+        "vlm",
+        "--prompts",
+        "1",
+        "--new-tokens",
+        "4",
+        "--temperature",
+        "0",
+        "--methods",
+        "lookup",
+        "--threads",
+        "1",
+    ]
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
+    assert result.exit_code == 0, result.stderr
+    drawn = [line for line in result.stdout.splitlines() if re.match(r"^[\u2500-\u257f]", line)]
+    assert drawn and max(map(len, drawn)) <= 80 and "seconds" in result.stdout
