@@ -172,12 +172,16 @@ def bench_command(name: str) -> Callable[..., None]:
     files = [Parameter(file, Parameter.KEYWORD_ONLY, annotation=kind, default=None) for file, kind in kinds.items()]
     run.__signature__ = Signature([*option_parameters(config), *files])
     run.__annotations__ = {parameter.name: parameter.annotation for parameter in run.__signature__.parameters.values()}
-    run.__name__, run.__doc__ = name, f"{config.about}\n\n{_RESUMES}"
+    about = (
+        f"Compare decoding methods for {_TITLES.get(name, name)} on the same prompts.\n\n{config.about}\n\n{_RESUMES}"
+    )
+    run.__name__, run.__doc__ = name, about
     bench = reports_errors(run)
     bench.texts, bench.examples = {}, _EXAMPLES.get(name, (f"mmspec bench {name} --json {name}.json",))
     return bench
 
 
+_TITLES = {"vlm": "text and pictures", "image": "discrete images", "continuous": "continuous images", "video": "videos"}
 _EXAMPLES = {
     "vlm": ("mmspec bench vlm --suite drafters --json drafters.json", "mmspec bench vlm --model smollm2 --suite real"),
     "image": (

@@ -52,7 +52,8 @@ def documented(text: str | None) -> CommandHelp:
     about, _, lines = rest.partition("Args:\n")
     joined = re.sub(r"\n {8,}", " ", lines)
     arguments = {name: (shown, line) for name, shown, line in _ARGUMENT.findall(joined)}
-    return CommandHelp(about.strip(), arguments, tuple(line.strip() for line in examples.splitlines() if line.strip()))
+    paragraphs = re.sub(r"(?<!\n)\n(?!\n)", " ", about.strip())  # the screen wraps them
+    return CommandHelp(paragraphs, arguments, tuple(line.strip() for line in examples.splitlines() if line.strip()))
 
 
 SHARED = documented(_SHARED).arguments
