@@ -94,13 +94,13 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
     mark = getattr(processor, "image_token", None)
     for example in examples:
         if mark and any(mark in text for text in (example.text, *(turn for _, turn in example.history))):
-            raise ValueError(f"text: expected no placeholder {mark!r} in it, got one in {example.key}, remove it")
+            raise ValueError(f"text: expected no placeholder {mark!r}, got it in {example.key}; remove it")
     texts = [prompt_text(processor, example) for example in examples]
     images = [[check_image(image) for image in example.images] for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     if is_tokenizer(processor):
         if any(images):
-            raise ValueError("images: expected none beside a tokenizer, got some; open the model with its processor")
+            raise ValueError("images: expected none with a tokenizer, got pictures; open the model with its processor")
         return _left_padded(processor, texts)
     return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding))
 
@@ -155,7 +155,7 @@ def render_chat(processor: Any, messages: list[dict[str, Any]], add_generation_p
 
 def _plain_text(parts: list[dict[str, Any]]) -> str:
     if any(part["type"] != "text" for part in parts):
-        raise ValueError("images: expected none beside a tokenizer, got some; open the model with its processor")
+        raise ValueError("images: expected none with a tokenizer, got pictures; open the model with its processor")
     return "\n".join(part["text"] for part in parts)
 
 
