@@ -26,8 +26,8 @@ def unwrapped(model: nn.Module) -> nn.Module:
     for inner in _inwards(model):
         configs = getattr(inner, "peft_config", None)
         if isinstance(configs, dict) and any(getattr(c, "is_prompt_learning", False) for c in configs.values()):
-            raise ValueError("model: expected an adapter that changes layers, such as LoRA, got one that learns a prompt, "
-                             "which drafted decoding would lose; decode it with model.generate")  # fmt: skip
+            raise ValueError("model: expected an adapter that changes layers, such as LoRA, got an adapter that learns a "
+                             "prompt, which drafted decoding would lose; decode it with model.generate")  # fmt: skip
     return inner
 
 

@@ -177,7 +177,7 @@ def form_of(names: set[str]) -> dict[str, str] | None:
 
 def refuse_single_step(*args: object, **kwargs: object) -> None:
     """Replace single-step functions, which a pass over a draft never calls."""
-    raise RuntimeError("expected no single step in a pass over a draft, got one that would overwrite the states")
+    raise RuntimeError("expected no single step in a pass over a draft, got a step that would overwrite the states")
 
 
 def stand_ins(form: dict[str, str], run: TreePass) -> dict[str, Callable]:

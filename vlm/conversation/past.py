@@ -51,7 +51,7 @@ class Past(Cache):
         super().__init__(layers=[])
         self._model = ref(model)
         self.tail = 0
-        self.busy = self.kept = False  # kept: whether the running call has ended with `keep`
+        self.busy = self.kept = False
         self.forget()
 
     def forget(self) -> None:
@@ -96,7 +96,7 @@ class Past(Cache):
             )
         if self.busy:
             raise ValueError(
-                "past_key_values: expected an idle conversation, got one whose last call still runs; wait for it"
+                "past_key_values: expected an idle conversation, got a conversation whose last call still runs; wait for it"
             )
 
     def turn(self, parts: Parts, ids: Tensor, inputs: Mapping[str, object], drafter: Drafter | None) -> Turn:

@@ -23,9 +23,9 @@ class Rounds:
     """Graph slots of captured rounds, each recorded once and reused by requests of the same kind.
 
     A kind is the target, drafter, rule and settings, with the rows and cache slots rounded up. Concurrent requests have a
-    graph slot each. Pass the same object as `capture=` of several requests; `capture=True` creates one for the request
-    alone. It holds the target, the drafter and the memory of its graph slots. A round is recorded again when weights have
-    moved to another address or a setting of the modules, such as the adapter, has changed; weights may change in place.
+    graph slot each. Pass the same object as `capture=` of several requests; `capture=True` creates an object for the
+    request alone. It holds the target, the drafter and the memory of its graph slots. A round is recorded again when
+    weights have moved or a setting of the modules, such as the adapter, has changed; weights may change in place.
 
     Args:
         most: The number of unused graph slots that wait for requests.

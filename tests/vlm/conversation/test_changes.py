@@ -157,7 +157,7 @@ def test_what_is_refused() -> None:
         mmspec.generate(other, past_key_values=Past(other), **GREEDY)
     busy = Past(other)
     busy.busy = True
-    with pytest.raises(ValueError, match="got one whose last call still runs"):
+    with pytest.raises(ValueError, match="got a conversation whose last call still runs"):
         mmspec.generate(other, past_key_values=busy, input_ids=torch.full((1, 3), 7), **GREEDY)
 
 
