@@ -78,7 +78,7 @@ class Parts:
         tokens_per_image: The number of placeholders of every picture; None if it varies.
         trusted: Whether the test suite checks this class with this decoder; other models are tried first.
         last_only: Whether the forward can return the last logits alone.
-        own: Whether the decoder is of transformers, so that its masks show its attention windows.
+        own: Whether the decoder is part of transformers, whose attention windows equal those of its masks.
         mixers: The layers with states.
         rotary: The rotary modules whose frequencies depend on the length.
         most_positions: The number of positions that the config states; None without such a number.

@@ -255,7 +255,7 @@ class TextTarget(GeneratedRows):
 
         Args:
             draft: A chain whose root is the last token of every row, followed by the known tokens.
-            counts: The number of nodes to commit of every row; each commit appends a padding token to the row.
+            counts: The number of nodes to commit of every row; the row gets as many padding tokens.
         """
         with self.processors.reading(counts):
             evidence = self.score(draft)

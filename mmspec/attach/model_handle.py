@@ -71,7 +71,7 @@ class ModelHandle(Handle):
         return generate(self.obj, on_stats=self._note, **inputs)
 
     def _drafted_or_plain(self, inputs: dict) -> Any:
-        """Draft and verify; decode plainly where the request is refused before its first token."""
+        """Draft and verify; decode plainly if the request is refused before its first token."""
         streamer, drawn = inputs.get("streamer"), torch.get_rng_state()
         held = None if streamer is None else DeferredStreamer(streamer)
         try:

@@ -35,12 +35,16 @@ class Past(Cache):
     A prompt is the whole conversation so far with all pictures; only its new part is read, with the output of a full read:
     - If the prompt continues the cached tokens, nothing is read again, and earlier pictures are not encoded again.
     - If it differs earlier, it is read again from the common prefix, or completely if a picture comes later. Layers with
-      states can only go back to the end of the last prompt or to its `tail`; an earlier difference is refused.
+      states can only go back to the end of the last prompt or the start of its `tail`; an earlier difference is refused.
     - All is read again if earlier tokens would see later tokens (PaliGemma, Molmo2), new pictures reach cross-attention
-      layers or cannot be separated from old pictures, RoPE changes at this length, or another drafter reads the states.
-    - All is read again if weights, adapter, attention implementation or device changed, see `mmspec.core.fingerprint`.
+      layers or cannot be separated from old pictures, RoPE changes at this length, or a new drafter reads the states.
+    - All is read again if weights, adapter, attention implementation or device changed, see `mmspec.core.fingerprint`. A
+      drafter with changed weights counts as a new drafter.
 
     A failed call changes nothing but the drafter's state, after which the next call reads all again.
+
+    Args:
+        model: the transformers model, without wrappers.
 
     Attributes:
         ids: the ids of the conversation with the last answer; the cache holds all but the last id.

@@ -30,8 +30,9 @@ class Session:
     """A conversation whose turns read only new tokens: a further question about a picture does not read the picture again.
 
     Exact with exact rules: greedy tokens equal those of a new call with the whole conversation, and sampled tokens have the
-    target's distribution. With a seed, sampled tokens are equal too if the drafter proposes the same draft, as prompt
-    lookup and most trained drafters do up to rounding. A session has a single row; use a session for each conversation.
+    target's distribution. With a seed, sampled tokens are equal too if the drafter proposes the same draft: plain decoding,
+    prompt lookup and, up to rounding, trained drafters whose slots do not depend on later turns. A session has a single
+    row; use a session for each conversation.
 
     Args:
         model: a transformers model that `generate` supports.

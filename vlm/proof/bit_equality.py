@@ -17,7 +17,7 @@ from mmspec.vlm.proof.trial import TrialMismatch, ordinary_tokens, padding_id, p
 from mmspec.vlm.target import TextTarget
 
 _DEEP = BLOCK + 2  # draft tokens of the chain, which is longer than a block of rows
-_PROMPT, _PADDING = 58, 21  # the chain then ends beyond a multiple of the block
+_PROMPT, _PADDING = 58, 21  # the chain then crosses a multiple of 64 slots
 _BRANCHES = 5  # branches of the tree, whose right tokens come after wrong tokens
 
 

@@ -37,7 +37,7 @@ class Recipe:
         answers: "own" trains on answers that the target generates, "given" on those in the data.
         teacher: "online" runs the target during training, "offline" stores its states before.
         sizes: The default fields of a new drafter's config, see `new_drafter`.
-        muon: The learning rate of Muon, see `Schedule`.
+        muon: The learning rate of Muon in units of `lr`, 0 for AdamW alone, see `Schedule`.
     """
 
     objective: AnyObjective
