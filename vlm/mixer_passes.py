@@ -135,7 +135,7 @@ class TreePass:
         return out.to(hidden_states.dtype), start
 
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
-        """Return the states after the accepted paths, see `Part`."""
+        """Return the states after the accepted paths, see `StateUpdate`."""
         conv, recurrent = dict(states.conv), dict(states.recurrent)
         for number, full in self.full.items():
             conv[number] = window_behind(full, states.conv[number].shape[-1], paths)
@@ -251,7 +251,7 @@ class StepwisePass:
         return (out[0] if isinstance(out, tuple) else out), behind
 
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
-        """Return the states after the accepted paths, see `Part`."""
+        """Return the states after the accepted paths, see `StateUpdate`."""
         path = paths.rows
         longest, device = max(map(len, path)), self.hidden.device
         for step in range(longest):
