@@ -123,10 +123,10 @@ class SelectTokens(ObjectiveWrapper):
     """An Objective over the places where the drafter is furthest behind a reference drafter ("AdaSPEC: Selective Knowledge
     Distillation for Efficient Speculative Decoders").
 
-    Of the n places of each depth in a batch, it trains the ceil(share * n) places with the largest gap KL(p || q) -
-    KL(p || r), with q, r and p the distributions of drafter, reference and target. A place that neither can learn has a
-    small gap. The paper selects among one-step predictions of a batch; here each depth selects separately, because deeper
-    predictions are worse throughout.
+    At each depth it trains the ceil(share * n) of n places with the largest gap KL(p || q) - KL(p || r). Here q, r and p
+    are the distributions of drafter, reference and target. A place that neither can learn has a small gap. The paper
+    selects among one-step predictions of a batch; here each depth selects separately, because deeper predictions are worse
+    throughout.
 
     Args:
         objective: The wrapped objective.
