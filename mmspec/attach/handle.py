@@ -98,7 +98,7 @@ class Handle:
         there = vars(self.obj).get(self.name)
         if there is not self:
             raise ValueError(
-                f"disable: expected `{self.name}` as `enable` left it, got {there!r} in its place; take that off first"
+                f"disable: expected `{self.name}` as `enable` left it, got {there!r} in its place; remove that first"
             )
         if self.earlier is None:
             del vars(self.obj)[self.name]
