@@ -95,7 +95,7 @@ def test_what_was_put_in_its_place_is_not_torn_out() -> None:
     model = deepcopy(tiny("llama"))
     handle = mmspec.enable(model)
     model.generate = print
-    with pytest.raises(ValueError, match="in its place; take that off first"):
+    with pytest.raises(ValueError, match="in its place; remove that first"):
         handle.close()
     vars(model)["generate"] = handle
     handle.close()
