@@ -148,7 +148,9 @@ def test_computed_positions_go_on_with_a_warning() -> None:
     most = model.config.max_position_embeddings
     ids = torch.randint(5, 90, (1, most + 6))
     expected = model.generate(ids, max_new_tokens=4)
-    with pytest.warns(UserWarning, match=f"expected a prompt of at most {most} tokens, .*, got {most + 6}; it goes on"):
+    with pytest.warns(
+        UserWarning, match=f"expected a prompt of at most {most} tokens, .*, got {most + 6}; decoding continues"
+    ):
         out = mmspec.generate(model, input_ids=ids, max_new_tokens=4)
     assert torch.equal(out, expected)
     with warnings.catch_warnings():
