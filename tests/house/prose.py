@@ -38,13 +38,27 @@ LAYOUT = {
 def hits(path: Path) -> Iterator[tuple[str, int, str]]:
     """Yield (pattern, line, text) of every hit in a file."""
     text = path.read_text()
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    # fields of a class are the names of a public record
+    fields = {
+        id(part.target)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+        for part in node.body
+        if isinstance(part, ast.AnnAssign)
+    }
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if ast.get_docstring(node):
                 yield from docstring_hits(node.body[0].value.value, node.body[0].lineno)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.strip("_") in PARTICIPLES:
             yield "name", node.lineno, node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.strip("_") in PARTICIPLES:
+        elif (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Store)
+            and id(node) not in fields
+            and node.id.strip("_") in PARTICIPLES
+        ):
             yield "name", node.lineno, node.id
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
