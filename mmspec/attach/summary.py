@@ -48,7 +48,7 @@ class Summary:
         return self.emitted / max(self.row_passes, 1)
 
     @property
-    def accepted_shares(self) -> list[float]:
+    def kept(self) -> list[float]:
         """The shares of drafted rounds in which at least 1, 2, ... drafted values were accepted."""
         total = sum(self.rounds)
         deepest = max((n for n, count in enumerate(self.rounds) if count), default=0)
@@ -92,7 +92,7 @@ class Summary:
 
     def to_dict(self) -> dict:
         """Return the statistics as a dict for JSON."""
-        return {**asdict(self), "accept_length": self.accept_length, "kept": self.accepted_shares}
+        return {**asdict(self), "accept_length": self.accept_length, "kept": self.kept}
 
     def __str__(self) -> str:
         refused = sum(self.refused.values())
@@ -101,7 +101,7 @@ class Summary:
         if not self.calls:
             return "\n".join([f"no call has run, {refused} were refused", *reasons])
         law = "exact" if self.exact else "relaxed"
-        positions = ", ".join(f"{share:.0%}" for share in self.accepted_shares[:8]) or "none"
+        positions = ", ".join(f"{share:.0%}" for share in self.kept[:8]) or "none"
         total = sum(self.seconds.values())
         split = ", ".join(f"{part[:-2]} {seconds / max(total, 1e-9):.0%}" for part, seconds in self.seconds.items())
         return "\n".join([
