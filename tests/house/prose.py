@@ -84,7 +84,7 @@ def docstring_hits(docstring: str, first: int) -> Iterator[tuple[str, int, str]]
         section = words.rstrip(":") in SECTIONS or (section and (not words or line.startswith("        ")))
         prose = re.sub(r"`[^`]*`", "``", words)
         yield from ((name, number, words) for name, word in WORDS.items() if word.search(prose))
-        if LAYOUT["packed"].search(words):
+        if LAYOUT["packed"].search(prose):
             yield "packed", number, words
         if LAYOUT["inline"].search(prose) and number != first:
             yield "inline", number, words
