@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,7 +38,7 @@ def generate(
     return_dict: bool = False,
     on_stats: Callable[[Stats], None] | None = None,
     strict: bool = False,
-    **inputs,
+    **inputs: Any,
 ) -> Tensor | Generated:
     """Generate as `model.generate(**inputs)` does, with drafts by `drafter` that `rule` verifies.
 
