@@ -1,4 +1,4 @@
-"""The first look at a model: is it taken, which drafters fit, what memory it takes, and what to type next."""
+"""A first look at a model: whether it is supported, the drafters that fit, its memory, and the next command."""
 
 from __future__ import annotations
 

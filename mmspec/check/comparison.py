@@ -1,4 +1,4 @@
-"""One request decoded plainly and with drafts, on the loaded model itself."""
+"""A request decoded plainly and with drafts on the loaded model."""
 
 from __future__ import annotations
 
@@ -21,34 +21,34 @@ from mmspec.vlm.output import Generated
 from mmspec.vlm.proof.trial import ordinary_tokens
 from mmspec.zoo.world.render import render
 
-SIDE = 336  # pixels of the picture that a model from elsewhere is shown
-_ASKED, _WARM = "Describe this picture in detail.", 4
+SIDE = 336  # pixels of the picture for models that are not of the zoo
+_REQUEST, _WARM = "Describe this picture in detail.", 4
 _TEXT = "Write the numbers from one to twenty in words, and then write them once more."
 
 
 def sample_prompt(parts: Parts, processor: Any, zoo: str) -> tuple[dict[str, Any], str]:
-    """A prompt of the kind that the model takes, as inputs of `generate` on its device, and in words.
+    """Return a prompt for the model, as inputs of `generate` on its device and in words.
 
     Args:
-        parts: Of the loaded model.
-        processor: Its processor or tokenizer, None where there is none.
-        zoo: Its name in the zoo, "" for others.
+        parts: The parts of the loaded model.
+        processor: Its processor or tokenizer, None where it has neither.
+        zoo: Its name in the zoo, "" for other models.
     """
     reason = "no processor"
     if processor is not None:
         picture = render(long_scenes(1)[0])
         size = picture.size if zoo else (SIDE, SIDE)
-        takes = getattr(processor, "image_processor", None) is not None
-        shown = (picture.resize(size, Image.Resampling.BICUBIC),) if takes else ()
-        asked = _ASKED if takes else _TEXT
-        words = f"{asked!r}" + (f", with a picture of {size[0]} x {size[1]} pixels" if takes else "")
+        reads_pictures = getattr(processor, "image_processor", None) is not None
+        pictures = (picture.resize(size, Image.Resampling.BICUBIC),) if reads_pictures else ()
+        request = _REQUEST if reads_pictures else _TEXT
+        words = f"{request!r}" + (f", with a picture of {size[0]} x {size[1]} pixels" if reads_pictures else "")
         try:
-            inputs = encode(processor, [VlmPrompt(asked, shown)])
-            inputs = {name: _placed(one, parts.device) for name, one in inputs.items()}
+            inputs = encode(processor, [VlmPrompt(request, pictures)])
+            inputs = {name: _placed(value, parts.device) for name, value in inputs.items()}
             if inputs["input_ids"].numel() and int(inputs["input_ids"].max()) < parts.vocab_size:
                 return {"attention_mask": torch.ones_like(inputs["input_ids"]), **inputs}, words
             reason = "its tokenizer has other tokens"
-        except Exception as error:  # no end to what processors raise over a prompt
+        except Exception as error:  # processors raise errors of any class over a prompt
             reason = f"its processor fails: {type(error).__name__}"
     ids = ordinary_tokens(parts, 1, 12).repeat(1, 2)
     return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}, f"24 tokens, the same 12 twice ({reason})"
@@ -59,35 +59,35 @@ def _placed(value: Any, device: torch.device) -> Any:
 
 
 def picture_tokens(parts: Parts, inputs: dict[str, Any]) -> int:
-    """Tokens of the prompt that stand for pictures."""
+    """Return the number of picture tokens in the prompt."""
     places = torch.tensor(parts.placeholders or (-1,), device=inputs["input_ids"].device)
     return int(torch.isin(inputs["input_ids"], places).sum())
 
 
 def best_drafter(model: nn.Module) -> Any:
-    """The trained drafter that `drafter="auto"` has for a model, else prompt lookup."""
+    """Return the trained drafter that `drafter="auto"` has for a model, else prompt lookup."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the report itself names drafters that do not fit or are not here
         offered = offered_drafters(model)
-    return next((one for one in offered if not isinstance(one, PromptLookup)), offered[0])
+    return next((drafter for drafter in offered if not isinstance(drafter, PromptLookup)), offered[0])
 
 
 def compare(model: nn.Module, inputs: dict[str, Any], words: str, drafter: Any, tokens: int) -> DraftedComparison:
-    """Decode a prompt plainly and with drafts, greedily, both once before they are timed.
+    """Decode a prompt greedily, plainly and with drafts; both are warmed up before they are timed.
 
     Args:
         model: The loaded model.
-        inputs: The prompt, as `generate` takes it.
+        inputs: The prompt as inputs of `generate`.
         words: The prompt in words.
         drafter: A drafter or its text.
-        tokens: Tokens of the answer, which does not end earlier.
+        tokens: The number of tokens of the answer, which does not end earlier.
 
     Raises:
         ValueError: The request is refused.
     """
     settings = {**inputs, **ending_arguments(model, natural=False), "do_sample": False, "return_dict": True}
-    for one in (None, drafter):
-        generate(model, drafter=one, **settings, max_new_tokens=min(tokens, _WARM))
+    for way in (None, drafter):
+        generate(model, drafter=way, **settings, max_new_tokens=min(tokens, _WARM))
     plain, plain_s = _timed(model, None, settings, tokens)
     drafted, drafted_s = _timed(model, drafter, settings, tokens)
     return DraftedComparison(
@@ -103,15 +103,15 @@ def compare(model: nn.Module, inputs: dict[str, Any], words: str, drafter: Any, 
 
 
 def _timed(model: nn.Module, drafter: Any, settings: dict[str, Any], tokens: int) -> tuple[Generated, float]:
-    """The result of a call and its seconds, in which a GPU has finished."""
+    """The result of a call and its seconds, until a GPU has finished too."""
     began = perf_counter()
-    found = generate(model, drafter=drafter, **settings, max_new_tokens=tokens)
-    found.sequences.tolist()
-    return found, perf_counter() - began
+    output = generate(model, drafter=drafter, **settings, max_new_tokens=tokens)
+    output.sequences.tolist()
+    return output, perf_counter() - began
 
 
 def _first_difference(plain: Tensor, drafted: Tensor, prompt: int) -> int | None:
-    """The first token behind the prompt that differs, from 1.   plain, drafted: int64 [L]."""
+    """The first token after the prompt that differs, counted from 1; the sequences are int64 [L]."""
     length = min(len(plain), len(drafted))
     unlike = (plain[:length] != drafted[:length]).nonzero()
     if len(unlike):

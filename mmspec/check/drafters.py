@@ -1,4 +1,4 @@
-"""The drafters that fit a model: kinds that can be made for it, trained ones that are here, and published ones."""
+"""The drafters that fit a model: trained and published drafters, and kinds that can be trained for it."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ _ROOTS = ("vlm/hybrid", "vlm/smol", "smollm2", "vlm")  # models of the zoo, thos
 
 
 def drafter_fits(parts: Parts, source: ModelSource) -> list[DrafterFit]:
-    """Every drafter that the model can have, those that are here first.
+    """Return every drafter for a model, available drafters first.
 
     Args:
-        parts: Of the model, with or without weights.
-        source: Where its files are.
+        parts: The parts of the model, with or without weights.
+        source: The place of its files.
     """
-    found = [*_untrained(), *_of_zoo(source), *_of_checkpoint(parts, source), *_published(parts, source)]
-    here = {one.text.partition("@")[0] for one in found if one.here}
-    found += [fit for fit in _kinds(parts) if fit.name not in here]
-    return sorted(found, key=lambda one: (not one.here, not one.fits))
+    fits = [*_untrained(), *_of_zoo(source), *_of_checkpoint(parts, source), *_published(parts, source)]
+    here = {fit.text.partition("@")[0] for fit in fits if fit.here}
+    fits += [fit for fit in _kinds(parts) if fit.name not in here]
+    return sorted(fits, key=lambda fit: (not fit.here, not fit.fits))
 
 
 def _untrained() -> Iterator[DrafterFit]:
     """Drafters without weights."""
-    for one in methods("vlm", "drafter"):
-        if not one.needs and one.facts.get("drafts"):
-            yield DrafterFit(one.name, True, True, 0, one.about, one.name)
+    for method in methods("vlm", "drafter"):
+        if not method.needs and method.facts.get("drafts"):
+            yield DrafterFit(method.name, True, True, 0, method.about, method.name)
 
 
 def _of_zoo(source: ModelSource) -> Iterator[DrafterFit]:
@@ -55,23 +55,23 @@ def _of_zoo(source: ModelSource) -> Iterator[DrafterFit]:
 
 
 def _zoo_kind(name: str, target: str) -> MethodInfo | None:
-    """The drafter that a part of the zoo is, where it was trained for the model `target`."""
+    """The method of a drafter of the zoo, None where it was not trained for the model `target`."""
     root = next((root for root in _ROOTS if name.startswith(f"{root}/")), None)
     if not target or root != target:
         return None
     kind = name.removeprefix(f"{root}/").partition("_")[0]
-    found = (one for one in methods("vlm", "drafter") if one.needs == ("weights",) and one.name == kind)
-    return next(found, None)
+    known = methods("vlm", "drafter")
+    return next((method for method in known if method.needs == ("weights",) and method.name == kind), None)
 
 
 def _stored(name: str) -> int:
-    """Weights in the files of a part of the zoo."""
+    """The number of weights in the files of a part of the zoo."""
     shapes = (read_shapes(file) for file in weight_files(zoo.folder_of(name)))
-    return sum(value.numel() for one in shapes for value in one.values())
+    return sum(value.numel() for tensors in shapes for value in tensors.values())
 
 
 def _of_checkpoint(parts: Parts, source: ModelSource) -> Iterator[DrafterFit]:
-    """The MTP layer in the checkpoint of the model itself."""
+    """The MTP layer in the model's own checkpoint."""
     if not source.has_weights or source.zoo or source.file is None:
         return
     shapes = {name: value for file in weight_files(source.folder) for name, value in read_shapes(file).items()}
@@ -82,30 +82,31 @@ def _of_checkpoint(parts: Parts, source: ModelSource) -> Iterator[DrafterFit]:
 
 
 def _published(parts: Parts, source: ModelSource) -> Iterator[DrafterFit]:
-    """The drafters that others have published for the model."""
+    """The published drafters for the model."""
     for state in drafter_states(source.name, parts.hidden_size, parts.vocab_size):
-        one, here = state.published, state.folder is not None and not state.reason
-        about = ", ".join(filter(None, (one.kind, one.size and f"{one.size} parameters", one.licence)))
-        where = state.reason or ("in the cache" if here else f"not here; fetch it with `hf download {one.repo}`")
-        text = f"{one.kind}@{one.repo}" if here else ""
-        yield DrafterFit(one.repo, not state.reason, here, None, f"{about}; {where}", text)
+        published, here = state.published, state.folder is not None and not state.reason
+        facts = (published.kind, published.size and f"{published.size} parameters", published.licence)
+        about = ", ".join(filter(None, facts))
+        where = state.reason or ("in the cache" if here else f"not here; fetch it with `hf download {published.repo}`")
+        text = f"{published.kind}@{published.repo}" if here else ""
+        yield DrafterFit(published.repo, not state.reason, here, None, f"{about}; {where}", text)
 
 
 def _kinds(parts: Parts) -> Iterator[DrafterFit]:
-    """The kinds of trained drafters, with the size that one would have for this model."""
-    for one in methods("vlm", "drafter"):
-        if not one.facts.get("trained"):
+    """The kinds of trained drafters, with the size of a drafter for this model."""
+    for method in methods("vlm", "drafter"):
+        if not method.facts.get("trained"):
             continue
-        kind = one.facts["trained"][0]
+        kind = method.facts["trained"][0]
         try:
             with torch.device("meta"):
-                made: nn.Module = untrained(kind, parts, {})
-        except Exception as error:  # no end to what a class whose parts have other names raises
-            yield DrafterFit(one.name, False, False, None, f"no sizes for it ({type(error).__name__}: {error})")
+                drafter: nn.Module = untrained(kind, parts, {})
+        except Exception as error:  # a class whose parts have other names raises errors of any class
+            yield DrafterFit(method.name, False, False, None, f"no sizes for it ({type(error).__name__}: {error})")
             continue
-        yield DrafterFit(one.name, True, False, parameters_of(made), f"mmspec train vlm-drafter --kind {kind}")
-    families = [one.name for one in methods("vlm", "drafter") if one.needs == ("weights",)
-                and not one.facts.get("trained") and not one.facts.get("in_target")
-                and getattr(drafter_class(one.name), "any_target", False)]  # fmt: skip
+        yield DrafterFit(method.name, True, False, parameters_of(drafter), f"mmspec train vlm-drafter --kind {kind}")
+    families = [method.name for method in methods("vlm", "drafter") if method.needs == ("weights",)
+                and not method.facts.get("trained") and not method.facts.get("in_target")
+                and getattr(drafter_class(method.name), "any_target", False)]  # fmt: skip
     if families:
         yield DrafterFit(abbreviated(families), True, False, None, "published files of this model's sizes")

@@ -1,8 +1,9 @@
-"""`check`: everything that can be said of a model, with its weights or from its config alone."""
+"""`check`: a report on a model, with its weights or from its config alone."""
 
 from __future__ import annotations
 
 import shlex
+from collections.abc import Callable
 from contextlib import suppress
 from time import perf_counter
 from typing import Any
@@ -28,20 +29,24 @@ from mmspec.vlm.drafters.from_text import drafter_from_text
 
 _UNTRIED = "shown when the weights are there"
 _SPENT = 20.0  # seconds that trials may take
+STEPS = ("reading the config", "loading the weights", "proving the class", "trying features", "comparing")
+OnStep = Callable[[str], None]
 
 
 def check(
-    spec: str, *, drafter: str | None = None, fetch: bool = False, load: bool = True, tokens: int = 32, device: str = "auto"
+    spec: str, *, drafter: str | None = None, fetch: bool = False, load: bool = True, tokens: int = 32,
+    device: str = "auto", on_step: OnStep | None = None,
 ) -> CheckReport:  # fmt: skip
-    """Say of a model what a user wants to know before anything else.
+    """Report whether a model is supported, the drafters that fit, its memory and the next command.
 
     Args:
         spec: A folder, a config file, "zoo:NAME", or a hub id.
-        drafter: The text of a drafter to compare with plain decoding; the best at hand by default.
+        drafter: The text of a drafter to compare with plain decoding; the best available drafter by default.
         fetch: Fetch a hub id that is not in the cache. Nothing else uses the network.
-        load: Read the weights where they are there; False looks at the config alone.
-        tokens: Tokens of the comparison.
-        device: "cpu", "cuda", or "auto" for a GPU where there is one.
+        load: Read the weights if they exist; False reads the config alone.
+        tokens: The number of tokens of the comparison.
+        device: "cpu", "cuda", "cuda:N", or "auto" for an available GPU and else the CPU.
+        on_step: Called with each of `STEPS` when it begins.
 
     Returns:
         The report.
@@ -51,27 +56,30 @@ def check(
     """
     began = perf_counter()
     source = find_model(spec, fetch)
-    report = check_pipeline(source) if source.index else _check_model(source, drafter, load, tokens, device)
+    progress = on_step or (lambda step: None)
+    report = check_pipeline(source) if source.index else _check_model(source, drafter, load, tokens, device, progress)
     if source.note:
         report.notes.insert(0, source.note)
     report.seconds = perf_counter() - began
     return report
 
 
-def _check_model(source: ModelSource, drafter: str | None, load: bool, tokens: int, device: str) -> CheckReport:
+def _check_model(
+    source: ModelSource, drafter: str | None, load: bool, tokens: int, device: str, on_step: OnStep
+) -> CheckReport:
     """The report on a model of transformers."""
     config = read_config(source.file or source.folder) if source.file else zoo.load(source.zoo)[0].config
     skeleton = sketch_model(config, source.spec)
-    family = next((one for one in image_families() if one.name == skeleton.class_name), None)
+    family = next((family for family in image_families() if family.name == skeleton.class_name), None)
     report = _from_config(skeleton, source)
     if family is not None:
-        text = f"its text is refused: {report.reason}" if report.taken is False else "its text is taken too"
-        report.kind, report.taken = "image", True
+        text = f"its text is refused: {report.reason}" if report.supported is False else "its text is supported too"
+        report.kind, report.supported = "image", True
         report.reason = f"mmspec image draws with this class (tested: {family.tested}); {text}"
         report.drafters, report.features = decodings_for("image", CODES), []
         report.next_commands = [f'mmspec image "PROMPT" --model {_shown(source)}']
         return report
-    if not (load and source.has_weights) or (skeleton.parts is None and report.taken is False):
+    if not (load and source.has_weights) or (skeleton.parts is None and report.supported is False):
         return report
     place = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
     room = room_of(place)
@@ -79,31 +87,34 @@ def _check_model(source: ModelSource, drafter: str | None, load: bool, tokens: i
         report.notes.append(f"The weights take {in_units(report.memory.weights)}, and there is room for {in_units(room)} on "
                             f"{place}; they are not loaded.")  # fmt: skip
         return report
+    on_step(STEPS[1])
     model, processor = _loaded(source, skeleton, place, report)
     report.loaded = True
     parts = parts_of(model)
     if skeleton.parts is not None and report.memory.dtype != str(parts.dtype).removeprefix("torch."):
         report.memory = memory_of(skeleton, parts.dtype)
-    _try_out(report, parts, processor, source, drafter, tokens)
+    _try_out(report, parts, processor, source, drafter, tokens, on_step)
     return report
 
 
 def _from_config(skeleton: Skeleton, source: ModelSource) -> CheckReport:
-    """What the config says."""
+    """The report as far as the config tells."""
     parts, pictures = skeleton.parts, pictures_of(skeleton)
-    taken, reason = _expected(skeleton)
+    is_supported, reason = _expected(skeleton)
     dtype = getattr(skeleton.config, "dtype", None) or getattr(skeleton.config.get_text_config(), "dtype", None)
     dtype = dtype if isinstance(dtype, torch.dtype) else torch.float32
-    report = CheckReport(source.spec, "text and pictures" if pictures else "text", skeleton.class_name, taken, reason)
+    report = CheckReport(
+        source.spec, "text and pictures" if pictures else "text", skeleton.class_name, is_supported, reason
+    )
     report.layers = named_groups(skeleton.config) if parts is None else layer_groups(parts.plan)
     report.pictures, report.memory = pictures, memory_of(skeleton, dtype)
     if parts is not None:
         report.drafters = drafter_fits(parts, source)
-    if parts is None or taken is False:
-        report.next_commands = ["mmspec supported"]
+    if parts is None or is_supported is False:
+        report.next_commands = [f"mmspec supported {skeleton.class_name}"]
         return report
     names = ("strict", "sessions") if parts.plan.stateful else ("strict", "capture", "sessions")
-    report.features = [trees_of(parts) if taken else Finding("trees", None, _UNTRIED)]
+    report.features = [trees_of(parts) if is_supported else Finding("trees", None, _UNTRIED)]
     report.features += [Finding(name, None, _UNTRIED) for name in names]
     if parts.plan.stateful:
         report.features.insert(2, Finding("capture", False, "expected layers of attention, got layers with states"))
@@ -113,28 +124,28 @@ def _from_config(skeleton: Skeleton, source: ModelSource) -> CheckReport:
 
 
 def _expected(skeleton: Skeleton) -> tuple[bool | None, str]:
-    """Whether a class is taken, as far as its parts and the suite's table tell."""
+    """Whether a class is supported, as far as its parts and the suite's table tell, and the reason."""
     if skeleton.parts is None:
         return False, _plain(skeleton.refusal)
     if skeleton.parts.trusted:
-        tested = next(one.tested for one in supported() if one.name == skeleton.class_name)
+        tested = next(family.tested for family in supported() if family.name == skeleton.class_name)
         return True, f"the suite tests this class whole: {tested}"
-    found = greedy_table()["classes"].get(skeleton.class_name, {})
-    outcome = found.get("outcomes", {}).get("default", "")
+    record = greedy_table()["classes"].get(skeleton.class_name, {})
+    outcome = record.get("outcomes", {}).get("default", "")
     if "same" in outcome:
         return True, "the suite finds the tokens of transformers.generate; it proves itself again at its first use"
     if outcome:
-        return False, _plain(found.get("reasons", {}).get("default") or f"the suite finds it {outcome}")
+        return False, _plain(record.get("reasons", {}).get("default") or f"the suite finds it {outcome}")
     return None, "a class that the suite does not know: it has to prove itself at its first use"
 
 
 def _plain(reason: str) -> str:
-    """A refusal without the name of the argument in front of it."""
+    """A refusal without its argument's name."""
     return reason.removeprefix("model: ")
 
 
 def _loaded(source: ModelSource, skeleton: Skeleton, place: str, report: CheckReport) -> tuple[Any, Any]:
-    """The model with its weights on a device, and its processor, None where it has none."""
+    """The model with its weights on a device, and its processor, None where it has no processor."""
     if source.zoo:
         model, processor = zoo.load(source.zoo)
         return model.to(place), processor
@@ -150,9 +161,11 @@ def _loaded(source: ModelSource, skeleton: Skeleton, place: str, report: CheckRe
 
 
 def _try_out(
-    report: CheckReport, parts: Parts, processor: Any, source: ModelSource, drafter: str | None, tokens: int
+    report: CheckReport, parts: Parts, processor: Any, source: ModelSource, drafter: str | None, tokens: int,
+    on_step: OnStep,
 ) -> None:  # fmt: skip
-    """The proofs, the features and the comparison of a loaded model."""
+    """Add the proofs, the features and the comparison of a loaded model to its report."""
+    on_step(STEPS[2])
     began = perf_counter()
     inputs, words = sample_prompt(parts, processor, source.zoo)
     count = picture_tokens(parts, inputs)
@@ -161,20 +174,22 @@ def _try_out(
     single = pass_seconds(parts)
     total = inputs["input_ids"].shape[1] + tokens
     report.proofs = proofs_of(parts, inputs, total, _SPENT, single)
-    failed = next((one for one in report.proofs if one.holds is False), None)
+    failed = next((proof for proof in report.proofs if proof.holds is False), None)
     if failed is not None:
-        report.taken, report.reason, report.drafters, report.features = False, failed.detail, [], []
-        report.next_commands = ["mmspec supported"]
+        report.supported, report.reason, report.drafters, report.features = False, failed.detail, [], []
+        report.next_commands = [f"mmspec supported {report.class_name}"]
         return
-    report.taken = True
+    report.supported = True
     if not parts.trusted:
         report.reason = "it has proven itself now, on these weights"
     left = _SPENT - (perf_counter() - began)
+    on_step(STEPS[3])
     report.features = features_of(parts, inputs, processor, left, single)
     left = _SPENT - (perf_counter() - began)
     count = max(4, min(tokens, int(left / (3 * single)))) if single else tokens
     if count < tokens:
         report.notes.append(f"The comparison has {count} tokens instead of {tokens}, to end in time.")
+    on_step(STEPS[4])
     chosen = best_drafter(parts.model) if drafter is None else drafter_from_text(drafter, parts.model)
     try:
         report.comparison = compare(parts.model, inputs, words, chosen, count)
@@ -184,21 +199,22 @@ def _try_out(
 
 
 def _next(report: CheckReport, source: ModelSource, drafter: str | None) -> list[str]:
-    """What to type next: use the model, and train or fetch a drafter where none is here."""
+    """The next commands: use the model, and train or fetch a drafter where no trained drafter is available."""
     model = _shown(source)
     if report.kind == "text":
         use = f"mmspec bench vlm --suite real --model {model}"
     else:
         use = f"mmspec caption PICTURE --model {model}" + (f" --drafter {shlex.quote(drafter)}" if drafter else "")
-    if any(one.here and (one.parameters or "/" in one.name) for one in report.drafters):
+    if any(fit.here and (fit.parameters or "/" in fit.name) for fit in report.drafters):
         return [use]
-    fetchable = next((one for one in report.drafters if one.fits and not one.here and "/" in one.name), None)
+    fetchable = next((fit for fit in report.drafters if fit.fits and not fit.here and "/" in fit.name), None)
     if fetchable is not None:
         return [use, f"hf download {fetchable.name}"]
-    kind = next(one.name for one in methods("vlm", "drafter") if report.kind in one.facts.get("recommended_for", ()))
+    known = methods("vlm", "drafter")
+    kind = next(method.name for method in known if report.kind in method.facts.get("recommended_for", ()))
     return [use, f"mmspec train vlm-drafter --target {model} --kind {kind} --data FILE --out FOLDER"]
 
 
 def _shown(source: ModelSource) -> str:
-    """The model as the other commands take it."""
+    """The model as an option of the other commands."""
     return source.zoo or shlex.quote(source.spec)

@@ -16,16 +16,16 @@ UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
 def memory_of(skeleton: Skeleton, dtype: torch.dtype) -> MemoryNeeds:
-    """What a model and its requests take.
+    """Return the memory of a model and of its requests.
 
-    Keys, values and states are measured on a pass of one token without memory, so that latent, grouped and recurrent layers
-    count as what they really keep.
+    Keys, values and states are measured on a pass of a single token on the meta device, so that latent, grouped and
+    recurrent layers count with their real sizes.
 
     Args:
         skeleton: The model without weights.
         dtype: The precision of the weights and the cache.
     """
-    counted = sum(one.numel() for one in skeleton.model.parameters())
+    counted = sum(weight.numel() for weight in skeleton.model.parameters())
     name, size = str(dtype).removeprefix("torch."), dtype.itemsize
     if skeleton.parts is None:
         return MemoryNeeds(name, counted, counted * size, note="The cache of a refused class is not measured.")
@@ -44,19 +44,19 @@ def memory_of(skeleton: Skeleton, dtype: torch.dtype) -> MemoryNeeds:
 
 
 def _cache_layers(parts: Parts, dtype: torch.dtype) -> list[Any] | None:
-    """The layers of transformers' own cache behind one token; None where the class cannot be run without memory."""
+    """The layers of transformers' own cache after a single token; None where the class cannot run without weights."""
     ids = torch.zeros(1, 1, dtype=torch.long, device="meta")
     for kind in (dtype, torch.bfloat16):  # some kernels of experts know half precision alone
         try:
             with torch.no_grad():
                 return list(parts.decoder.to(kind)(input_ids=ids, use_cache=True).past_key_values.layers)
-        except Exception:  # no end to what a class raises over tensors without contents
+        except Exception:  # a class raises errors of any class over tensors without contents
             continue
     return None
 
 
 def _numbers_by_heads(skeleton: Skeleton) -> int | None:
-    """Keys and values of a token by the heads that the config names; None where layers keep anything else."""
+    """The number of keys and values of a token by the heads of the config; None where layers store anything else."""
     config, plan = skeleton.config.get_text_config(decoder=True), skeleton.parts.plan
     heads = getattr(config, "num_attention_heads", None)
     if not heads or plan.stateful or getattr(config, "kv_lora_rank", None):
@@ -67,24 +67,27 @@ def _numbers_by_heads(skeleton: Skeleton) -> int | None:
 
 
 def _slots(layer: Any) -> list[Tensor]:
-    """Keys and values of one token."""
+    """The keys and values of a token."""
     return [value for name in ("keys", "values") if torch.is_tensor(value := getattr(layer, name, None))]
 
 
 def _states(layer: Any) -> list[Tensor]:
     """Convolution windows and recurrent states."""
-    kept = (getattr(layer, name, None) for name in ("conv_states", "recurrent_states"))
-    return [value for one in kept if isinstance(one, dict) for value in one.values() if torch.is_tensor(value)]
+    states = (getattr(layer, name, None) for name in ("conv_states", "recurrent_states"))
+    return [value for named in states if isinstance(named, dict) for value in named.values() if torch.is_tensor(value)]
 
 
 def room_of(device: str) -> int | None:
-    """Bytes that a device has for weights: what is free on a GPU, all memory of the machine else; None where unknown.
+    """Return the bytes that a device has for weights: the free memory of a GPU, or all memory of the machine.
 
     Args:
-        device: "cpu" or "cuda".
+        device: "cpu", "cuda" or "cuda:N".
+
+    Returns:
+        The bytes, None where they are unknown.
     """
-    if device == "cuda":
-        return torch.cuda.mem_get_info()[0]
+    if device != "cpu":
+        return torch.cuda.mem_get_info(device)[0]
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, OSError, ValueError):  # a system without these names
@@ -92,12 +95,12 @@ def room_of(device: str) -> int | None:
 
 
 def parameters_of(drafter: nn.Module) -> int:
-    """Weights of a drafter that it stores itself."""
-    return sum(one.numel() for one in drafter.parameters())
+    """Return the number of weights of a drafter, without those that it shares with its target."""
+    return sum(weight.numel() for weight in drafter.parameters())
 
 
 def in_units(count: float) -> str:
-    """Bytes for people: 1.5 MB."""
+    """Return a number of bytes as text, such as "1.5 MB"."""
     value = float(count)
     for unit in UNITS:
         if value < 1000 or unit == UNITS[-1]:

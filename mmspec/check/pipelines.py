@@ -1,4 +1,4 @@
-"""The report on a saved image or video pipeline, from its configs and the headers of its files: no weight is read."""
+"""The report on a saved image or video pipeline, from its configs and file headers: no weight is read."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ from mmspec.io.pretrained import CONFIG
 from mmspec.io.readers import naming, read_json, read_shapes
 from mmspec.methods import Domain, methods
 
-Sizes = tuple[list[LayerGroup], int | None, str]  # layers, numbers in the cache for a token, a note
+Sizes = tuple[list[LayerGroup], int | None, str]  # layers, cached numbers of a token, a note
 
 
 def check_pipeline(source: ModelSource) -> CheckReport:
-    """The report on a saved pipeline.
+    """Return the report on a saved pipeline.
 
     Args:
-        source: Of a folder with model_index.json.
+        source: A folder with model_index.json.
 
     Raises:
-        ValueError: A config or a file is missing or damaged, or the pipeline is none that is known.
+        ValueError: A config or a file is missing or damaged.
     """
     index = source.index
     name = str(index.get("_class_name"))
     if name in DIFFUSERS_PIPELINES:
-        how = "taken through Python alone: load it with diffusers and pass it to mmspec.video.from_diffusers"
+        how = "supported through Python alone: load it with diffusers and pass it to mmspec.video.from_diffusers"
         return CheckReport(source.spec, "video", name, True, how)
     if name not in (*_READERS, VIDEO_PIPELINE):
         reason = f"expected a pipeline of {', '.join((*_READERS, VIDEO_PIPELINE))}, got {name}"
@@ -110,25 +110,27 @@ _READERS: dict[str, Callable[[dict[str, Any]], Sizes]] = {
 
 
 def _memory(source: ModelSource, numbers: int | None, note: str) -> MemoryNeeds | None:
-    """Sizes of all weights in the folder, and of a token's keys and values in the precision of the transformer."""
+    """The bytes of all weights in the folder, and of a token's keys and values in the transformer's precision."""
     files = sorted(source.folder.rglob("*.safetensors"))
     tensors = [value for file in files for value in read_shapes(file).values()]
     if not tensors:
         return None
     own = [value for file in files if file.parent.name == "transformer" for value in read_shapes(file).values()]
     dtype = next((value.dtype for value in own or tensors if value.is_floating_point()), torch.float32)
-    parameters, weights = sum(one.numel() for one in tensors), sum(one.nbytes for one in tensors)
+    parameters, weights = sum(value.numel() for value in tensors), sum(value.nbytes for value in tensors)
     per_token = None if numbers is None else numbers * dtype.itemsize
     return MemoryNeeds(str(dtype).removeprefix("torch."), parameters, weights, per_token, 0, note)
 
 
 def decodings_for(domain: Domain, kind: str) -> list[DrafterFit]:
-    """The decodings for such a model, those that need no further weights first."""
-    found = [one for one in methods(domain, "decoding", models=kind) if one.name not in ("ar", "auto")]
+    """Return the decodings for a kind of model, those without further weights first."""
     fits = []
-    for one in found:
-        law = "exact" if one.exact else "relaxed"
-        needs = f"; needs {', '.join(one.needs)}" if one.needs else ""
-        fits.append(DrafterFit(one.name, True, not one.needs, None if one.needs else 0, f"{law}: {one.about}{needs}",
-                               "" if one.needs else one.name))  # fmt: skip
+    for method in methods(domain, "decoding", models=kind):
+        if method.name in ("ar", "auto"):
+            continue
+        law = "exact" if method.exact else "relaxed"
+        needs = f"; needs {', '.join(method.needs)}" if method.needs else ""
+        parameters, text = (None, "") if method.needs else (0, method.name)
+        about = f"{law}: {method.about}{needs}"
+        fits.append(DrafterFit(method.name, True, not method.needs, parameters, about, text))
     return sorted(fits, key=lambda fit: not fit.here)

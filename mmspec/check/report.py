@@ -1,4 +1,4 @@
-"""The report on a model: plain data, which the screen and the JSON file show."""
+"""The report on a model: plain data for the screen and the JSON file."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was tried or looked up.
+    """The result of a trial or a look-up.
 
     Attributes:
-        name: What it is about.
-        holds: Whether it does; None where it was not tried.
-        detail: How it was found, or the reason.
-        seconds: How long the trial took, None where nothing ran.
+        name: The feature or the proof.
+        holds: Whether it holds; None where it was not tried.
+        detail: The evidence or the reason.
+        seconds: The seconds of the trial, None where nothing ran.
     """
 
     name: str
@@ -25,12 +25,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class LayerGroup:
-    """Layers that keep the same of earlier tokens.
+    """Layers that store the same of earlier tokens.
 
     Attributes:
-        kind: As in `LayerSpec`, or a name of the config's for layers of which no form is known.
-        count: How many there are.
-        width: Tokens of their window or chunk, None where they see all.
+        kind: A kind of `LayerSpec`, or the config's name for layers of an unknown form.
+        count: The number of layers.
+        width: The tokens of their window or chunk, None where they see all tokens.
     """
 
     kind: str
@@ -40,15 +40,15 @@ class LayerGroup:
 
 @dataclass(frozen=True, slots=True)
 class DrafterFit:
-    """A drafter that the model can have.
+    """A drafter for a model.
 
     Attributes:
         name: Its name in `mmspec methods`, or its repository.
-        fits: Whether one can be made for the model, or a published one has its sizes.
+        fits: Whether it can be trained for the model, or its published sizes fit the model.
         here: Whether it can be used now.
-        parameters: Its weights, as a number; None where none are known.
-        detail: How to get it, or why it does not fit.
-        text: What `drafter=` and `--drafter` take, "" where it is not here.
+        parameters: The number of its weights, None where it is unknown.
+        detail: The way to get it, or the reason why it does not fit.
+        text: Its text for `drafter=` and `--drafter`, "" where it is not available.
     """
 
     name: str
@@ -61,15 +61,15 @@ class DrafterFit:
 
 @dataclass(frozen=True, slots=True)
 class MemoryNeeds:
-    """Bytes.
+    """The memory of a model and of its requests.
 
     Attributes:
-        dtype: The precision that the others are for.
-        parameters: Of the whole model.
-        weights: Bytes of them.
-        per_token: Bytes of keys and values that a token of a row takes; None where the class could not be asked.
-        per_row: Bytes of recurrent and convolution states of a row; None as `per_token`.
-        note: What these figures leave out.
+        dtype: The precision of the weights and the cache.
+        parameters: The number of weights of the whole model.
+        weights: The bytes of the weights.
+        per_token: The bytes of a token's keys and values; None where they are unknown.
+        per_row: The bytes of a row's recurrent and convolution states; None where they are unknown.
+        note: The parts that these figures leave out.
     """
 
     dtype: str
@@ -80,21 +80,21 @@ class MemoryNeeds:
     note: str = ""
 
     def of_request(self, tokens: int) -> int | None:
-        """Bytes that a row of so many tokens takes."""
+        """Return the bytes of a row with a number of tokens, None where they are unknown."""
         return None if self.per_token is None else self.per_token * tokens + (self.per_row or 0)
 
 
 @dataclass(frozen=True, slots=True)
 class DraftedComparison:
-    """The same request decoded plainly and with drafts, one after the other.
+    """A request decoded plainly and then with drafts.
 
     Attributes:
         drafter: The drafter's name.
-        tokens: How many tokens were generated.
-        first_difference: The first token that differs, counted from 1; None where all are the same.
-        plain_passes, drafted_passes: Passes of the model.
-        plain_s, drafted_s: Seconds of the calls.
-        prompt: What was asked.
+        tokens: The number of generated tokens.
+        first_difference: The first token that differs, counted from 1; None where all tokens are the same.
+        plain_passes, drafted_passes: The passes of the model.
+        plain_s, drafted_s: The seconds of the calls.
+        prompt: The prompt in words.
     """
 
     drafter: str
@@ -108,36 +108,37 @@ class DraftedComparison:
 
     @property
     def identical(self) -> bool:
+        """Whether drafted decoding gave the tokens of plain decoding."""
         return self.first_difference is None
 
 
 @dataclass(slots=True)
 class CheckReport:
-    """What is known of a model.
+    """The report on a model.
 
     Attributes:
-        model: As the user named it.
+        model: The model as the user named it.
         kind: "text", "text and pictures", "image", "continuous" or "video".
         class_name: The class of the model or of the pipeline.
-        taken: Whether it can be decoded with drafts; None where only loading would tell.
-        reason: How that is known.
+        supported: Whether it can be decoded with drafts, "taken" in JSON; None where only loading would tell.
+        reason: The evidence for that.
         loaded: Whether the weights were read.
         proofs: The trials at load.
         layers: The layers by kind.
-        pictures: What pictures are to the model.
-        drafters: Drafters by name, those that are here first.
-        memory: What it takes, None where no size is known.
+        pictures: The way in which pictures enter the model.
+        drafters: The drafters, available drafters first.
+        memory: Its memory, None where no size is known.
         features: Trees, strict passes, captured rounds and sessions.
         comparison: Plain against drafted decoding, None where nothing was decoded.
-        notes: Whatever else a user should know.
-        next_commands: What to type next.
-        seconds: How long the check took.
+        notes: Further sentences for the user.
+        next_commands: The next command lines.
+        seconds: The seconds of the check.
     """
 
     model: str
     kind: str
     class_name: str
-    taken: bool | None
+    supported: bool | None
     reason: str
     loaded: bool = False
     proofs: list[Finding] = field(default_factory=list)
@@ -153,18 +154,19 @@ class CheckReport:
 
     @property
     def is_precise(self) -> bool:
-        """Whether the model was decoded in a precision in which drafts must not change a greedy token."""
+        """Whether the model was decoded in a precision where drafts must not change a greedy token."""
         return self.memory is not None and self.memory.dtype in ("float32", "float64")
 
     @property
     def is_sound(self) -> bool:
-        """Whether nothing speaks against decoding with drafts."""
+        """Whether the model is not refused, and its drafted tokens do not differ in float32."""
         differs = self.comparison is not None and not self.comparison.identical
-        return self.taken is not False and not (differs and self.is_precise)
+        return self.supported is not False and not (differs and self.is_precise)
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it, for JSON."""
-        made = asdict(self)
+        """Return the report for JSON."""
+        fields = asdict(self)
+        fields["taken"] = fields.pop("supported")
         if self.comparison is not None:
-            made["comparison"]["identical"] = self.comparison.identical
-        return made
+            fields["comparison"]["identical"] = self.comparison.identical
+        return fields

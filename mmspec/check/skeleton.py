@@ -1,4 +1,4 @@
-"""The model of a config without weights: its class, its parts and its layers, at no cost in memory."""
+"""The model of a config without weights: its class, its parts and its layers, without memory."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mmspec.io.checkpoints import load_part
 from mmspec.io.loading import sketch
 from mmspec.vlm.architectures import Parts, parts_of, placeholders_of
 
-BY_SIZE = "as many tokens as its size asks for"  # what pictures take where the config gives no number
-_MOST_TENSORS = 100_000  # that the sketch of a config may make
+BY_SIZE = "as many tokens as its size asks for"  # of pictures, where the config gives no number
+_MOST_TENSORS = 100_000  # of the sketch of a config
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +24,11 @@ class Skeleton:
     """A model on the meta device.
 
     Attributes:
-        config: Of transformers.
+        config: The config of transformers.
         class_name: The class that decodes it.
         model: The model, None where its class cannot be built from the config alone.
         parts: Its parts, None where the class is refused.
-        refusal: Why it is refused, "" where it is not.
+        refusal: The reason of the refusal, "" where there is none.
     """
 
     config: Any
@@ -39,18 +39,25 @@ class Skeleton:
 
 
 def read_config(place: Path) -> Any:
-    """The config of transformers in a folder or a file.   Raises ValueError where there is none that it knows."""
+    """Return the config of transformers in a folder or a file.
+
+    Args:
+        place: The folder or the file.
+
+    Raises:
+        ValueError: There is no config that transformers knows.
+    """
     from transformers import AutoConfig
 
     return load_part(AutoConfig, place)
 
 
 def class_of(config: Any, source: str) -> type:
-    """The class that writes text with a config; its own where it names one that transformers has.
+    """Return the class that writes text with a config: its own class if transformers has it.
 
     Args:
-        config: Of transformers.
-        source: What the user named, for the error.
+        config: The config of transformers.
+        source: The model as the user named it, for the error.
 
     Raises:
         ValueError: No class of transformers writes text with it.
@@ -62,7 +69,7 @@ def class_of(config: Any, source: str) -> type:
         if type(config) in mapping:
             known = mapping[type(config)]
             known = known if isinstance(known, tuple) else (known,)
-            own = [one for one in known if one.__name__ in (config.architectures or ())]
+            own = [kind for kind in known if kind.__name__ in (config.architectures or ())]
             return (own or known)[0]
     named = next(iter(config.architectures or ()), "")
     own = getattr(transformers, named, None) if named else None
@@ -73,14 +80,14 @@ def class_of(config: Any, source: str) -> type:
 
 
 def sketch_model(config: Any, source: str) -> Skeleton:
-    """The skeleton of a config.
+    """Return the skeleton of a config.
 
     Args:
-        config: Of transformers.
-        source: What the user named, for errors.
+        config: The config of transformers.
+        source: The model as the user named it, for errors.
 
     Raises:
-        ValueError: No class writes text with it, or it asks for sizes that no tensor can have.
+        ValueError: No class writes text with it, or it has sizes that no tensor can have.
     """
     kind = class_of(config, source)
     model = sketch(lambda: kind(config), _MOST_TENSORS, source).eval()
@@ -93,13 +100,13 @@ def sketch_model(config: Any, source: str) -> Skeleton:
 
 
 def layer_groups(plan: LayerPlan) -> list[LayerGroup]:
-    """The layers of a plan by kind, in the order of their first."""
+    """Return the layers of a plan by kind, in the order of their first layers."""
     counted = Counter((layer.kind, layer.width) for layer in plan.layers)
     return [LayerGroup(kind, count, width) for (kind, width), count in counted.items()]
 
 
 def named_groups(config: Any) -> list[LayerGroup]:
-    """The layers of a text config by the names that the config gives them, for a class that is refused."""
+    """Return the layers of a text config by their names in the config, for a refused class."""
     text = config.get_text_config(decoder=True)
     types = getattr(text, "layer_types", None) or getattr(text, "layers_block_type", None)
     if types is None:
@@ -108,7 +115,7 @@ def named_groups(config: Any) -> list[LayerGroup]:
 
 
 def pictures_of(skeleton: Skeleton) -> str:
-    """How pictures enter the model, and how many tokens one takes where the config says it; "" for a model of text alone."""
+    """Return how pictures enter the model, and the tokens of a picture if the config has them; "" for text models."""
     config, parts = skeleton.config, skeleton.parts
     vision = getattr(config, "vision_config", None)
     if vision is None:

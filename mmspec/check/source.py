@@ -1,4 +1,4 @@
-"""What the user's MODEL names: a folder, a config alone, a model of the zoo, or a hub repository in the cache."""
+"""The files of the user's MODEL: a folder, a config alone, a model of the zoo, or a hub repository in the cache."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _PICKLES = ("*.bin", "*.pt", "*.pth", "*.ckpt")
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """Where a model's files are.
+    """The place of a model's files.
 
     Attributes:
-        spec: As the user wrote it.
-        folder: The folder of its files; of a config alone, the folder that the config is in.
-        config: The fields of config.json, {} where a pipeline has none.
-        file: The config file, None where a pipeline has none.
-        name: The hub id where it is known, the name in the zoo, else the folder.
-        zoo: Its name in the zoo, "" for others.
+        spec: The model as the user wrote it.
+        folder: The folder of its files, or of the config alone.
+        config: The fields of config.json, {} for a pipeline without that file.
+        file: The config file, None for a pipeline without that file.
+        name: The hub id if it is known, the name in the zoo, else the folder.
+        zoo: Its name in the zoo, "" for other models.
         is_repository: Whether it was named by its hub id.
         has_weights: Whether safetensors files lie beside the config.
-        note: What should be said about its files.
+        note: A sentence about its files, "" for none.
     """
 
     spec: str
@@ -49,7 +49,7 @@ class ModelSource:
 
     @property
     def index(self) -> dict[str, Any]:
-        """The fields of model_index.json, {} where the folder holds no pipeline."""
+        """The fields of model_index.json, {} for a folder without a pipeline."""
         path = self.folder / MODEL_INDEX
         return read_json(path) if self.file is None and path.is_file() else {}
 
@@ -78,7 +78,7 @@ def find_model(spec: str, fetch: bool = False) -> ModelSource:
 
 
 def _zoo_name(spec: str) -> str:
-    """The name in the zoo that is meant, "" for none."""
+    """The name in the zoo, "" for other models."""
     name = spec.removeprefix(ZOO)
     named = spec != name or (not Path(spec).exists() and name in (*MODELS, "zoo"))
     if not named:
@@ -106,16 +106,16 @@ def _of_folder(spec: str, folder: Path, *, name: str, zoo: str = "") -> ModelSou
     if not file.is_file():
         if zoo:  # composed of other models of the zoo
             return ModelSource(spec, folder, {}, None, name, zoo, has_weights=True)
-        there = ", ".join(sorted(one.name for one in folder.iterdir())[:4]) or "nothing"
+        there = ", ".join(sorted(file.name for file in folder.iterdir())[:4]) or "nothing"
         raise ValueError(
             f"{folder}: expected {CONFIG} of a model or {MODEL_INDEX} of a pipeline, got {there}; name the folder that has it"
         )
     config = read_json(file)
     _check_model(spec, config)
     files = weight_files(folder)
-    if missing := [one.name for one in files if not one.is_file()]:
+    if missing := [file.name for file in files if not file.is_file()]:
         raise ValueError(f"{folder}: expected {len(files)} files of weights, got no {abbreviated(missing)}; fetch them")
-    pickles = [] if files else [one.name for pattern in _PICKLES for one in folder.glob(pattern)]
+    pickles = [] if files else [path.name for pattern in _PICKLES for path in folder.glob(pattern)]
     note = f"Its weights are pickles ({pickles[0]}), which are never loaded; use a safetensors copy." if pickles else ""
     if not files and not note:
         note = "There are no weights beside the config."
@@ -123,7 +123,7 @@ def _of_folder(spec: str, folder: Path, *, name: str, zoo: str = "") -> ModelSou
 
 
 def _check_model(spec: str, config: dict[str, Any]) -> None:
-    """Raises ValueError for the folder of a drafter or of a part, which no request decodes with."""
+    """Refuse the folder of a drafter or of a part, which no request decodes with."""
     from mmspec.vlm.drafters.checkpoints import published_kind
 
     kind = config.get("kind") or published_kind(config, None)

@@ -1,4 +1,4 @@
-"""The report as lines of at most 100 columns."""
+"""The report as lines of at most 100 columns, or fewer."""
 
 from __future__ import annotations
 
@@ -9,36 +9,41 @@ from mmspec.check.memory import in_units
 from mmspec.check.report import CheckReport, Finding
 
 WIDTH, _LABEL = 100, 12
-_ROW = 4096  # tokens of the row whose memory is shown
+_ROW = 4096  # tokens of the row in the memory line
 _TEXT = ("text", "text and pictures")
 _MARKS = {True: "yes", False: "no", None: "?"}
 
 
-def report_lines(report: CheckReport) -> list[str]:
-    """The report for the screen."""
+def report_lines(report: CheckReport, width: int = WIDTH) -> list[str]:
+    """Return the report for the screen.
+
+    Args:
+        report: The report.
+        width: The columns of the screen; command lines and paths are not broken.
+    """
     lines = [f"{report.model}: {report.class_name}"]
     for label, texts in _sections(report):
         for number, text in enumerate(texts):
-            lines += _labelled(label if number == 0 else "", text)
+            lines += _labelled(label if number == 0 else "", text, min(width, WIDTH))
     lines += [f"{'next':<{_LABEL}}{command}" if number == 0 else f"{'':<{_LABEL}}{command}"
               for number, command in enumerate(report.next_commands)]  # fmt: skip
     return [*lines, f"{'':<{_LABEL}}({report.seconds:.1f} s)"]
 
 
-def _labelled(label: str, text: str) -> list[str]:
-    """A text behind a label, wrapped; words such as commands and paths stay whole."""
+def _labelled(label: str, text: str, width: int) -> list[str]:
+    """A text after its label, wrapped between words."""
     first = f"{label:<{_LABEL}}"
-    return wrap(text, WIDTH, initial_indent=first, subsequent_indent=" " * _LABEL, break_long_words=False,
+    return wrap(text, width, initial_indent=first, subsequent_indent=" " * _LABEL, break_long_words=False,
                 break_on_hyphens=False) or [first]  # fmt: skip
 
 
 def _sections(report: CheckReport) -> Iterator[tuple[str, list[str]]]:
-    status = {True: "yes", False: "refused", None: "not known yet"}[report.taken]
-    yield "taken", [f"{status}: {report.reason}"]
+    status = {True: "yes", False: "refused", None: "not known yet"}[report.supported]
+    yield "supported", [f"{status}: {report.reason}"]
     if report.proofs:
-        yield "proofs", [_finding(one) for one in report.proofs]
+        yield "proofs", [*map(_finding, report.proofs)]
     if report.layers:
-        yield "layers", [", ".join(_layers(one.kind, one.count, one.width) for one in report.layers)]
+        yield "layers", [", ".join(_layers(group.kind, group.count, group.width) for group in report.layers)]
     if report.kind in _TEXT:
         yield "pictures", [report.pictures or "none: a model of text alone"]
     if report.memory is not None:
@@ -47,16 +52,16 @@ def _sections(report: CheckReport) -> Iterator[tuple[str, list[str]]]:
         is_text = report.kind in _TEXT
         yield "drafters" if is_text else "decodings", _drafters(report)
     if report.features:
-        yield "features", [_finding(one) for one in report.features]
+        yield "features", [*map(_finding, report.features)]
     if report.comparison is not None:
         yield "comparison", _comparison(report)
     if report.notes:
         yield "note", report.notes
 
 
-def _finding(one: Finding) -> str:
-    took = "" if one.seconds is None else f" ({one.seconds:.1f} s)"
-    return f"{one.name}: {_MARKS[one.holds]}{took}{f', {one.detail}' if one.detail else ''}"
+def _finding(finding: Finding) -> str:
+    seconds = "" if finding.seconds is None else f" ({finding.seconds:.1f} s)"
+    return f"{finding.name}: {_MARKS[finding.holds]}{seconds}{f', {finding.detail}' if finding.detail else ''}"
 
 
 def _layers(kind: str, count: int, width: int | None) -> str:
@@ -75,35 +80,35 @@ def _memory(report: CheckReport) -> list[str]:
 
 
 def _drafters(report: CheckReport) -> list[str]:
-    """Those that are here, those that could be, and those that do not fit."""
+    """A line for each available drafter, then drafters that can be trained or fetched, and drafters that do not fit."""
     fits, memory = report.drafters, report.memory
     each = memory.weights / memory.parameters if memory is not None else 4  # bytes
     lines = []
-    for one in (one for one in fits if one.here):
-        size = f", {in_units(one.parameters * each)}" if one.parameters else ""
-        lines.append(f"here: {one.name}{size}, {one.detail}")
-    made = [one for one in fits if one.fits and not one.here and one.parameters is not None]
-    if made:
-        sizes = ", ".join(f"{one.name} {in_units(one.parameters * each)}" for one in made)
-        lines.append(f"can be trained for it: {sizes}")
-    lines += [f"{one.name}: {one.detail}" for one in fits if one.fits and not one.here and one.parameters is None]
+    for fit in (fit for fit in fits if fit.here):
+        size = f", {in_units(fit.parameters * each)}" if fit.parameters else ""
+        lines.append(f"here: {fit.name}{size}, {fit.detail}")
+    absent = [fit for fit in fits if fit.fits and not fit.here]
+    sizes = [f"{fit.name} {in_units(fit.parameters * each)}" for fit in absent if fit.parameters is not None]
+    if sizes:
+        lines.append(f"can be trained for it: {', '.join(sizes)}")
+    lines += [f"{fit.name}: {fit.detail}" for fit in absent if fit.parameters is None]
     misfits: dict[str, list[str]] = {}
-    for one in (one for one in fits if not one.fits):
-        misfits.setdefault(one.detail, []).append(one.name)
+    for fit in (fit for fit in fits if not fit.fits):
+        misfits.setdefault(fit.detail, []).append(fit.name)
     return lines + [f"not {', '.join(names)}: {detail}" for detail, names in misfits.items()]
 
 
 def _comparison(report: CheckReport) -> list[str]:
-    found = report.comparison
-    if found.identical:
-        verdict = f"identical: {found.tokens} tokens"
+    result = report.comparison
+    if result.identical:
+        verdict = f"identical: {result.tokens} tokens"
     else:
         tie = f"as nearly equal logits may in {report.memory.dtype}; strict=True keeps the bits"
         why = "which is a defect: please report it" if report.is_precise else tie
-        verdict = f"differs from token {found.first_difference} of {found.tokens}, {why}"
+        verdict = f"differs from token {result.first_difference} of {result.tokens}, {why}"
     return [
-        f"{verdict}; drafter {found.drafter}",
-        f"passes {found.plain_passes} plain, {found.drafted_passes} drafted; seconds {found.plain_s:.2f} plain, "
-        f"{found.drafted_s:.2f} drafted ({found.plain_s / found.drafted_s:.2f}x)",
-        f"prompt: {found.prompt}",
+        f"{verdict}; drafter {result.drafter}",
+        f"passes {result.plain_passes} plain, {result.drafted_passes} drafted; seconds {result.plain_s:.2f} plain, "
+        f"{result.drafted_s:.2f} drafted ({result.plain_s / result.drafted_s:.2f}x)",
+        f"prompt: {result.prompt}",
     ]

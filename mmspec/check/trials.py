@@ -1,4 +1,4 @@
-"""What a loaded model is tried on: the proofs at load, strict passes, captured rounds, a conversation."""
+"""The trials of a loaded model: the proofs at load, strict passes, captured rounds, a conversation."""
 
 from __future__ import annotations
 
@@ -18,63 +18,61 @@ from mmspec.vlm.conversation.past import Past
 
 _TIE = 0.01  # standard deviations of a row's logits, below which two tokens count as equal
 _TURN = 4  # tokens of an answer in the trial of a conversation
-_TRIAL_PASSES, _BITS_PASSES = 40, 160  # single passes that the proofs cost, about
+_TRIAL_PASSES, _BITS_PASSES = 40, 160  # the cost of the proofs in single passes, about
 
 
 def pass_seconds(parts: Parts) -> float:
-    """Seconds of one pass over one token without a cache, the faster of two behind a first."""
+    """Return the seconds of a pass over a single token without a cache: the faster of two warm passes."""
     ids = torch.zeros(1, 1, dtype=torch.long, device=parts.device)
-    took = []
+    seconds = []
     for _ in range(3):
         began = perf_counter()
         with torch.no_grad():
             parts.decoder(input_ids=ids, use_cache=False).last_hidden_state.sum().item()
-        took.append(perf_counter() - began)
-    return min(took[1:])
+        seconds.append(perf_counter() - began)
+    return min(seconds[1:])
 
 
 def proofs_of(parts: Parts, inputs: dict[str, Any], total: int, left: float, single: float) -> list[Finding]:
-    """The proofs that a request of a class would have to pass, shown one by one.
+    """Run the proofs that a request of a class has to pass.
 
     Args:
-        parts: Of the loaded model.
-        inputs: A prompt, as `generate` takes it.
-        total: Tokens of the prompt and its answer.
-        left: Seconds that may be spent; a class that the suite tests is spared proofs that take longer.
-        single: Seconds of a single pass.
+        parts: The parts of the loaded model.
+        inputs: A prompt as inputs of `generate`.
+        total: The tokens of the prompt and its answer.
+        left: The seconds that may be spent; a class that the suite tests skips proofs that take longer.
+        single: The seconds of a single pass.
     """
     if parts.trusted and single * _TRIAL_PASSES > left:
-        return [Finding("a tree of drafts", None, "spared, as it would take too long and the suite tests the class")]
-    found = [_tried("a tree of drafts", lambda: prove_model(parts), "gives what single steps give, padded rows too")]
-    if parts.trusted or not found[-1].holds:
-        return found
+        return [Finding("a tree of drafts", None, "skipped: it would take too long, and the suite tests the class")]
+    proofs = [_tried("a tree of drafts", lambda: prove_model(parts), "equals single steps, padded rows too")]
+    if parts.trusted or not proofs[-1].holds:
+        return proofs
     pictures = [name for name, value in inputs.items() if isinstance(value, Tensor) and "pixel" in name]
     if pictures:
-        found.append(
-            _tried("behind a picture", lambda: prove_prompt(parts, inputs), "gives what single steps give there")
-        )
+        proofs.append(_tried("behind a picture", lambda: prove_prompt(parts, inputs), "equals single steps there"))
     seen = f"every layer sees all of {total} tokens, or its window"
-    return [*found, _tried("how far layers see", lambda: prove_receptive_field(parts, total), seen)]
+    return [*proofs, _tried("how far layers see", lambda: prove_receptive_field(parts, total), seen)]
 
 
 def trees_of(parts: Parts) -> Finding:
-    """Trees of drafts, which every model that is taken verifies."""
+    """Return the finding on trees of drafts, which every supported model verifies."""
     how = "recurrent layers step along them" if parts.plan.stateful else "dynamic and static ones"
     return Finding("trees", True, how)
 
 
 def features_of(parts: Parts, inputs: dict[str, Any], processor: Any, left: float, single: float) -> list[Finding]:
-    """Trees, strict passes, captured rounds and sessions; see `proofs_of` for the arguments."""
-    found = [trees_of(parts)]
+    """Try trees, strict passes, captured rounds and sessions; see `proofs_of` for the arguments."""
+    findings = [trees_of(parts)]
     if single * _BITS_PASSES > left:
-        found.append(Finding("strict", None, "not tried: its proof would take too long here; it runs at first use"))
+        findings.append(Finding("strict", None, "not tried: its proof would take too long here; it runs at first use"))
     else:
-        found.append(_tried("strict", lambda: prove_bits(parts), "drafted passes have the bits of single ones"))
-    return [*found, _captured(parts.model, inputs), _session(parts, inputs, processor)]
+        findings.append(_tried("strict", lambda: prove_bits(parts), "drafted passes have the bits of single ones"))
+    return [*findings, _captured(parts.model, inputs), _session(parts, inputs, processor)]
 
 
 def _tried(name: str, trial: Callable[[], object], detail: str) -> Finding:
-    """Runs a trial."""
+    """Run a trial."""
     began = perf_counter()
     try:
         trial()
@@ -84,10 +82,10 @@ def _tried(name: str, trial: Callable[[], object], detail: str) -> Finding:
 
 
 def _captured(model: nn.Module, inputs: dict[str, Any]) -> Finding:
-    """Whether rounds of plain decoding can be captured; drafters of a fixed shape follow them."""
+    """Whether rounds of plain decoding can be captured; drafters of a fixed shape are captured with them."""
     began = perf_counter()
     try:
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as sentences:
             warnings.simplefilter("always")
             run = start(model, capture=True, max_new_tokens=_TURN, do_sample=False, **inputs)
             while run.step():
@@ -95,7 +93,8 @@ def _captured(model: nn.Module, inputs: dict[str, Any]) -> Finding:
     except ValueError as error:
         return Finding("capture", False, str(error), perf_counter() - began)
     seconds = perf_counter() - began
-    reason = next((str(one.message) for one in said if str(one.message).startswith("capture: ")), "")
+    messages = [str(warning.message) for warning in sentences]
+    reason = next((message for message in messages if message.startswith("capture: ")), "")
     if not run.captured:
         reason = reason.removeprefix("capture: ").removesuffix("; the ordinary loop runs instead")
         reason = reason or "expected rounds behind the prompt, got none before the answer ended"
@@ -108,9 +107,9 @@ def _same_answer(second: Tensor, fresh: Tensor, logits: Sequence[Tensor]) -> boo
     """Whether two answers are the same up to rounding: the first tokens that differ may have nearly equal logits.
 
     Args:
-        second: int64 [1, L], the conversation with the answer of a second turn.
-        fresh: int64 [1, L], the same of a fresh call.
-        logits: Of each token of the fresh answer, [1, V].
+        second: The conversation with the answer of a second turn, int64 [1, L].
+        fresh: The conversation with the answer of a fresh call, int64 [1, L].
+        logits: The logits of each token of the fresh answer, [1, V].
     """
     start, end = fresh.shape[1] - len(logits), min(second.shape[1], fresh.shape[1])
     unlike = (second[0, start:end] != fresh[0, start:end]).nonzero()
@@ -123,7 +122,7 @@ def _same_answer(second: Tensor, fresh: Tensor, logits: Sequence[Tensor]) -> boo
 
 
 def _session(parts: Parts, inputs: dict[str, Any], processor: Any) -> Finding:
-    """Whether a second turn behind a kept cache says what a fresh call with the whole conversation says."""
+    """Whether a second turn on the committed cache gives the tokens of a fresh call with the whole conversation."""
     model, settings = parts.model, dict(max_new_tokens=_TURN, do_sample=False)
     began = perf_counter()
     try:

@@ -1,4 +1,4 @@
-"""`mmspec bench`: methods against one another on the same requests, a command for every domain of the registry."""
+"""`mmspec bench`: methods compared on the same requests, with a command for every domain of the registry."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 import typer
 
-from mmspec.cli.command import SHARED, command, option
+from mmspec.cli.command import SHARED, GroupHelp, LateHelp, command, option
 from mmspec.cli.console import (
     check_writable,
-    print_table,
     quiet_transformers,
     refusing,
     reports_errors,
     save_json,
     say,
+    say_next,
     spinner,
     step_progress,
 )
 from mmspec.cli.options import named_paths, split_names, split_numbers
+from mmspec.cli.tables import print_table
 from mmspec.evaluate.engine.config import BenchConfig, flag_of
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
 
@@ -35,28 +36,36 @@ _PAIRS = tuple[tuple[str, str], ...]
 
 
 def option_parameters(config: type[BenchConfig]) -> Iterator[Parameter]:
-    """A typer option per field: several numbers or names are one text with commas, named paths may be repeated."""
+    """Yield a typer option per field: several numbers or names are one text with commas, named paths may be repeated."""
     types = _types(config)
-    for one in fields(config):
-        kind, many = types[one.name], _items(types[one.name])
-        taken = list[str] | None if kind == _PAIRS else str | None if many else kind
-        shown = typer.Option(flag_of(config, one.name), help=one.metadata["help"], metavar=one.metadata["shown"])
-        default = None if many else one.default
-        yield Parameter(one.name, Parameter.KEYWORD_ONLY, annotation=Annotated[taken, shown], default=default)
+    for field in fields(config):
+        kind, many = types[field.name], _items(types[field.name])
+        value = list[str] | None if kind == _PAIRS else str | None if many else kind
+        shown = typer.Option(flag_of(config, field.name), help=field.metadata["help"], metavar=field.metadata["shown"])
+        default = None if many else field.default
+        yield Parameter(field.name, Parameter.KEYWORD_ONLY, annotation=Annotated[value, shown], default=default)
 
 
 def config_values(config: type[BenchConfig], given: dict[str, Any]) -> dict[str, Any]:
-    """The config's fields from what typer was given.   Raises BadOption for texts that are none of its values."""
+    """Return the values of a config's fields.
+
+    Args:
+        config: The config.
+        given: The values of the command line by name.
+
+    Raises:
+        BadOption: A text is no value of its field.
+    """
     types = _types(config)
-    return {one.name: _value(config, one, types[one.name], given[one.name]) for one in fields(config)}
+    return {field.name: _value(config, field, types[field.name], given[field.name]) for field in fields(config)}
 
 
-def _value(config: type[BenchConfig], one: Field, kind: Any, given: Any) -> Any:
-    flag, item = flag_of(config, one.name), _items(kind)
+def _value(config: type[BenchConfig], field: Field, kind: Any, given: Any) -> Any:
+    flag, item = flag_of(config, field.name), _items(kind)
     if item is None:
         return given
     if given is None:
-        return one.default
+        return field.default
     if kind == _PAIRS:
         return tuple((name, str(path)) for name, path in named_paths(flag, given))
     return split_names(flag, given) if item is str else split_numbers(flag, given, item)
@@ -64,17 +73,17 @@ def _value(config: type[BenchConfig], one: Field, kind: Any, given: Any) -> Any:
 
 def _types(config: type[BenchConfig]) -> dict[str, Any]:
     """The type of every field, without None."""
-    found = get_type_hints(config)
-    return {one.name: _without_none(found[one.name]) for one in fields(config) if one.default is not MISSING}
+    hints = get_type_hints(config)
+    return {field.name: _without_none(hints[field.name]) for field in fields(config) if field.default is not MISSING}
 
 
 def _without_none(kind: Any) -> Any:
-    some = [one for one in get_args(kind) if one is not NoneType]
-    return some[0] if NoneType in get_args(kind) and len(some) == 1 else kind
+    others = [argument for argument in get_args(kind) if argument is not NoneType]
+    return others[0] if NoneType in get_args(kind) and len(others) == 1 else kind
 
 
 def _items(kind: Any) -> Any:
-    """The type of a tuple's items; None for what is no tuple."""
+    """The type of a tuple's items; None for other types."""
     return get_args(kind)[0] if get_origin(kind) is tuple else None
 
 
@@ -86,7 +95,17 @@ def save_figures(json: Path | None, log: Path | None, result: dict) -> None:
 
 
 def show_result(domain: Domain, result: dict, markdown: Path | None, plot: Path | None) -> None:
-    """Prints the tables, writes them and the curves where asked to; raises ValueError for what is wrong with the rows."""
+    """Print the tables of a bench, and write them and the curves to their files.
+
+    Args:
+        domain: The domain of the bench.
+        result: The rows and their environment.
+        markdown: The Markdown page, None for no page.
+        plot: The picture of the curves, None for no picture.
+
+    Raises:
+        ValueError: Rows failed, or an exact row has other output than plain decoding.
+    """
     from mmspec.evaluate.engine.domain import bench_failures
     from mmspec.evaluate.report.bench_page import environment_line, linked, tables
     from mmspec.evaluate.report.bench_page import markdown as as_markdown
@@ -109,22 +128,29 @@ def show_result(domain: Domain, result: dict, markdown: Path | None, plot: Path 
         raise ValueError("; ".join(wrong))
 
 
-_KEPT = (
-    "What is left out is as the suite has it. With --json, what is finished is kept beside FILE until all is: stopped, the "
-    "same command goes on."
+_RESUMES = (
+    "Options that are left out take the values of the suite. With --json, finished rows are kept beside FILE until the bench "
+    "ends, and the same command continues a stopped bench."
 )
 _FILES = ("json", "markdown", "plot")
 
-app = typer.Typer(help="Compare decoding methods on the same prompts.", no_args_is_help=True)
+_HELP = "Compare decoding methods on the same prompts: passes, seconds, and quality where a method is relaxed."
+app = typer.Typer(cls=GroupHelp, help=_HELP, no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Compare decoding methods on the same prompts."""
+    """Compare decoding methods on the same prompts.
+
+    Examples:
+        mmspec bench vlm --suite drafters --json drafters.json
+        mmspec bench image --methods scd-gumbel-32,sjd-32
+        mmspec bench kernels
+    """
 
 
 def bench_command(name: str) -> Callable[..., None]:
-    """The command that benches this domain."""
+    """Return the command that benches a domain."""
     config = config_of(name)
 
     def run(json: Path | None, markdown: Path | None, plot: Path | None, **given: Any) -> None:
@@ -139,72 +165,97 @@ def bench_command(name: str) -> Callable[..., None]:
         result = _run(domain, values, log)
         save_figures(json, log, result)
         show_result(domain, result, markdown, plot)
+        if json is None:
+            say_next(f"mmspec bench {name} --json FILE --markdown PAGE.md")
 
-    kinds = {one: Annotated[Path | None, option(*SHARED[one])] for one in _FILES}
-    files = [Parameter(one, Parameter.KEYWORD_ONLY, annotation=kind, default=None) for one, kind in kinds.items()]
+    kinds = {file: Annotated[Path | None, option(*SHARED[file])] for file in _FILES}
+    files = [Parameter(file, Parameter.KEYWORD_ONLY, annotation=kind, default=None) for file, kind in kinds.items()]
     run.__signature__ = Signature([*option_parameters(config), *files])
-    run.__annotations__ = {one.name: one.annotation for one in run.__signature__.parameters.values()}
-    run.__name__, run.__doc__ = name, f"{config.about}\n\n{_KEPT}"
-    return reports_errors(run)
+    run.__annotations__ = {parameter.name: parameter.annotation for parameter in run.__signature__.parameters.values()}
+    about = (
+        f"Compare decoding methods for {_TITLES.get(name, name)} on the same prompts.\n\n{config.about}\n\n{_RESUMES}"
+    )
+    run.__name__, run.__doc__ = name, about
+    bench = reports_errors(run)
+    bench.texts, bench.examples = {}, _EXAMPLES.get(name, (f"mmspec bench {name} --json {name}.json",))
+    return bench
 
 
+_TITLES = {"vlm": "text and pictures", "image": "discrete images", "continuous": "continuous images", "video": "videos"}
+_EXAMPLES = {
+    "vlm": ("mmspec bench vlm --suite drafters --json drafters.json", "mmspec bench vlm --model smollm2 --suite real"),
+    "image": (
+        "mmspec bench image --suite speed --json image.json",
+        "mmspec bench image --methods scd-gumbel-32,sjd-32",
+    ),
+    "continuous": ("mmspec bench continuous --json mar.json", "mmspec bench continuous --model car --json car.json"),
+    "video": ("mmspec bench video --suite tokens --json tokens.json", "mmspec bench video --suite routers"),
+}
 for _name in DOMAINS:
-    app.command(_name)(bench_command(_name))
+    app.command(_name, cls=LateHelp)(bench_command(_name))
 
 
-@app.command()
+@app.command(cls=LateHelp)
 @command()
 def kernels(*, device: str | None = None, tiny: bool = False, repeats: int = 20, json: Path | None = None) -> None:
-    """The verify core's ops against straightforward torch code and the memory they have to read.
+    """Time the ops of the verify step against plain torch code and the memory that they read.
 
-    Microseconds, bandwidth and launches are figures of a GPU; a CPU gives ratios only.
+    Microseconds, bandwidth and launches need a GPU; a CPU gives ratios only.
 
     Args:
-        device (NAME): cpu or cuda; a GPU where there is one, if left out.
-        tiny (--tiny): Small sizes: that it runs, not how fast.
+        device (NAME): Device: cpu or cuda; when left out, a GPU where there is a GPU.
+        tiny (--tiny): Use small sizes, to see that every op runs.
         repeats (N): Timed runs of each op and pass.
+
+    Examples:
+        mmspec bench kernels
+        mmspec bench kernels --device cpu --tiny
     """
     _machine("kernels", json, device, tiny, repeats)
 
 
-@app.command()
+@app.command(cls=LateHelp)
 @command()
 def gpu(
     *, steps: str | None = None, device: str | None = None, tiny: bool = False, repeats: int = 20, json: Path | None = None
 ) -> None:  # fmt: skip
-    """What a GPU is worth: the ops, what a pass over several drafted values costs models of 7B and 3B shapes, and speedups.
+    """Time drafted decoding on a GPU: the ops, the cost of passes of 7B and 3B shapes, and speedups of trained models.
 
-    Models of those shapes have random weights: their curve is a cost and no speed. Speedups are of a captioner and a
-    text-to-image model of over 100 million parameters each, which are trained on the spot in minutes.
+    The models of 7B and 3B shapes have random weights, so that their curve is a cost and not a speed. The speedups are those
+    of a captioner and a text-to-image model of over 100 million parameters each, which are trained in minutes first.
 
     Args:
-        steps (NAMES): Some of kernels, cost, vlm, image; all if left out.
-        device (NAME): cpu or cuda; a GPU where there is one, if left out.
-        tiny (--tiny): Small sizes: that it runs, not how fast.
+        steps (NAMES): Steps to run, separated by commas: kernels, cost, vlm, image; all when left out.
+        device (NAME): Device: cpu or cuda; when left out, a GPU where there is a GPU.
+        tiny (--tiny): Use small sizes, to see that every step runs.
         repeats (N): Timed runs of each op and pass.
+
+    Examples:
+        mmspec bench gpu --json gpu.json
+        mmspec bench gpu --steps kernels,cost
     """
     _machine("gpu", json, device, tiny, repeats, steps=split_names("--steps", steps) if steps else ())
 
 
 def _machine(name: str, json: Path | None, *given: Any, **more: Any) -> None:
-    """Runs a bench of the machine, prints its rows and writes them."""
+    """Run a bench of the machine; print its rows and write them."""
     check_writable(json)
     bench = machine_bench(name)
     with refusing():
         result = bench.run(*given, **more)
     save_json(json, result)
-    shown = [bench.shown(row) for row in result["rows"]]
-    print_table(bench.ABOUT, shown[0], [one.values() for one in shown])
+    rows = [bench.shown(row) for row in result["rows"]]
+    print_table(bench.ABOUT, tuple(rows[0]), [row.values() for row in rows])
 
 
 def _config(config: type[BenchConfig], given: dict[str, Any]) -> BenchConfig:
-    """The bench of these settings; what it refuses is a usage error."""
+    """The bench of these settings; settings that it refuses are a usage error."""
     with refusing():
         return config(**given)
 
 
 def _check_plot(domain: Domain, config: BenchConfig) -> None:
-    """Refuses, before the bench runs, a plot that could not be drawn behind it."""
+    """Refuse, before the bench runs, a plot that cannot be drawn."""
     from mmspec.evaluate.report.style import need_matplotlib
 
     with refusing():
@@ -225,13 +276,16 @@ def _run(domain: Domain, config: BenchConfig, log: Path | None) -> dict:
         return bench(domain, config, resources, on_run=on_run, on_part=on_part, log=log)
 
 
-@app.command()
+@app.command(cls=LateHelp)
 @command()
 def curves(logs: list[str], *, plot: Path | None = None, json: Path | None = None) -> None:
-    """Accept length against training steps, from the logs that training writes.
+    """Show accept length against training steps, from the logs of `mmspec train`.
 
     Args:
-        logs (NAME=FILE): Training logs (JSONL); several are compared.
+        logs (NAME=FILE): Name and training log (JSONL) of a run; several runs are compared.
+
+    Examples:
+        mmspec bench curves msd=my-msd/work/log.jsonl --plot curves.png
     """
     check_writable(plot, json)
     from mmspec.evaluate.report.plots import draw, training_panels

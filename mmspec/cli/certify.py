@@ -1,4 +1,4 @@
-"""`mmspec certify`: is somebody's accept step exact?"""
+"""`mmspec certify`: a test whether an accept step is exact."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, check_writable, print_table, progress, refusing, save_json, say, screen
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, say_next, screen
 from mmspec.cli.options import check_choice, check_range, split_numbers
+from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:
     from mmspec.certify.cases import Shape
@@ -24,21 +25,25 @@ def certify(
     step: str, *, tree: str | None = None, drawn: str | None = None, values: int = 3, samples: int = 40_000,
     probes: int = 10_000, arrays: str = "torch", limit: float = 120, json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Does an accept step keep the target's law? If not: how far is it off, and which known mistake does it make?
+    """Test whether an accept step keeps the target's distribution, and name the known mistake that it makes if it does not.
 
-    This imports MODULE, from here or from what is installed, and calls CALLABLE in a process of its own: their code runs
-    with your rights. Ends with code 0 for an exact step and 1 for any other.
+    This imports MODULE, from this folder or from the installed packages, and calls CALLABLE in a process of its own: their
+    code runs with your rights. The exit code is 0 for an exact step and 1 for any other.
 
     Args:
-        step (MODULE:CALLABLE): The step. Importing it runs the module's code.
-        tree (P,P,...): The parent of every drafted token, counted from 1, 0 for what was committed last; a chain of three is
+        step (MODULE:CALLABLE): Accept step; importing it runs the module's code.
+        tree (P,P,...): Parent of every draft token, counted from 1, 0 for the last committed token; a chain of three is
             0,1,2.
-        drawn (WAY): How siblings were drawn: without_replacement, with_replacement or deterministic.
+        drawn (WAY): Way in which siblings were drawn: without_replacement, with_replacement or deterministic.
         values (V): Size of the vocabulary.
-        samples (N): A case, where the step draws its own random numbers.
-        probes (N): Random uniforms of each draft, to look for islands where the step is wrong; fewer where it is slow.
-        arrays: torch or numpy: what the step is given.
-        limit (SECONDS): Without a finished case it counts as hanging.
+        samples (N): Samples per case, where the step draws its own random numbers.
+        probes (N): Random uniforms per draft, to find small regions where the step is wrong; fewer where it is slow.
+        arrays (NAME): Arrays that the step gets: torch or numpy.
+        limit (SECONDS): Seconds without a finished case after which the step counts as hanging.
+
+    Examples:
+        mmspec certify my_rules:accept
+        mmspec certify mmspec.certify.rules:block --tree 0,1,2
     """
     check_range(2, values=values)
     check_range(1000, samples=samples)
@@ -51,11 +56,12 @@ def certify(
 
     shapes = _shapes(tree, drawn)
     with progress() as bar:
-        task = bar.add_task(f"examining {step}", total=None)
+        task = bar.add_task(f"examining {step}, cases", total=None)
         certificate = certify_in_subprocess(step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays,
                               limit=limit, on_case=lambda case: bar.advance(task))  # fmt: skip
     save_json(json, certificate.to_dict())
     _show(certificate)
+    say_next("mmspec methods --kind rule")
     if not certificate.exact:
         raise typer.Exit(1)
 
@@ -76,10 +82,10 @@ def _show(certificate: Certificate) -> None:
         statistic = "impossible" if case.statistic is None else f"{case.statistic:.1f}"
         tail = (statistic, f"{case.limit:.1f}") if sampled else (case.regions,)
         rows.append((case.laws, ",".join(map(str, case.parents)), case.drawn.replace("_", " "), case.drafts,
-                     f"{case.accepted:.3f}", f"{case.distance:.2g}", *tail, "" if case.passed else "off"))  # fmt: skip
+                     f"{case.accepted:.3f}", f"{case.distance:.2g}", *tail, "passed" if case.passed else "off"))  # fmt: skip
     last = ("chi-square", "fails above") if sampled else ("regions",)
-    print_table(f"{certificate.step}: joint law of what a round emits, against the target's",
-                ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, ""), rows)  # fmt: skip
+    print_table(f"{certificate.step}: joint distribution of the tokens of a round, against the target's",
+                ("laws", "parents", "drawn", "drafts", "accepted a round", "distance", *last, "result"), rows)  # fmt: skip
     if not certificate.exact:
         verdict = f"[red]not exact[/red]: a distance of {certificate.distance:.3g}"
     elif sampled:

@@ -1,4 +1,4 @@
-"""`mmspec check`: what to know of a model before anything else."""
+"""`mmspec check`: a first look at a model."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 import typer
 
 from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say, spinner
-from mmspec.cli.options import check_choice, check_range
+from mmspec.cli.console import check_writable, progress, quiet_transformers, refusing, save_json, say, screen
+from mmspec.cli.device import checked_device
+from mmspec.cli.options import check_range
 
 
 @command()
@@ -16,40 +17,40 @@ def check(
     model: str, *, drafter: str | None = None, fetch: bool = False, config: bool = False, tokens: int = 32,
     device: str = "auto", json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Show what to know about a model first: whether it is taken, which drafters fit, its memory, and the next command.
+    """Look at a model first: whether it is supported, which drafters fit, its memory, and the next command.
 
-    Where the weights are there, it decodes a few tokens plainly and with drafts. A config alone is enough for the rest.
-    Nothing is fetched unasked. The exit code is 0 for a model that is taken, and 1 for a model that is refused or whose
-    tokens differ in float32.
+    With weights, a few tokens are decoded plainly and with drafts. A config alone is enough for the rest. Nothing is
+    downloaded without --fetch. The exit code is 0 for a supported model, and 1 for a refused model or for tokens that differ
+    in float32.
 
     Args:
-        model (MODEL): A folder, a config file, zoo:NAME, or a hub id in your Hugging Face cache.
-        drafter (TEXT): The drafter to compare with, such as eagle@FOLDER; the best at hand when left out.
-        fetch (--fetch): Fetch a hub id that is not in the cache.
-        config (--config): Look at the config alone.
-        tokens (N): Tokens of the comparison.
-        device: auto, cpu or cuda.
+        model (MODEL): Model: a folder, a config file, zoo:NAME, or a hub id in your Hugging Face cache.
+        drafter (TEXT): Drafter to compare with, such as eagle@FOLDER; the best available drafter when left out.
+        fetch (--fetch): Download a hub id that is not in the cache.
+        config (--config): Read the config alone.
+        tokens (N): Number of tokens of the comparison.
+
+    Examples:
+        mmspec check zoo:vlm
+        mmspec check my-model --drafter lookup
+        mmspec check Qwen/Qwen2.5-VL-3B-Instruct --fetch --config
     """
     check_range(1, tokens=tokens)
-    check_choice(("auto", "cpu", "cuda"), device=device)
     check_writable(json)
+    device = checked_device(device)
     quiet_transformers()
-    with spinner("checking the model"), refusing():
+    with progress() as bar, refusing():
         from mmspec.check import check as check_model
         from mmspec.check import report_lines
+        from mmspec.check.examine import STEPS
 
-        if device == "cuda":
-            _need_gpu()
-        report = check_model(model, drafter=drafter, fetch=fetch, load=not config, tokens=tokens, device=device)
+        task = bar.add_task(STEPS[0], total=len(STEPS))
+        report = check_model(
+            model, drafter=drafter, fetch=fetch, load=not config, tokens=tokens, device=device,
+            on_step=lambda step: bar.update(task, description=step, completed=STEPS.index(step)),
+        )  # fmt: skip
     save_json(json, report.to_dict())
-    for line in report_lines(report):
+    for line in report_lines(report, screen().width):
         say(line)
     if not report.is_sound:
         raise typer.Exit(1)
-
-
-def _need_gpu() -> None:
-    import torch
-
-    if not torch.cuda.is_available():
-        raise BadOption("--device: expected an available cuda device, got none; use --device cpu")

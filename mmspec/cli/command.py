@@ -1,51 +1,69 @@
-"""A function as a command: its arguments are the command's, and its docstring holds their help texts."""
+"""A function as a command: its arguments are the command's, and its docstring holds their help texts and its examples."""
 
 from __future__ import annotations
 
 import inspect
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
-from mmspec.cli.console import reports_errors
+from mmspec.cli.console import reports_errors, say, screen
 
 _SHARED = """
 Args:
-    json (FILE): Also write the figures to this file.
-    markdown (FILE): Also write a Markdown page to this file.
-    plot (FILE): Also draw the curves as PNG (needs mmspec\\[eval]).
-    drafter (NAME): auto, eagle, msd, vispec or another of `mmspec supported`, vlm/eagle... being the same; small, lookup,
-        recycling, none, or a folder with a saved drafter.
+    json (FILE): Also write the figures to this JSON file.
+    markdown (FILE): Also write the tables to this Markdown page.
+    plot (FILE): Also draw the curves into this PNG file (needs mmspec\\[eval]).
+    drafter (NAME): Drafter, such as eagle, msd, vispec, lookup or small; auto to choose by measured time; none for plain
+        decoding; or a folder with a saved drafter.
     max_new_tokens (N): Longest answer in tokens.
+    device (NAME): Device of the model: auto, cpu, cuda or cuda:N; auto takes an available GPU.
+    dtype (NAME): Precision of the weights: auto, float32, bfloat16 or float16; auto is the precision of the files.
 """
 _ARGUMENT = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*)$", re.M)
 
 
-def documented(text: str | None) -> tuple[str, dict[str, tuple[str, str]]]:
-    """Read a docstring.
+@dataclass(frozen=True, slots=True)
+class CommandHelp:
+    """The help texts in the docstring of a command.
+
+    Attributes:
+        about: The text in front of the arguments.
+        arguments: For each argument its flags with the word for its value, and its description.
+        examples: Command lines, and comments that begin with "#".
+    """
+
+    about: str
+    arguments: dict[str, tuple[str, str]] = field(default_factory=dict)
+    examples: tuple[str, ...] = ()
+
+
+def documented(text: str | None) -> CommandHelp:
+    """Read a docstring in Google style.
 
     Args:
-        text: The docstring, in Google style; behind an argument's name stand in brackets its flags and the word for its value.
-
-    Returns:
-        The text in front of the arguments; and for each argument its text in brackets and its description.
+        text: The docstring. An argument's name may be followed by its flags and the word for its value in brackets.
     """
-    about, _, lines = inspect.cleandoc(text or "").partition("Args:\n")
+    rest, _, examples = inspect.cleandoc(text or "").partition("Examples:\n")
+    about, _, lines = rest.partition("Args:\n")
     joined = re.sub(r"\n {8,}", " ", lines)
-    return about.strip(), {name: (shown, line) for name, shown, line in _ARGUMENT.findall(joined)}
+    arguments = {name: (shown, line) for name, shown, line in _ARGUMENT.findall(joined)}
+    paragraphs = re.sub(r"(?<!\n)\n(?!\n)", " ", about.strip())  # the screen wraps them
+    return CommandHelp(paragraphs, arguments, tuple(line.strip() for line in examples.splitlines() if line.strip()))
 
 
-SHARED = documented(_SHARED)[1]
+SHARED = documented(_SHARED).arguments
 
 
 def option(shown: str, about: str) -> Any:
-    """The option of a line of a docstring.
+    """Return the typer option of a line of a docstring.
 
     Args:
-        shown: The flags, where they are not its name, and the word for its value.
+        shown: The flags, where they are not the argument's name, and the word for the value.
         about: The help text.
     """
     words = shown.split()
@@ -54,14 +72,40 @@ def option(shown: str, about: str) -> Any:
 
 
 class LateHelp(TyperCommand):
-    """A command whose help texts are completed when they are shown, so that they name imported methods too."""
+    """A command whose help ends with examples, and whose help texts are completed when they are shown.
+
+    Completing them late lets help texts name the methods of imported modules too.
+    """
 
     def format_help(self, *args: Any) -> None:
-        """Put the texts of `command` in their places and write the help."""
+        """Fill in the texts of `command` and write the help."""
         texts = {name: text() for name, text in self.callback.texts.items()}
-        for one in self.params if texts else ():
-            one.help = (one.help or "").format(**texts)
+        for parameter in self.params if texts else ():
+            parameter.help = (parameter.help or "").format(**texts)
         super().format_help(*args)
+        print_examples(self.callback.examples)
+
+
+class GroupHelp(TyperGroup):
+    """A group of commands whose help ends with the examples in the docstring of its callback."""
+
+    def format_help(self, *args: Any) -> None:
+        """Write the help."""
+        super().format_help(*args)
+        print_examples(documented(self.callback.__doc__).examples)
+
+
+def print_examples(lines: tuple[str, ...]) -> None:
+    """Print the examples of a help text, each on a line of its own."""
+    from rich.text import Text
+
+    if not lines:
+        return
+    out = screen()
+    out.print(Text(" Examples:", style="bold"))
+    for line in lines:
+        out.print(Text(f"   {line}", style="dim" if line.startswith("#") else ""), soft_wrap=True)
+    say("")
 
 
 def command(**texts: Callable[[], str]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -70,24 +114,25 @@ def command(**texts: Callable[[], str]) -> Callable[[Callable[..., None]], Calla
     Arguments by position become the command's arguments, those by keyword its options. Errors end in one sentence.
 
     Args:
-        **texts: What stands for {name} in the help texts of options, see `LateHelp`.
+        **texts: For each {name} in the help texts of options the function that returns its text, see `LateHelp`.
     """
 
     def decorate(work: Callable[..., None]) -> Callable[..., None]:
         run = reports_errors(work)
-        about, lines = documented(work.__doc__)
+        help_texts = documented(work.__doc__)
         signature = inspect.signature(work, eval_str=True)
-        parameters = [_parameter(one, SHARED | lines) for one in signature.parameters.values()]
+        lines = SHARED | help_texts.arguments
+        parameters = [_parameter(parameter, lines) for parameter in signature.parameters.values()]
         run.__signature__ = signature.replace(parameters=parameters)
-        run.__annotations__ = {one.name: one.annotation for one in run.__signature__.parameters.values()}
-        run.__doc__, run.texts = about, texts
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        run.__doc__, run.texts, run.examples = help_texts.about, texts, help_texts.examples
         return run
 
     return decorate
 
 
-def _parameter(one: inspect.Parameter, lines: Mapping[str, tuple[str, str]]) -> inspect.Parameter:
-    shown, about = lines.get(one.name, ("", ""))
-    is_option = one.kind is one.KEYWORD_ONLY
+def _parameter(parameter: inspect.Parameter, lines: Mapping[str, tuple[str, str]]) -> inspect.Parameter:
+    shown, about = lines.get(parameter.name, ("", ""))
+    is_option = parameter.kind is parameter.KEYWORD_ONLY
     info = option(shown, about) if is_option else typer.Argument(metavar=shown or None, help=about, show_default=False)
-    return one.replace(annotation=Annotated[one.annotation, info])
+    return parameter.replace(annotation=Annotated[parameter.annotation, info])

@@ -1,9 +1,10 @@
-"""What all commands share: two consoles, tables, one-sentence errors, progress, and JSON files."""
+"""The parts that all commands share: two consoles, one-sentence errors, progress, and JSON files."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import wraps
 from pathlib import Path
@@ -19,18 +20,18 @@ if TYPE_CHECKING:
     from rich.progress import Progress
 
 
-_WIDE = 200  # where nobody looks at a terminal, tables are not squeezed
+PIPE_WIDTH = 100  # columns where stdout is no terminal and COLUMNS is not set
 _ESTIMATE_PERIOD = 600.0  # seconds of past steps from which the remaining time is estimated
-_RESTART_OPTIONS = ("--no-resume", "--fresh")  # what makes a run start over
+_RESTART_OPTIONS = ("--no-resume", "--fresh")  # options that make a run start over
 
 
 class BadOption(ValueError):
-    """An option or argument was refused, or what it names: a usage error."""
+    """A usage error: an option or argument was refused, or the file or model that it names."""
 
 
 @contextmanager
 def refusing() -> Iterator[None]:
-    """Around what is made of options and arguments before a command's work begins: what is raised there refuses them."""
+    """Turn the errors of checks that run before a command's work begins into usage errors."""
     try:
         yield
     except (ValueError, OSError) as error:
@@ -38,15 +39,19 @@ def refusing() -> Iterator[None]:
 
 
 def screen(stderr: bool = False) -> Console:
-    """A console on the present stdout or stderr; colours only on a terminal."""
+    """Return a console on the present stdout or stderr; it prints colours only on a terminal.
+
+    Without a terminal its width is COLUMNS where that is set, else `PIPE_WIDTH`.
+    """
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout
-    return Console(file=_NamedStream(stream), width=None if stream.isatty() else _WIDE, highlight=False)
+    width = None if stream.isatty() or os.environ.get("COLUMNS", "").isdigit() else PIPE_WIDTH
+    return Console(file=_NamedStream(stream), width=width, highlight=False)
 
 
 class _NamedStream:
-    """A stream whose failed writes say which one it is."""
+    """A stream whose write errors name it."""
 
     def __init__(self, stream: TextIO):
         self._stream = stream
@@ -69,10 +74,10 @@ class _NamedStream:
 
 
 def reports_errors(command: Callable) -> Callable:
-    """Ends a command that raises ValueError or OSError with the error's one sentence, in red on stderr.
+    """Decorate a command: ValueError, OSError and a full device memory end it with one red sentence on stderr.
 
-    Exit code 2 for a refused option or argument, 1 for a run that failed. One that is interrupted ends with
-    a sentence on what is kept and 128 + the signal: 130 for Ctrl-C, 143 for SIGTERM.
+    The exit code is 2 for a refused option or argument and 1 for a run that failed. An interrupted command ends with a
+    sentence that names the files that remain, and with 128 + the signal: 130 for Ctrl-C, 143 for SIGTERM.
     """
 
     @wraps(command)
@@ -83,6 +88,14 @@ def reports_errors(command: Callable) -> Callable:
         except (ValueError, OSError) as error:
             say_error(" ".join(str(error).split()))
             raise typer.Exit(2 if isinstance(error, BadOption) else 1) from error
+        except RuntimeError as error:
+            if type(error).__name__ != "OutOfMemoryError":  # torch's, named so that torch need not be imported
+                raise
+            reason = str(error).partition(". ")[0]
+            say_error(
+                f"--device: expected enough memory, got {reason!r}; use --device cpu, a lower --dtype or less input"
+            )
+            raise typer.Exit(1) from error
         except KeyboardInterrupt as stop:
             raise typer.Exit(_say_stopped(stop)) from stop
 
@@ -90,49 +103,45 @@ def reports_errors(command: Callable) -> Callable:
 
 
 def say(text: str, style: str = "", *, stderr: bool = False) -> None:
-    """Prints a text as it is, without markup and without wrapping."""
+    """Print a text as it is, without markup and without wrapping."""
     from rich.text import Text
 
     screen(stderr).print(Text(text, style=style), soft_wrap=True)
 
 
 def say_error(sentence: str) -> None:
-    """One red sentence on stderr."""
+    """Print one red sentence on stderr."""
     say(f"Error: {sentence}", "red", stderr=True)
 
 
-def print_table(title: str, heads: Collection[str], rows: Iterable[Iterable[Any]], right: Collection[str] = ()) -> None:
-    """Prints a table.
+def is_for_people() -> bool:
+    """Return whether stdout is a terminal, and not a file or a pipe that a script reads."""
+    return screen().is_terminal
 
-    Args:
-        title: The line above it.
-        heads: The heads of its columns.
-        rows: The values of each line, in the order of the heads.
-        right: The heads of the columns that are aligned on their right.
-    """
-    from rich.markup import escape
-    from rich.table import Table
 
-    table = Table(title=escape(title), title_justify="left")
-    for number, head in enumerate(heads):
-        table.add_column(escape(head), justify="right" if head in right else "left", no_wrap=number == 0)
-    for row in rows:
-        table.add_row(*(escape(str(value)) for value in row))
-    screen().print(table)
+def has_colour() -> bool:
+    """Return whether stdout is a terminal with colours."""
+    out = screen()
+    return out.is_terminal and out.color_system is not None and not out.no_color
+
+
+def say_next(command: str) -> None:
+    """Print the command line that a person may want to run next; scripts do not get it."""
+    if is_for_people():
+        say(f"Next: {command}", "dim")
 
 
 def _say_stopped(stop: KeyboardInterrupt) -> int:
-    """Says what an interrupted command has kept; returns its exit code."""
-    kept, code = "files already written are whole, nothing else is kept", 130
+    """Print the sentence of an interrupted command; return its exit code."""
+    sentence, code = "files already written are whole, nothing else is kept", 130
     if isinstance(stop, Stopped):
-        kept, code = f"{stop}; go on with: {_command()}" if stop.resumes else str(stop), 128 + stop.signal
-    say(f"Stopped: {kept}", "yellow", stderr=True)
+        sentence, code = f"{stop}; go on with: {_command()}" if stop.resumes else str(stop), 128 + stop.signal
+    say(f"Stopped: {sentence}", "yellow", stderr=True)
     return code
 
 
 def _command() -> str:
-    """The command line that goes on where this one stopped."""
-    import os
+    """The command line that continues this command."""
     import shlex
 
     words = [word for word in sys.argv[1:] if word not in _RESTART_OPTIONS]
@@ -142,7 +151,7 @@ def _command() -> str:
 
 @contextmanager
 def progress() -> Iterator[Progress]:
-    """A progress display on stderr that disappears when done; silent unless stderr is a terminal."""
+    """Show bars with the time left on stderr until the block ends; nothing unless stderr is a terminal."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     console = screen(stderr=True)
@@ -159,7 +168,7 @@ def progress() -> Iterator[Progress]:
 
 @contextmanager
 def spinner(text: str) -> Iterator[None]:
-    """A spinner on stderr while something of unknown length runs; silent unless stderr is a terminal."""
+    """Show a spinner on stderr while work of unknown length runs; nothing unless stderr is a terminal."""
     console = screen(stderr=True)
     if not console.is_terminal:
         yield
@@ -168,8 +177,32 @@ def spinner(text: str) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def countdown(text: str, seconds: float) -> Iterator[None]:
+    """Show a bar that fills in the expected seconds of the work; nothing unless stderr is a terminal."""
+    from threading import Event, Thread
+
+    with progress() as bar:
+        if bar.disable:
+            yield
+            return
+        task, ended = bar.add_task(f"{text}, seconds", total=round(seconds)), Event()
+
+        def tick() -> None:
+            while not ended.wait(1.0):
+                bar.advance(task)
+
+        ticking = Thread(target=tick, daemon=True)
+        ticking.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            ticking.join()
+
+
 def quiet_transformers() -> None:
-    """Keeps transformers' own bars and hints off the screen; what it raises still arrives."""
+    """Turn off the bars and hints of transformers; its errors still arrive."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -177,7 +210,11 @@ def quiet_transformers() -> None:
 
 
 def check_writable(*paths: Path | None) -> None:
-    """Refuses, before any work is done, files that could not be written at the end, and one that is named twice."""
+    """Refuse, before any work is done, output files that cannot be written.
+
+    Raises:
+        BadOption: A file cannot be written, or two outputs name the same file.
+    """
     from mmspec.io.files import destination
 
     named: set[Path] = set()
@@ -195,7 +232,7 @@ def check_writable(*paths: Path | None) -> None:
 
 
 def _probe(path: Path, final: Path) -> None:
-    """Makes and removes a file beside `final`, with a name as long as that of the one it will be written through."""
+    """Create and remove a temporary file beside `final`, with a name as long as that of the later write."""
     from tempfile import NamedTemporaryFile
 
     try:
@@ -208,7 +245,7 @@ def _probe(path: Path, final: Path) -> None:
 
 
 def save_json(path: Path | None, value: Any) -> None:
-    """Writes what the screen shows, whole or not at all; nothing without a path."""
+    """Write the figures of the screen to a file, whole or not at all; do nothing without a path."""
     if path is not None:
         from mmspec.io.files import write_json_atomic
 
@@ -223,10 +260,15 @@ _STORED = 1e-3  # seconds up to which a request was read from a log, which tells
 def step_progress(
     title: str, requests: int, parts: int
 ) -> Iterator[tuple[Callable[[str], None], Callable[[str], None]]]:
-    """Two callables for work in parts that are made of requests, each called with the work just done.
+    """Yield two callables for work in parts of several requests: call them after a request, and after a part.
 
-    On a terminal they move a bar; elsewhere a line on stderr tells of the beginning, of every part, and in long parts now
-    and then of a request, so that a log shows it is alive.
+    On a terminal they move a bar. Elsewhere stderr gets a line at the beginning, after every part, and about once a minute
+    inside long parts, so that a log shows progress.
+
+    Args:
+        title: The name of the work.
+        requests: The number of requests.
+        parts: The number of parts.
     """
     console = screen(stderr=True)
     if console.is_terminal:
@@ -240,7 +282,7 @@ def step_progress(
 
 
 class _ProgressLines:
-    """Lines on what has been done."""
+    """The lines of a log: finished parts, and requests of long parts."""
 
     def __init__(self, console: Console, requests: int, parts: int):
         self.console, self.requests, self.parts = console, requests, parts

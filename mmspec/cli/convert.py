@@ -1,4 +1,4 @@
-"""`mmspec convert`: a published pickle or GGUF file into safetensors, once and in a place that the user trusts."""
+"""`mmspec convert`: a published pickle or GGUF file as safetensors, converted once where the user trusts the file."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from importlib import import_module
 from pathlib import Path
 
 from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, refusing, say
+from mmspec.cli.console import BadOption, refusing, say, say_next, spinner
 from mmspec.cli.options import check_choice, check_left_out, check_range
 
 
 @dataclass(frozen=True, slots=True)
 class FileKind:
-    """Published files that one function converts.
+    """A kind of published file, with the function that converts it.
 
     Args:
         function: `MODULE:FUNCTION`.
@@ -43,17 +43,22 @@ def convert(
     file: Path, place: Path | None = None, *, out: Path | None = None, kind: str | None = None, heads: int | None = None,
     image_size: int | None = None, dtype: str | None = None,
 ) -> None:  # fmt: skip
-    """Convert a published pickle or GGUF file into safetensors; code in the file is not run.
+    """Convert a published pickle or GGUF file into safetensors without running code of the file.
 
     Args:
-        file (FILE): A .pt, .pth, .ckpt or .gguf file as it is published.
-        place ([OUT]): The folder to write; of a reward the .safetensors file.
+        file (FILE): Published .pt, .pth, .ckpt or .gguf file.
+        place ([OUT]): Folder to write; for a reward the .safetensors file.
         out (OUT): The same as the argument OUT.
-        kind: llamagen (transformer or VQ tokenizer), mar (model or autoencoder), wan (Self-Forcing, CausVid), reward
-            (ImageReward, HPSv2) or gguf (Llama, Qwen2, Qwen3, Gemma 2 and 3; a GGUF file needs no --kind).
-        heads (N): Attention heads, for sizes that were not published.
-        image_size (N): Of llamagen: pixels a side, where the file's name does not say it.
-        dtype (D): Of the written weights: {dtypes}; else the file's own, of a GGUF file float32.
+        kind (NAME): Kind of the file: llamagen (transformer or VQ tokenizer), mar (model or autoencoder), wan (Self-Forcing,
+            CausVid), reward (ImageReward, HPSv2) or gguf (Llama, Qwen2, Qwen3, Gemma 2 and 3). A GGUF file needs no --kind.
+        heads (N): Number of attention heads, for sizes that were not published.
+        image_size (N): Pixels a side of a llamagen model, where the file's name does not hold them.
+        dtype (D): Precision of the written weights: {dtypes}. When left out the file's own, for a GGUF file float32.
+
+    Examples:
+        mmspec convert FILE.gguf --out FOLDER
+        mmspec convert c2i_L_256.pt FOLDER --kind llamagen
+        mmspec convert ImageReward.pt imagereward.safetensors --kind reward
     """
     if (place is None) == (out is None):
         got = "none" if out is None else f"{str(place)!r} and {str(out)!r}"
@@ -67,13 +72,15 @@ def convert(
     check_left_out(others, f"another kind than {kind}, got {{value}}")
     check_range(1, heads=heads, image_size=image_size)
     check_choice(DTYPES, dtype=dtype)
-    with refusing():
+    with spinner(f"converting {file}"), refusing():
         written = _convert(KINDS[kind], file, out or place, values)
     say(f"{file}: written to {written}")
+    if kind == "gguf":
+        say_next(f"mmspec check {written}")
 
 
 def _kind_of(file: Path) -> str | None:
-    """The kind of a file that says by itself what it is."""
+    """The kind of a file that shows its kind itself, None for other files."""
     from mmspec.io.gguf import SUFFIX, is_gguf
 
     return "gguf" if file.suffix == SUFFIX or is_gguf(file) else None

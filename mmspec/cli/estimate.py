@@ -1,4 +1,4 @@
-"""`mmspec estimate`: what drafting would gain on a machine that is not here."""
+"""`mmspec estimate`: the estimated gain of drafting on another machine."""
 
 from __future__ import annotations
 
@@ -9,15 +9,17 @@ from mmspec.cli.command import command
 from mmspec.cli.console import (
     BadOption,
     check_writable,
-    print_table,
+    countdown,
     quiet_transformers,
     refusing,
     save_json,
     say,
+    say_next,
     spinner,
 )
 from mmspec.cli.estimate_views import estimate_panels, show_table
 from mmspec.cli.options import check_left_out, check_range, split_numbers
+from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:
     from mmspec.estimate.acceptance import AcceptanceCurve
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from mmspec.estimate.round_cost import MeasuredPasses, Request
 
 _MODELS = "llava-1.5-7b, qwen2.5-vl-7b, qwen3.5-9b, llamagen-xl, llamagen-3b and wan-14b"
-_PUBLISHED_LENGTH = 5  # levels of the drafts of an accept length that comes without
+_PUBLISHED_LENGTH = 5  # draft levels of a published accept length without --length
 _PROBE = 20.0
 
 
@@ -40,35 +42,40 @@ def estimate(
     timed_passes: bool = False, published: bool = False, validate: bool = False, prompts: int = 6, repeats: int = 2,
     json: Path | None = None, markdown: Path | None = None, plot: Path | None = None,
 ) -> None:  # fmt: skip
-    """What would drafting gain on a machine that is not here? From a config, a device's figures and an acceptance curve.
+    """Estimate the gain of drafting on another machine, from a config, a device's figures and an acceptance curve.
 
-    Nothing is decoded and no weights are read: all figures are estimates, not measured. --validate instead measures this
-    machine: it holds estimates from a probe and counted operators against benches of the zoo.
+    Nothing is decoded and no weights are read: all figures are estimates. --validate instead measures this machine, and
+    compares estimates from a probe and counted operators with benches of the zoo.
 
     Args:
-        model (MODEL): A folder with a config.json, that file, a model of the zoo, or {models}.
-        drafter (NAME): A drafter or decoding of `mmspec methods`; small@MODEL is another model that drafts.
-        device (NAME): h100, a100, 4090, l4, or here, which is measured for 20 seconds.
-        acceptance (A,A,...): The chance of each drafted value once all before it are accepted.
-        bench (FILE): Take them from a bench's JSON, or by position from the records of a run (JSONL).
-        row (KEY): The row of that file.
-        accept_length (N): Take them from a published accept length, the target's own value included.
-        label (TEXT): The paper or table that it is from.
-        length (N): Levels of a draft, also of those that --accept-length is of; the fastest where left out.
-        tree (N): Nodes of a draft; a chain where left out with --length.
+        model (MODEL): Model: a folder with a config.json, that file, a model of the zoo, or {models}.
+        drafter (NAME): Drafter or decoding of `mmspec methods`; small@MODEL is another model that drafts.
+        device (NAME): Device: h100, a100, 4090, l4, or here for this machine, which is measured for 20 seconds.
+        acceptance (A,A,...): Acceptance rate of each draft token once all tokens before it are accepted.
+        bench (FILE): Read the acceptance rates from a bench's JSON, or by position from the records of a run (JSONL).
+        row (KEY): Row of that file.
+        accept_length (N): Derive the acceptance rates from a published accept length, the target's own value included.
+        label (TEXT): Paper or table of that accept length.
+        length (N): Draft levels, also of the drafts behind --accept-length; the fastest number when left out.
+        tree (N): Draft nodes; a chain of --length when left out.
         batch (N): Requests at once.
-        context (N): Tokens of the prompt's text.
-        pictures (N): Of a prompt.
-        picture_tokens (N): Prompt tokens of a picture, for models of pictures of any size.
-        new_tokens (N): Values that are generated.
-        dtype (NAME): Of weights and cache: bfloat16, float16 or float32.
-        threads (N): Of torch, with --device here and --validate.
+        context (N): Text tokens of the prompt.
+        pictures (N): Pictures of the prompt.
+        picture_tokens (N): Tokens of a picture, for models of pictures of any size.
+        new_tokens (N): Tokens of the answer.
+        dtype (NAME): Precision of weights and cache: bfloat16, float16 or float32.
+        threads (N): Threads of torch, with --device here and --validate.
         timed_passes (--timed-passes): With --device here and a text model of the zoo, also time its passes over 1 to 64
-            values; rounds are never timed.
-        published (--published): All published models that the project describes, beside the figures of papers.
-        validate (--validate): Hold estimates against measurements on this machine; takes about half an hour.
-        prompts (N): Of every bench of --validate.
-        repeats (N): Of every request of --validate.
+            tokens; rounds are never timed.
+        published (--published): Estimate all published models of the project, beside the figures of their papers.
+        validate (--validate): Compare estimates with measurements on this machine; takes about half an hour.
+        prompts (N): Prompts of every bench of --validate.
+        repeats (N): Repeats of every request of --validate.
+
+    Examples:
+        mmspec estimate qwen2.5-vl-7b --drafter eagle3 --accept-length 3.4 --device h100
+        mmspec estimate llava-1.5-7b --acceptance 0.8,0.7,0.6 --batch 4
+        mmspec estimate vlm --drafter eagle --bench drafters.json --row eagle --device here
     """
     check_range(1, batch=batch, context=context, new_tokens=new_tokens, length=length, tree=tree, threads=threads,
                 picture_tokens=picture_tokens, prompts=prompts, repeats=repeats)  # fmt: skip
@@ -101,17 +108,18 @@ def estimate(
             _video(model, drafter, _device(device, dtype), acceptance, dtype, json)
             return
         curve = _curve(acceptance, bench, row, accept_length, label, length, tree)
-        asked = Request(batch, context, pictures, new_tokens, dtype)
-        target, cost, small = _models(model, drafter, asked, picture_tokens)
+        request = Request(batch, context, pictures, new_tokens, dtype)
+        target, cost, small = _models(model, drafter, request, picture_tokens)
         passes = _timed_passes(model) if timed_passes else None
         costs = RoundCost(_device(device, dtype), target, cost, curve, small, passes)
-        table = estimate_table(costs, asked, length=length, nodes=tree)
+        table = estimate_table(costs, request, length=length, nodes=tree)
     save_json(json, table.record())
     show_table(table)
     if plot is not None:
         from mmspec.evaluate.report.plots import draw
 
         draw(estimate_panels(table), plot)
+    say_next("mmspec estimate --published")
 
 
 def _need_plots() -> None:
@@ -128,7 +136,7 @@ def _device(name: str, dtype: str) -> Device:
         return device_of(name)
     from mmspec.estimate.probe import probe
 
-    with spinner(f"measuring this machine for {_PROBE:g} seconds"):
+    with countdown("measuring this machine", _PROBE):
         return probe(_PROBE, (dtype,))
 
 
@@ -160,9 +168,9 @@ def _curve(
 
 
 def _models(
-    model: str, drafter: str, asked: Request, picture_tokens: int | None
+    model: str, drafter: str, request: Request, picture_tokens: int | None
 ) -> tuple[ModelCost, DrafterCost, ModelCost | None]:
-    """The costs of the target, of the drafter, and of the model that drafts, where there is one."""
+    """The costs of the target and of the drafter, and the cost of another model that drafts, None for other drafters."""
     from mmspec.estimate.drafters import drafter_cost
 
     name, _, other = drafter.partition("@")
@@ -170,9 +178,9 @@ def _models(
     with spinner("counting a pass of the model"):
         target = _cost(model, picture_tokens)
         small = _cost(other, None) if other else None
-    if asked.pictures and not target.picture_rows:
+    if request.pictures and not target.picture_rows:
         raise BadOption(
-            f"--pictures: expected 0 for {target.name}, which sees none, got {asked.pictures}, leave it out"
+            f"--pictures: expected 0 for {target.name}, which sees none, got {request.pictures}, leave it out"
         )
     return target, cost, small
 
@@ -191,7 +199,7 @@ def _cost(model: str, picture_tokens: int | None) -> ModelCost:
 
 
 def _timed_passes(model: str) -> MeasuredPasses:
-    """Seconds of passes of a text model by their values."""
+    """The seconds of passes of a text model by their number of tokens."""
     from statistics import median
 
     from mmspec.cli.options import open_resources
@@ -217,11 +225,11 @@ def _published(json: Path | None, markdown: Path | None) -> None:
     from mmspec.io.files import write_text_atomic
 
     with spinner("counting passes of published models"):
-        found = published_estimates()
-    save_json(json, {"label": NOT_MEASURED, "rows": [asdict(one) for one in found]})
+        estimates = published_estimates()
+    save_json(json, {"label": NOT_MEASURED, "rows": [asdict(row) for row in estimates]})
     if markdown is not None:
-        write_text_atomic(markdown, as_markdown(found))
-    print_table(f"published models: {NOT_MEASURED}", HEADS, rows(found))
+        write_text_atomic(markdown, as_markdown(estimates))
+    print_table(f"published models: {NOT_MEASURED}", HEADS, rows(estimates))
 
 
 def _is_video(model: str) -> bool:
@@ -243,11 +251,14 @@ def _video(model: str, drafter: str, device: Device, acceptance: str | None, dty
     small = config_values(other if name == "small" and other else "wan-1.3b")
     if not is_video(small):
         raise BadOption(f"--drafter: expected small@ and a video model, got {drafter!r}, name wan-1.3b")
-    found = estimate_video(device, BlockModel.of(config_values(model)), BlockModel.of(small), shares[0], dtype=dtype)
+    estimate = estimate_video(device, BlockModel.of(config_values(model)), BlockModel.of(small), shares[0], dtype=dtype)
     save_json(
-        json, {"label": NOT_MEASURED, "model": model, "device": device.name, "acceptance": shares[0], **found.record()}
+        json,
+        {"label": NOT_MEASURED, "model": model, "device": device.name, "acceptance": shares[0], **estimate.record()},
     )
-    rows = [(f"{found.plain:.1f} s", f"{found.drafted:.1f} s", f"{found.speedup:.2f}", f"{found.eager:.2f}")]
+    rows = [
+        (f"{estimate.plain:.1f} s", f"{estimate.drafted:.1f} s", f"{estimate.speedup:.2f}", f"{estimate.eager:.2f}")
+    ]
     print_table(
         f"{model} on {device.title}: {NOT_MEASURED}",
         ("target alone", "drafted", "x plain", "x plain, eager cache"),

@@ -1,10 +1,11 @@
-"""How `mmspec estimate` shows its tables and curves."""
+"""The tables and curves of `mmspec estimate`."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mmspec.cli.console import print_table, say
+from mmspec.cli.console import say
+from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:
     from mmspec.estimate.round_cost import Estimate
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def show_table(table: EstimateTable) -> None:
-    """Print an estimate's tables and from where on drafting is no longer faster."""
+    """Print the tables of an estimate, and the batch from which drafting is no longer faster."""
     from mmspec.estimate.table import NOT_MEASURED
 
     costs, request = table.costs, table.request
@@ -53,10 +54,10 @@ def _line(one: Estimate, mark: str) -> tuple[str, ...]:
 
 
 def estimate_panels(table: EstimateTable) -> list[Panel]:
-    """Speed by draft length, by tree size and by batch; a level line is plain decoding's speed."""
+    """Return curves of speed by draft length, tree size and batch, beside the speed of plain decoding."""
     from mmspec.evaluate.report.plots import SPEEDUP, Panel
 
-    made = []
+    panels = []
     groups = {
         "levels of a chain": [(one.length, one.speedup) for one in table.lengths],
         f"nodes of a tree of {table.chosen.length} levels": [(one.nodes, one.speedup) for one in table.trees],
@@ -66,5 +67,5 @@ def estimate_panels(table: EstimateTable) -> list[Panel]:
         if points:
             xs, ys = zip(*points, strict=True)
             lines = {"estimated": (xs, ys), "plain": ((xs[0], xs[-1]), (1.0, 1.0))}
-            made.append(Panel(f"{table.costs.target.name}, {table.costs.device.name}", axis, SPEEDUP, lines))
-    return made
+            panels.append(Panel(f"{table.costs.target.name}, {table.costs.device.name}", axis, SPEEDUP, lines))
+    return panels

@@ -1,4 +1,4 @@
-"""`mmspec evaluate`: a grid of models, decodings and rules over a prompt set, kept and judged."""
+"""`mmspec evaluate`: a grid of models, decodings and rules over a prompt set, with speed and quality."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from mmspec.cli.console import (
     refusing,
     save_json,
     say,
+    say_next,
     spinner,
     step_progress,
 )
@@ -35,39 +36,45 @@ def evaluate(
     workers: int = 1, engine: str = "local", part: str = "1/1", threads: int | None = None,
     export: list[str] | None = None, report: bool = True, json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Run every model under every decoding and rule on the same prompts; keep what is made, its speed and its quality.
+    """Run models under decodings and rules on the same prompts, and report their speed and the quality of their output.
 
-    A run is a folder of JSONL shards and what was made. The same command goes on where it was killed; parts of other
+    A run is a folder of JSONL shards and output files. The same command continues a killed run; the parts of other
     processes and machines are merged by copying their shards and media into one folder.
 
     Args:
-        run (RUN): The run's folder; made where there is none, gone on with where there is.
-        model (NAME): Of the zoo, such as vlm, t2i, car; or vlm|image|continuous|video=FOLDER with a saved model. May be
-            repeated; all that the zoo has when left out.
-        decoding (NAME): With settings: sjd:window=32, eagle:length=7; or the key of a bench's row. May be repeated; a few of
-            every model's own when left out. Plain decoding is always there.
-        rule (NAME): Every decoding is run under it: exact, block, lantern:delta=0.2,k=64... May be repeated.
-        temperature (T,T): Temperatures.
-        prompts (SET): zoo, coco=FILE, imagenet=FILE, folder=DIR, texts=DIR, jsonl=FILE, or mmspec=DIR, the public benchmark
-            of that name.
-        pictures (DIR): The pictures of coco or jsonl.
-        count (N): Prompts of every model.
-        samples (N): Samples of every prompt and method.
-        seed: Of the samples, and of the zoo's prompts.
-        extractor (NAME): What reads pictures: zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER.
-        reward (NAME): What else scores pictures and films: zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE.
-        reference (DIR): Real pictures that drawn ones are held against; those of the prompt set when left out.
-        guidance (S): Of pictures: guidance scale.
-        top_k (K): Of images of discrete tokens; 0 for all.
-        num_iter (N): Of masked models: steps over a picture.
-        max_new_tokens (N): Of texts.
-        blocks (N): Of videos.
-        workers (N): Processes, or Ray's actors. More than one disturb one another's timings.
-        engine: local or ray.
+        run (RUN): Folder of the run; created, or continued where it exists.
+        model (NAME): Model: of the zoo, such as vlm, t2i or car, or vlm|image|continuous|video=FOLDER with a saved model; may
+            be repeated. All models of the zoo when left out.
+        decoding (NAME): Decoding with its settings, such as sjd:window=32 or eagle:length=7, or the key of a bench's row;
+            may be repeated. When left out, a few of every model's own. Plain decoding is always included.
+        rule (NAME): Acceptance rule for every decoding: exact, block, lantern:delta=0.2,k=64 and others; may be repeated.
+        temperature (T,T): Temperatures, separated by commas.
+        prompts (SET): Prompt set: zoo, coco=FILE, imagenet=FILE, folder=DIR, texts=DIR, jsonl=FILE, or mmspec=DIR for the
+            public benchmark of that name.
+        pictures (DIR): Folder of the pictures of coco or jsonl.
+        count (N): Prompts per model.
+        samples (N): Samples per prompt and method.
+        seed (N): Seed of the samples and of the zoo's prompts.
+        extractor (NAME): Feature extractor of pictures: zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER.
+        reward (NAME): Additional scorer of pictures and videos: zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or
+            pickscore=FILE.
+        reference (DIR): Folder of real pictures for distances; the pictures of the prompt set when left out.
+        guidance (S): Pictures: guidance scale.
+        top_k (K): Discrete images: number of values to sample from, 0 for all.
+        num_iter (N): Masked models: steps over a picture.
+        max_new_tokens (N): Texts: longest answer in tokens.
+        blocks (N): Videos: number of blocks.
+        workers (N): Worker processes, or actors of Ray. Several workers disturb the timings of one another.
+        engine (NAME): Engine that runs the workers: local or ray.
         part (K/N): The K-th of N parts of the work, for N machines.
-        threads (N): Threads torch computes with, in every worker; as torch is set when left out.
-        export (KIND=DIR): Also write what was made as geneval, dpg or vbench read it; may be repeated.
-        report: Write tables and plots into RUN/report when all is there.
+        threads (N): Threads of torch in every worker; torch's own number when left out.
+        export (KIND=DIR): Also write the output in the layout of geneval, dpg or vbench; may be repeated.
+        report (--report/--no-report): Write tables and plots into RUN/report once every sample is there.
+
+    Examples:
+        mmspec evaluate runs/zoo --count 160
+        mmspec evaluate runs/images --model t2i --decoding scd --decoding sjd:window=32 --rule exact
+        mmspec report runs/zoo
     """
     check_writable(json)
     check_range(0, LARGEST_SCALE, guidance=guidance)
@@ -76,38 +83,43 @@ def evaluate(
         quiet_transformers()
         with refusing():
             temperatures = split_numbers("--temperature", temperature, float)
-            for one in temperatures or ():
-                check_range(0, temperature=one)
-            wished = {"guidance": guidance, "top_k": top_k, "num_iter": num_iter, "new_tokens": max_new_tokens,
+            for value in temperatures or ():
+                check_range(0, temperature=value)
+            overrides = {"guidance": guidance, "top_k": top_k, "num_iter": num_iter, "new_tokens": max_new_tokens,
                       "blocks": blocks}  # fmt: skip
             several = dict(models=model, decodings=decoding, rules=rule, temperatures=temperatures)
-            plan = _plan(run, wished, several, prompts=prompts, pictures=pictures, count=count, reward=reward,
+            plan = _plan(run, overrides, several, prompts=prompts, pictures=pictures, count=count, reward=reward,
                          samples=samples, seed=seed, extractor=extractor, reference=reference, threads=threads,
                          part=_part(part))  # fmt: skip
             work = _checked(plan, engine, workers, report)
-    found = _run(work, workers, engine)
+    records = _run(work, workers, engine)
     for kind, folder in exports:
         from mmspec.evaluate.exports import export_run
 
-        say(export_run(kind, found, folder))
-    missing = work.missing(found)
+        say(export_run(kind, records, folder))
+    missing = work.missing(records)
     if missing:
         say(f"{run}: {missing} samples of other parts are missing, the report waits for them")
     elif report:
-        save_json(json, show_report(found, work.plan.folder / "report", plots=True))
+        save_json(json, show_report(records, work.plan.folder / "report", plots=True))
+        say_next(f"mmspec web --runs {work.plan.folder.parent}")
 
 
-def _plan(run: Path, wished: dict, several: dict, **given: object) -> SweepPlan:
+def _plan(run: Path, overrides: dict, several: dict, **fields: object) -> SweepPlan:
     from mmspec.evaluate.engine.domain import SamplingOverrides
     from mmspec.evaluate.engine.media import run_folder
     from mmspec.evaluate.engine.plan import SweepPlan
 
-    given |= {name: tuple(value or ()) for name, value in several.items()}
-    return SweepPlan(folder=run_folder(run), wishes=SamplingOverrides(**wished), **given)
+    fields |= {name: tuple(value or ()) for name, value in several.items()}
+    return SweepPlan(folder=run_folder(run), wishes=SamplingOverrides(**overrides), **fields)
 
 
 def _checked(plan: SweepPlan, engine: str, workers: int, report: bool) -> SweepWork:
-    """The work of a plan.   Refuses, before anything is drawn, what could not be run to its end."""
+    """Return the work of a plan.
+
+    Raises:
+        ValueError: The engine, the plots or a sample of the plan could not run to the end.
+    """
     from mmspec.evaluate.engine.work import SweepWork, check_engine
 
     check_engine(engine, workers)
@@ -138,10 +150,10 @@ def _part(text: str) -> tuple[int, int]:
     return int(at), int(of)
 
 
-def _exports(given: list[str] | None) -> list[tuple[str, Path]]:
-    """(kind, folder) pairs; the folders need not exist."""
+def _exports(texts: list[str] | None) -> list[tuple[str, Path]]:
+    """The kinds and folders of --export; the folders need not exist."""
     from mmspec.evaluate.exports import LAYOUTS
 
-    forms = " or ".join(f"{one}=DIR" for one in LAYOUTS)
-    pairs = split_pairs("--export", given, forms, "correct it", lambda kind, _: kind in LAYOUTS)
+    forms = " or ".join(f"{layout}=DIR" for layout in LAYOUTS)
+    pairs = split_pairs("--export", texts, forms, "correct it", lambda kind, _: kind in LAYOUTS)
     return [(kind, Path(folder)) for kind, folder in pairs]

@@ -1,11 +1,11 @@
-"""`mmspec export`: a trained drafter in the files that a serving engine reads."""
+"""`mmspec export`: a trained drafter as the files that a serving engine reads."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from mmspec.cli.command import command
-from mmspec.cli.console import refusing, say
+from mmspec.cli.console import refusing, say, say_next, spinner
 from mmspec.cli.options import check_choice, check_range, open_resources
 from mmspec.methods import methods
 
@@ -26,17 +26,21 @@ def export(
     folder: str, *, engine: str = "vllm", verifier: str, out: Path, tokens: int | None = None,
     positions: int | None = None, dtype: str = DTYPES[0],
 ) -> None:  # fmt: skip
-    """Write a trained drafter the way a serving engine reads it.
+    """Write a trained drafter as the files that a serving engine reads.
 
     Args:
-        folder (FOLDER): A drafter that `mmspec train` has saved, a published one, or zoo:NAME.
-        engine (--for ENGINE): {engines}: {kinds}.
-        verifier (ID): The target, as the engine is to find it: a folder or a hub id. Its config is read, and its embedding;
-            for an MTP layer it is loaded.
-        out (OUT): The folder to write.
-        tokens (N): Drafted by default; the kind's own number when left out.
-        positions (N): The longest context; the target's when left out.
-        dtype (D): Of the written weights: {dtypes}.
+        folder (FOLDER): Drafter: a folder that `mmspec train` wrote, a published drafter, or zoo:NAME.
+        engine (--for ENGINE): Engine: {engines}. {kinds}.
+        verifier (ID): Target as the engine finds it: a folder or a hub id. Its config and its embedding are read; for an MTP
+            layer the whole target is loaded.
+        out (OUT): Folder to write.
+        tokens (N): Draft tokens by default; the kind's own number when left out.
+        positions (N): Longest context; the target's when left out.
+        dtype (D): Precision of the written weights: {dtypes}.
+
+    Examples:
+        mmspec export my-eagle --for vllm --verifier Qwen/Qwen3-8B --out served
+        mmspec export my-eagle --for sglang --verifier TARGET --out served --tokens 5
     """
     check_choice(ENGINES, **{"for": engine})  # the option's name is a word of the language
     check_choice(DTYPES, dtype=dtype)
@@ -46,10 +50,11 @@ def export(
     from mmspec.vlm import load_drafter
     from mmspec.vlm.export import export_drafter
 
-    with refusing():
+    with spinner("writing the drafter"), refusing():
         model = open_resources(verifier, "--verifier").model if engine == LAYERS else None
         written = export_drafter(
             load_drafter(folder, target=model), out, engine=engine, verifier=verifier, dtype=getattr(torch, dtype),
             speculative_tokens=tokens, max_position_embeddings=positions,
         )  # fmt: skip
     say(f"{folder}: written for {engine} to {written}")
+    say_next(f"mmspec check {verifier} --drafter {folder}")

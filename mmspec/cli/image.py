@@ -1,39 +1,41 @@
-"""`mmspec image`: prompts in, one PNG out."""
+"""`mmspec image`: pictures of prompts in a PNG file."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, check_writable, progress, quiet_transformers, refusing, save_json, say
+from mmspec.cli.console import BadOption, check_writable, progress, save_json, say, say_next
+from mmspec.cli.device import Placement, placement_of
+from mmspec.cli.image_models import image_resources
 from mmspec.cli.options import (
     PIPELINE,
     check_filters,
     check_left_out,
     check_range,
+    drafted_by,
     drawn_seed,
     judged,
     listed,
     refuse_unreadable,
-    rule_of,
 )
 from mmspec.cli.pipelines import OpenedPipeline, open_continuous, open_discrete
+from mmspec.cli.prompt_words import IMAGE_EXAMPLE, warn_of_unknown_words
 from mmspec.io.validation import LARGEST_SCALE
 from mmspec.methods import decoding_with
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
-    from mmspec.evaluate.image.resources import ImageResources
-
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024
 SHEET_GAP = 2  # pixels between the pictures of a sheet
-WINDOWED = ("window", "coupling", "init")  # `auto` decides these itself
+WINDOWED = ("window", "coupling", "init")  # options that `auto` decides itself
 CONTINUOUS = ("draft", "gamma", "tolerance", "num_iter")  # options that only models of continuous tokens have
 
 
@@ -52,35 +54,45 @@ def image(
     upsampler: str | None = None, draft: str | None = None, gamma: int | None = None, tolerance: float | None = None,
     num_iter: int | None = None, guidance: float | None = None, temperature: float = 1.0, top_k: int | None = None,
     top_p: float = 1.0, filter_order: str = "top_k_first", seed: int | None = None, out: Path = Path("image.png"),
-    grid: int | None = None, batch: int = 16, json: Path | None = None,
+    grid: int | None = None, batch: int = 16, device: str = "auto", dtype: str = "auto", json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Draw pictures of prompts with drafted decoding.
+    """Draw pictures of prompts in fewer passes of the model, exactly unless you ask for a relaxed method.
+
+    The zoo's model draws small shapes of its own world: name a colour and a shape, and perhaps a size, a place and a
+    background.
 
     Args:
-        prompts (PROMPT): A text, or a label or class name.
-        model: The zoo's t2i, c2i, mar or car, or a folder with a saved pipeline.
-        decoding: {decodings}; settings behind a colon: sjd:window=64. Of mar: {masked}; of car: {causal}. When left out auto,
-            and {usual} where values are sampled, so that a seed gives its picture again; ar of others.
-        rule: {rules}; settings behind a colon: lantern:delta=0.2,k=100. Of car: {vectors}.
-        window (N): Values a pass; of cspd patch or truncate, of head states a call.
-        coupling: gumbel or maximal.
-        init: First drafts: left, up, mix, random, repeat_left...
-        drafter: Whose drafts a relaxed rule judges: {judged}.
-        upsampler: Of mulo: pixels or learned.
-        draft (FOLDER): The smaller pipeline that cspd and small draft with.
-        gamma (N): Steps or tokens that cspd, stack and small draft.
-        tolerance (D): Of cspd: how far drafts may be from what is drawn; 0 is exact.
-        num_iter (N): Of mar: steps over a picture.
+        prompts (PROMPT): Text of a picture; of models of classes a label or a class name.
+        model (NAME): Model: t2i, c2i, mar or car of the zoo, a folder with a saved pipeline, or the folder or hub id of a
+            transformers model that draws (`mmspec supported image`).
+        decoding (NAME): Decoding: {decodings}. Settings follow a colon: sjd:window=64. For mar: {masked}; for car: {causal}.
+            When left out, {usual} for sampled values, so that a seed gives its picture again, and auto for greedy values; ar
+            for other models.
+        rule (NAME): Acceptance rule: {rules}. Settings follow a colon: lantern:delta=0.2,k=100. For car: {vectors}.
+        window (N): Draft length: values per pass; for cspd patch or truncate, for head states per call.
+        coupling (NAME): Coupling of draft and target samples: gumbel or maximal.
+        init (NAME): First drafts of a window: left, up, mix, random, repeat_left and others of `mmspec methods scd`.
+        drafter (NAME): Decoding whose drafts a relaxed rule accepts or rejects: {judged}.
+        upsampler (NAME): Upsampler of mulo: pixels or learned.
+        draft (FOLDER): Folder of the smaller pipeline that drafts for cspd and small.
+        gamma (N): Draft length of cspd, stack and small: steps or tokens.
+        tolerance (D): Distance from the target's values that cspd accepts; 0 is exact.
+        num_iter (N): Steps of mar over a picture.
         guidance (S): Guidance scale; the model's own when left out.
-        temperature: 0 takes the most probable value; above 0 samples.
-        top_k (K): 0 for all; the model's own when left out.
-        top_p (P): 1 for all.
-        filter_order: top_k_first as in transformers, or top_p_first as in LANTERN's code.
-        seed: Image i has seed + i; drawn and printed when left out.
-        out (FILE): The PNG to write.
-        grid (N): N images side by side; prompts come round.
-        batch (N): Images generated at once. Windows of 32 pay at 1 (2.0 to 2.6 times plain decoding on two cores), not at 8
-            and above (0.7 to 0.8 times); auto drafts what pays.
+        temperature (T): 0 takes the most probable value; above 0 samples.
+        top_k (K): Number of values to sample from, 0 for all; the model's own when left out.
+        top_p (P): Probability mass to sample from, 1 for all.
+        filter_order (NAME): Order of the filters: top_k_first as in transformers, or top_p_first as in LANTERN's code.
+        seed (N): Seed of the first image; image i has seed + i. Drawn and printed when left out.
+        out (FILE): PNG file to write.
+        grid (N): Number of images on one sheet; the prompts repeat.
+        batch (N): Images drawn at once. Windows of 32 are faster at 1 (2.0 to 2.6 times plain decoding on two cores) and
+            slower at 8 and above (0.7 to 0.8 times); auto drafts only where that is faster.
+
+    Examples:
+        mmspec image "a large red star on a navy background" --seed 0 --out star.png
+        mmspec image "a large red star on a navy background" --grid 4 --decoding auto
+        mmspec image "red heart" --model mar --decoding head --out heart.png
     """
     if not all(prompt.strip() for prompt in prompts):
         raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
@@ -90,13 +102,13 @@ def image(
     check_filters(top_p, filter_order)
     _check_files(len(prompts), grid, out)
     check_writable(out, json)
+    placement = placement_of(device, dtype)
     options = {"rule": rule, "window": window, "coupling": coupling, "init": init, "drafter": drafter,
                "upsampler": upsampler, "draft": draft, "gamma": gamma, "tolerance": tolerance, "num_iter": num_iter,
                "guidance": guidance, "temperature": temperature, "top_k": top_k, "top_p": top_p,
                "filter_order": filter_order}  # fmt: skip
-    opened, decoding = _open(model, decoding, options)
-    with refusing():
-        wanted = opened.resources.pipeline_prompts(prompts)
+    opened, decoding = _open(model, decoding, options, placement)
+    wanted = _conditions(opened, prompts)
     count, seed = grid or len(prompts), drawn_seed(seed)
     wanted, texts = ([part[i % len(part)] for i in range(count)] for part in (wanted, prompts))
     pictures, figures, errors = _generate(opened, wanted, seed, batch)
@@ -109,10 +121,34 @@ def image(
     save_json(json, record)
     if errors:
         raise ValueError("; ".join(f"image {number}: {text}" for number, text in errors.items()))
+    say_next(
+        _plain_command(prompts, model, seed) if decoding != "ar" else "mmspec methods --domain image --kind decoding"
+    )
+
+
+def _plain_command(prompts: Sequence[str], model: str, seed: int) -> str:
+    """The command that draws the same prompts plainly, to compare the passes and the seconds."""
+    import shlex
+
+    named = [] if model == "t2i" else ["--model", model]
+    words = ["mmspec", "image", *prompts, *named, "--decoding", "ar", "--seed", str(seed), "--out", "plain.png"]
+    return f"{shlex.join(words)}  (to compare)"
+
+
+def _conditions(opened: OpenedPipeline, prompts: Sequence[str]) -> list:
+    """The prompts as the pipeline takes them; warns of words that it does not know."""
+    example = IMAGE_EXAMPLE if opened.resources.zoo else ""
+    try:
+        conditions = opened.resources.pipeline_prompts(prompts)
+    except ValueError as error:
+        advice = f'; a prompt that works: "{example}"' if example and "expected words" in str(error) else ""
+        raise BadOption(f"{error}{advice}") from error
+    warn_of_unknown_words(opened.resources.pipeline, conditions, example)
+    return conditions
 
 
 def _check_files(prompts: int, grid: int | None, out: Path) -> None:
-    """Refuses too many images, a grid with less than the prompts, and files that are no PNG."""
+    """Refuse too many images, a grid with fewer images than prompts, and files that do not end in .png."""
     if max(grid or 0, prompts) > MOST_IMAGES:
         raise BadOption(f"--grid: expected at most {MOST_IMAGES} images, got {max(grid or 0, prompts)}, lower it")
     if grid is not None and grid < prompts:
@@ -121,46 +157,29 @@ def _check_files(prompts: int, grid: int | None, out: Path) -> None:
         raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
 
 
-def _open(model: str, decoding: str | None, options: dict[str, Any]) -> tuple[OpenedPipeline, str]:
-    """What draws, and the name of its decoding."""
+def _open(
+    model: str, decoding: str | None, options: dict[str, Any], placement: Placement
+) -> tuple[OpenedPipeline, str]:
+    """Open the pipeline; return it with the name of its decoding."""
     from mmspec.evaluate.model_kinds import is_continuous
 
     with refuse_unreadable(model, PIPELINE):
         continuous = is_continuous(model)
-    if continuous:  # no drafter of continuous tokens is known to pay
+    if continuous:  # no drafter of continuous tokens is known to be faster
         decoding = "ar" if decoding in (None, "auto") else decoding
-        return open_continuous(model, decoding, options), decoding
-    # what is sampled with a seed depends on where drafts end: windows of one length give it again
+        return open_continuous(model, decoding, options, placement), decoding
+    # the sampled values of a seed depend on where drafts end: only windows of a fixed length give them again
     is_windowed = options["temperature"] > 0 or any(options[name] is not None for name in WINDOWED)
     decoding = decoding or (decoding_with("usual").name if is_windowed else "auto")
     check_left_out({name: options[name] for name in CONTINUOUS}, f"a model of continuous tokens, got {model!r}")
-    return open_discrete(model, decoding, options, _image_resources, "image"), decoding
-
-
-def _image_resources(model: str) -> ImageResources:
-    """Load a model of pictures. A model of videos is refused."""
-    from mmspec.evaluate.image.resources import folder_resources, zoo_resources
-    from mmspec.evaluate.model_kinds import IMAGE_MODELS
-
-    if model in IMAGE_MODELS:
-        return zoo_resources(model)
-    if not Path(model).is_dir():
-        zoo = ", ".join(IMAGE_MODELS)
-        raise BadOption(f"--model: expected one of {zoo} or {PIPELINE}, got {model!r}, correct it")
-    quiet_transformers()
-    with refuse_unreadable(model, PIPELINE):
-        resources = folder_resources(Path(model))
-    frames = resources.pipeline.model.geometry.frames
-    if frames > 1:
-        raise BadOption(f"--model: expected a model of pictures, got {model!r}, which draws {frames} frames, call "
-                        "`mmspec video`")  # fmt: skip
-    return resources
+    load = partial(image_resources, dtype=placement.dtype)
+    return open_discrete(model, decoding, options, load, "image", placement), decoding
 
 
 def _generate(
     opened: OpenedPipeline, wanted: list, seed: int, batch: int
 ) -> tuple[list[Image | None], dict, dict[int, str]]:
-    """The pictures of all prompts, None for a failed one; what they cost; and by number why one failed."""
+    """Draw all prompts; return their pictures (None for a failed prompt), their figures, and the errors by number."""
     from time import perf_counter
 
     from mmspec.core.rules.base import UnsupportedCombination
@@ -185,7 +204,7 @@ def _generate(
 
 @contextmanager
 def _bars(images: int, opened: OpenedPipeline, start: int, of: int) -> Iterator[Callable[[int, int], None]]:
-    """A listener that shows how many rows of tokens each picture has; of many pictures how many they have together."""
+    """A listener that moves a bar for each picture, or one bar for many pictures, by finished rows of tokens."""
     rows, done, apart = opened.total // opened.stride, [0] * images, images <= MOST_BARS
     titles = [f"picture {start + i + 1} of {of}, rows" for i in range(images)]
     if not apart:
@@ -202,7 +221,7 @@ def _bars(images: int, opened: OpenedPipeline, start: int, of: int) -> Iterator[
 
 
 def _save(pictures: Sequence[Image | None], out: Path) -> None:
-    """Writes pictures of one size, row by row on a sheet about as wide as it is high; the place of None stays white."""
+    """Write pictures of one size row by row on a sheet that is about square; the places of failed pictures stay white."""
     from PIL import Image
 
     from mmspec.io.files import replacing
@@ -221,12 +240,15 @@ def _save(pictures: Sequence[Image | None], out: Path) -> None:
 
 
 def _print(record: dict[str, Any]) -> None:
-    named = {"top_k": "top-k", "num_iter": "steps"}  # settings that only some models have
-    more = "".join(f"{shown} {record[name]}, " for name, shown in named.items() if name in record)
+    labels = {"top_k": "top-k", "num_iter": "steps"}  # settings that only some models have
+    more = "".join(f"{label} {record[name]}, " for name, label in labels.items() if name in record)
+    pictures = f"{record['images']} {'picture' if record['images'] == 1 else 'pictures'}"
     say(
-        f"{record['out']}: {record['images']} {'picture' if record['images'] == 1 else 'pictures'} in {record['seconds']} s, "
-        f"{record['target_passes']:g} target passes each instead of {record['plain_passes']:g} "
-        f"({record['step_compression']} values a pass), {record['drafter']}, rule {rule_of(record)}, "
-        f"guidance {record['guidance']}, temperature {record['temperature']:g}, {more}seed {record['seed']}; "
-        f"{record['model']}"
-    )  # fmt: skip
+        f"{record['out']}: {pictures} in {record['seconds']} s, {record['target_passes']:g} target passes each instead of "
+        f"{record['plain_passes']:g} ({record['step_compression']} values a pass)"
+    )
+    say(
+        f"{drafted_by(record)}, guidance {record['guidance']}, "
+        f"temperature {record['temperature']:g}, {more}seed {record['seed']}; {record['model']}",
+        "dim",
+    )

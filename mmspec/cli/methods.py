@@ -1,4 +1,4 @@
-"""`mmspec methods`: what can be asked for by name."""
+"""`mmspec methods`: the drafters, decodings, rules and routers that options name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import print_table, refusing, save_json, say
+from mmspec.cli.console import refusing, save_json, say, say_next
+from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:
     from mmspec.methods import MethodInfo
@@ -19,13 +20,18 @@ def methods(
     name: str | None = None, *, domain: str | None = None, kind: str | None = None, exact: bool | None = None,
     json: Path | None = None,
 ) -> None:  # fmt: skip
-    """List the methods, or show one: what it is, its paper, its settings and an example.
+    """List the drafters, decodings, rules and routers, or show a method with its paper, its settings and an example.
 
     Args:
-        name: A method, to see its settings; all of them when left out.
-        domain: vlm, image, continuous or video.
-        kind: drafter, decoding, rule, router, controller or schedule.
-        exact (--exact/--relaxed): Those that keep the model's distribution.
+        name (NAME): Method to show with its settings; all methods when left out.
+        domain (NAME): List the methods for vlm, image, continuous or video.
+        kind (NAME): List the methods of a kind: drafter, decoding, rule, router, controller or schedule.
+        exact (--exact/--relaxed): List the methods that keep the model's distribution, or those that do not.
+
+    Examples:
+        mmspec methods --domain image
+        mmspec methods --kind drafter --exact
+        mmspec methods scd
     """
     from mmspec import methods as registry
     from mmspec.methods.registry import DOMAINS, KINDS
@@ -35,55 +41,60 @@ def methods(
         for option, value, known in (("--domain", domain, DOMAINS), ("--kind", kind, KINDS)):
             if value is not None and value not in known:
                 raise ValueError(f"{option}: expected one of {', '.join(known)}, got {value!r}{nearest(value, known)}")
-        found = [one for one in registry.methods(domain, kind, exact) if name in (None, one.name, *one.aliases)]
-        if name is not None and not found:
+        known = registry.methods(domain, kind, exact)
+        selected = [method for method in known if name in (None, method.name, *method.aliases)]
+        if name is not None and not selected:
             known = registry.names(domain, kind, exact)
             raise ValueError(f"NAME: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     if name is None:
-        _list(found)
+        _list(selected)
     else:
-        for one in found:
-            _show(one)
-    save_json(json, {"methods": [one.record() for one in found]})
+        for method in selected:
+            _show(method)
+    save_json(json, {"methods": [method.record() for method in selected]})
+    say_next("mmspec methods NAME" if name is None else "mmspec methods")
 
 
-def _list(found: list[MethodInfo]) -> None:
-    for kind in dict.fromkeys(one.kind for one in found):
-        rows = [(one.name, _homes(one), law(one), one.about) for one in found if one.kind == kind]
+def _list(listed: list[MethodInfo]) -> None:
+    for kind in dict.fromkeys(method.kind for method in listed):
+        rows = [(method.name, _homes(method), law(method), method.about) for method in listed if method.kind == kind]
         print_table(f"{kind}s", ("name", "for", "output", "what it does"), rows)
-    say("mmspec methods NAME shows the settings of one")
+    say("`mmspec methods NAME` shows the settings of a method.")
 
 
-def law(one: MethodInfo) -> str:
-    """What becomes of the target's distribution, in a word."""
-    return "exact" if one.exact else "relaxed"
+def law(method: MethodInfo) -> str:
+    """Return "exact" for a method that keeps the target's distribution, else "relaxed"."""
+    return "exact" if method.exact else "relaxed"
 
 
-def _homes(one: MethodInfo) -> str:
-    return ", ".join(_WORDS[domain] for domain in one.domains)
+def _homes(method: MethodInfo) -> str:
+    return ", ".join(_WORDS[domain] for domain in method.domains)
 
 
-def _show(one: MethodInfo) -> None:
-    say(f"{one.name}: {one.title}, a {one.kind} for {_homes(one)}; {law(one)}\n  {one.about}")
-    if one.paper:
-        say(f"  paper: {one.paper}")
-    if one.needs:
-        say(f"  needs: {', '.join(one.needs)}")
-    if one.settings:
+def _show(method: MethodInfo) -> None:
+    say(f"{method.name}: {method.title}, a {method.kind} for {_homes(method)}; {law(method)}\n  {method.about}")
+    if method.paper:
+        say(f"  paper: {method.paper}")
+    if method.needs:
+        say(f"  needs: {', '.join(method.needs)}")
+    if method.settings:
         rows = [(setting.name, setting.expected, "-" if setting.required else setting.written(setting.default), setting.about)
-                for setting in one.settings]  # fmt: skip
+                for setting in method.settings]  # fmt: skip
         print_table("", ("setting", "takes", "default", "what it does"), rows)
-    say(f"  example: {example(one)}")
+    say(f"  example: {example(method)}")
     from mmspec.evaluate.registry import benches_of
 
-    for domain, suites in benches_of(one).items():
+    for domain, suites in benches_of(method).items():
         say(f"  measured by: mmspec bench {domain} --suite {' or '.join(suites)}")
 
 
-def example(one: MethodInfo) -> str:
-    """A text that asks for it, with its first setting."""
-    shown: Any = next(iter(one.settings), None)
-    if shown is None:
-        return one.name
-    value = shown.written(shown.default) if shown.default is not None else shown.choices[0] if shown.choices else "1"
-    return f"{one.name}:{shown.name}={value}"
+def example(method: MethodInfo) -> str:
+    """Return the text that names a method with its first setting."""
+    setting: Any = next(iter(method.settings), None)
+    if setting is None:
+        return method.name
+    if setting.default is not None:
+        value = setting.written(setting.default)
+    else:
+        value = setting.choices[0] if setting.choices else "1"
+    return f"{method.name}:{setting.name}={value}"

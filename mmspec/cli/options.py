@@ -1,4 +1,4 @@
-"""What several commands ask and check: names of methods, ranges, lists, and the model that `--model` names."""
+"""Options that several commands share: names of methods, ranges, lists, and the model of `--model`."""
 
 from __future__ import annotations
 
@@ -20,20 +20,26 @@ PIPELINE = "a folder with a saved pipeline"
 
 
 def listed(domain: Domain, *kinds: Kind, models: str | None = None) -> str:
-    """The names of methods for a help text: exact ones, then relaxed ones. Only the first kind brings its exact ones."""
+    """Return the names of methods for a help text: exact methods of the first kind, then relaxed methods of all kinds.
+
+    Args:
+        domain: The domain of the methods.
+        kinds: The kinds of the methods.
+        models: The kind of model that they decode with; None for any.
+    """
     exact = names(domain, kinds[0], exact=True, models=models)
     relaxed = dict.fromkeys(name for kind in kinds for name in names(domain, kind, exact=False, models=models))
     return ", ".join(exact) + ("; relaxed: " if exact and relaxed else "") + ", ".join(relaxed)
 
 
 def judged(domain: Domain) -> str:
-    """The names of the decodings whose drafts relaxed rules judge, for a help text."""
+    """Return the names of the decodings whose drafts relaxed rules can judge, for a help text."""
     *most, last = (one.name for one in methods(domain, "decoding") if one.facts.get("judged"))
     return f"{', '.join(most)} or {last}"
 
 
 def forms(domain: Domain, kind: Kind) -> str:
-    """The text forms of methods for a help text, with the settings that have no default: "strided:budget=..."."""
+    """Return the text forms of methods for a help text, with required settings: "strided:budget=..."."""
     shown = []
     for one in methods(domain, kind):
         needed = ",".join(f"{setting.name}=..." for setting in one.settings if setting.required)
@@ -42,7 +48,7 @@ def forms(domain: Domain, kind: Kind) -> str:
 
 
 def check_range(least: float, most: float = float("inf"), /, **values: float | None) -> None:
-    """Refuses options below `least` or above `most`, NaN and infinities; None passes."""
+    """Refuse options below `least` or above `most`, NaN and infinities; None passes."""
     for name, value in values.items():
         if value is not None and (not least <= value <= most or value == float("inf")):  # NaN is in no range
             wanted = f"at most {most:g}" if value > most else f"at least {least}"
@@ -50,21 +56,29 @@ def check_range(least: float, most: float = float("inf"), /, **values: float | N
 
 
 def check_choice(known: Iterable[str], **values: str | None) -> None:
-    """Refuses options that are none of the known values; None passes."""
+    """Refuse options with unknown values; None passes."""
     for name, value in values.items():
         if value is not None and value not in (known := tuple(known)):
             raise BadOption(f"{flag_of(name)}: expected one of {', '.join(known)}, got {value!r}, choose one")
 
 
 def check_filters(top_p: float | None, filter_order: str | None) -> None:
-    """Refuses settings of token filters that are out of range; None passes."""
+    """Refuse settings of token filters that are out of range; None passes."""
     if top_p is not None and not 0 < top_p <= 1:
         raise BadOption(f"--top-p: expected a number above 0 and up to 1, got {top_p}, change it")
     check_choice(FILTER_ORDERS, filter_order=filter_order)
 
 
 def check_left_out(options: Mapping[str, Any], expected: str) -> None:
-    """Refuses the first option that is not None. `expected` says what takes it; {value} in it stands for the value."""
+    """Refuse the first option that is not None.
+
+    Args:
+        options: The values by name.
+        expected: The model or option that the options belong to, for the error; {value} in it stands for the value.
+
+    Raises:
+        BadOption: An option is not None.
+    """
     for name, value in options.items():
         if value is not None:
             flag = flag_of(name)
@@ -72,22 +86,33 @@ def check_left_out(options: Mapping[str, Any], expected: str) -> None:
 
 
 def rule_of(figures: Mapping[str, Any]) -> str:
-    """The rule of a request for the screen; relaxed rules say so in their name."""
+    """Return the rule of a request for the screen; the names of relaxed rules end with "(relaxed)"."""
     return f"{figures['rule']} (exact)" if figures["exact"] else figures["rule"]
 
 
+def drafted_by(figures: Mapping[str, Any]) -> str:
+    """Return the drafter of a request with its rule for the screen; the exact rule is not named twice."""
+    if figures["rule"] == "exact":
+        return f"{figures['drafter']} (exact)"
+    return f"{figures['drafter']}, rule {rule_of(figures)}"
+
+
 def drawn_seed(seed: int | None) -> int:
-    """The seed, or a new one where there is none."""
+    """Return the seed, or a random seed for None."""
     return secrets.randbelow(1 << 31) if seed is None else seed
 
 
 def flag_of(name: str) -> str:
-    """The flag of an option, from the name of its argument."""
+    """Return the flag of an option from the name of its argument."""
     return f"--{name.replace('_', '-')}"
 
 
 def check_drafter(name: str | None) -> str | None:
-    """The short name of a drafter, or a folder; None of None.   Refuses what is neither."""
+    """Return the short name of a drafter, or the folder that holds a drafter; None for None.
+
+    Raises:
+        BadOption: The name is neither a drafter nor a folder.
+    """
     if name is None:
         return None
     from mmspec.evaluate.vlm.resources import drafter_names, short_name, unknown_drafter
@@ -99,17 +124,17 @@ def check_drafter(name: str | None) -> str | None:
 
 
 def split_names(name: str, text: str | None) -> tuple[str, ...] | None:
-    """The names of a comma-separated option; None of None."""
+    """Return the names of a comma-separated option; None for None."""
     if text is None:
         return None
-    found = tuple(text.split(","))
-    if not all(found):
+    parts = tuple(text.split(","))
+    if not all(parts):
         raise BadOption(f"{name}: expected names separated by commas, got an empty one in {text!r}, take it out")
-    return found
+    return parts
 
 
 def split_numbers(name: str, text: str | None, kind: type) -> tuple | None:
-    """The values of a comma-separated option; None of None."""
+    """Return the numbers of a comma-separated option; None for None."""
     if text is None:
         return None
     try:
@@ -121,7 +146,7 @@ def split_numbers(name: str, text: str | None, kind: type) -> tuple | None:
 def split_pairs(
     flag: str, texts: Iterable[str] | None, form: str, advice: str, is_right: Callable[[str, str], bool] | None = None
 ) -> list[tuple[str, str]]:
-    """The names and values of NAME=VALUE texts.
+    """Return the names and values of NAME=VALUE texts.
 
     Args:
         flag: The option, for errors.
@@ -143,36 +168,55 @@ def split_pairs(
 
 
 def named_paths(flag: str, texts: Iterable[str] | None) -> list[tuple[str, Path]]:
-    """The names and existing paths of NAME=PATH values."""
+    """Return the names and the existing paths of NAME=PATH values."""
     form = "NAME=PATH with a path that exists"
     pairs = split_pairs(flag, texts, form, "correct it", lambda _, path: Path(path).exists())
     return [(name, Path(path)) for name, path in pairs]
 
 
 ZOO = "zoo"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
-def open_resources(spec: str, option: str = "--model") -> VlmResources:
-    """The model called `spec` with its processor: of the zoo, in a folder, or of a hub id, which alone uses the network.
-    option: whose value it is, for errors.
+def open_resources(spec: str, option: str = "--model", dtype: str = "auto") -> VlmResources:
+    """Load a model with its processor. Only a hub id uses the network.
 
-    Raises BadOption when there is no such model, or it is none that takes pictures and text.
+    Args:
+        spec: "zoo", another model of the zoo, a folder, or a hub id.
+        option: The option that named the model, for errors.
+        dtype: The precision, such as "bfloat16"; "auto" for float32 of the zoo's models, and for that of the files.
+
+    Raises:
+        BadOption: There is no such model, or it does not write text.
     """
     with spinner("loading the model"):
         quiet_transformers()
         from mmspec.evaluate.vlm.resources import zoo_resources
 
+        precision = {} if dtype == "auto" else {"dtype": dtype}
         if spec == ZOO:
-            return zoo_resources()
+            return zoo_resources(**precision)
         if not is_of_zoo(spec):
-            return _published(spec, option)
+            return _published(spec, option, precision)
         with refusing():
-            return zoo_resources(spec)
+            return zoo_resources(spec, **precision)
+
+
+def recommended_drafter(resources: VlmResources) -> str | None:
+    """Return the name of the drafter that the zoo recommends for a model of its own; None where it recommends none.
+
+    A fixed drafter is fast from the first request on, while `auto` first has to measure the cost of its drafts.
+    """
+    from mmspec import zoo
+    from mmspec.evaluate.vlm.resources import short_name
+    from mmspec.zoo.files.table import MODELS
+
+    name = MODELS[resources.zoo].auto if resources.zoo in MODELS else ""
+    return short_name(name) if name in zoo.names() else None
 
 
 def is_of_zoo(spec: str) -> bool:
-    """Whether a model of the zoo is called `spec`."""
+    """Return whether `spec` names a model of the zoo."""
     if spec == ZOO:
         return True
     from mmspec.evaluate.vlm.resources import TARGETS
@@ -181,22 +225,28 @@ def is_of_zoo(spec: str) -> bool:
 
 
 @contextmanager
-def refuse_unreadable(spec: str, what: str, option: str = "--model") -> Iterator[None]:
-    """Makes whatever is raised over the files of `spec` a BadOption that names the option. what: expected there."""
+def refuse_unreadable(spec: str, expected: str, option: str = "--model") -> Iterator[None]:
+    """Turn every error over the files of a model into a usage error that names the option.
+
+    Args:
+        spec: The model as the user named it.
+        expected: The kind of model that the option takes.
+        option: The option.
+    """
     try:
         yield
-    except Exception as error:  # no end to what readers raise over a config or weights of another shape
+    except Exception as error:  # readers raise errors of any class over a config or weights of another shape
         if str(error).startswith(f"{option}: "):
             raise BadOption(str(error)) from error
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
-        raise BadOption(f"{option}: expected {what}, got {spec!r} ({kind}{error}), check it") from error
+        raise BadOption(f"{option}: expected {expected}, got {spec!r} ({kind}{error}), check it") from error
 
 
-def _published(spec: str, option: str) -> VlmResources:
+def _published(spec: str, option: str, precision: dict[str, str]) -> VlmResources:
     from mmspec.evaluate.vlm.resources import published_resources
 
     local = Path(spec).is_dir()
-    if not local and not _HUB_ID.fullmatch(spec):
+    if not local and not HUB_ID.fullmatch(spec):
         raise BadOption(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
     with refuse_unreadable(spec, "a safetensors model that takes pictures and text", option):
-        return published_resources(spec, local)
+        return published_resources(spec, local, **precision)

@@ -1,4 +1,4 @@
-"""The pipelines that `mmspec image` and `mmspec video` draw with, opened as their options say."""
+"""Open the pipelines of `mmspec image` and `mmspec video` with the settings of their options."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, refusing, spinner
+from mmspec.cli.device import Placement
 from mmspec.cli.options import PIPELINE, check_left_out, check_range, refuse_unreadable
 from mmspec.io.validation import LARGEST_SCALE
 
@@ -17,22 +18,22 @@ if TYPE_CHECKING:
     from mmspec.methods import Domain
 
 DRAFTS = ("window", "coupling", "init", "drafter", "upsampler")
-# options that only models of discrete tokens have, as they are when left out
+# defaults of the options that only models of discrete tokens have
 DISCRETE = {"coupling": None, "init": None, "drafter": None, "upsampler": None, "top_k": None, "top_p": 1.0,
             "filter_order": "top_k_first"}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class OpenedPipeline:
-    """A pipeline and how it is called.
+    """A pipeline and the arguments of its calls.
 
     Attributes:
-        resources: The pipeline, its name, and its prompts as it takes them.
+        resources: The pipeline with its name and its parts.
         arguments: The arguments of every call.
-        total: The values of a picture.
-        stride: The values of a row.
-        passes: The passes of plain decoding.
-        settings: How values are drawn, for the record.
+        total: The number of values of a picture.
+        stride: The number of values of a row.
+        passes: The number of passes of plain decoding.
+        settings: The sampling settings, for the record.
     """
 
     resources: ImageResources | ContinuousResources
@@ -44,16 +45,18 @@ class OpenedPipeline:
 
 
 def open_discrete(
-    model: str, decoding: str, options: dict[str, Any], load: Callable[[str], ImageResources], domain: Domain
-) -> OpenedPipeline:
-    """A model of discrete tokens with its decoding.
+    model: str, decoding: str, options: dict[str, Any], load: Callable[[str], ImageResources], domain: Domain,
+    placement: Placement,
+) -> OpenedPipeline:  # fmt: skip
+    """Open a model of discrete tokens with its decoding.
 
     Args:
-        model: Its name.
+        model: The name of the model.
         decoding: The text of the decoding.
-        options: Settings of drafts and of how values are drawn, by the name of the option.
-        load: Loads the model.
-        domain: "image" or "video", where names are looked for.
+        options: The settings of drafts and of sampling, by the name of the option.
+        load: The function that loads the model.
+        domain: "image" or "video", the domain of the decoding.
+        placement: The device and the precision of the model.
 
     Raises:
         BadOption: There is no such model, decoding or rule, or it refuses a setting.
@@ -67,6 +70,7 @@ def open_discrete(
         with refusing():
             chosen = decoding_of(decoding, {name: options.get(name) for name in DRAFTS}, domain)
         resources = load(model)
+        placement.moved(resources.pipeline)
         with refusing():
             drafts, usual = chosen.make(resources)
             rule = resources.rule(options["rule"] or usual)
@@ -79,8 +83,8 @@ def open_discrete(
     return OpenedPipeline(resources, arguments, geometry.total, geometry.stride, geometry.total, shown)
 
 
-def open_continuous(model: str, decoding: str, options: dict[str, Any]) -> OpenedPipeline:
-    """A model of continuous tokens with its decoding; as `open_discrete`, `options` being those of `mmspec image`."""
+def open_continuous(model: str, decoding: str, options: dict[str, Any], placement: Placement) -> OpenedPipeline:
+    """Open a model of continuous tokens with its decoding; see `open_discrete` for the arguments."""
     others = {name: None if options[name] == usual else options[name] for name, usual in DISCRETE.items()}
     check_left_out(others, f"a model of discrete tokens, got {model!r}, whose tokens are continuous")
     check_range(0, LARGEST_SCALE, temperature=options["temperature"])
@@ -93,11 +97,12 @@ def open_continuous(model: str, decoding: str, options: dict[str, Any]) -> Opene
 
         with refuse_unreadable(model, PIPELINE):
             resources = open_resources(model, options["draft"])
+        placement.moved(resources.pipeline)
         with refusing():
             if options["draft"] is not None:
                 check_needs("draft", decoding, "continuous", resources.kind)
-            taken = {name: options[name] for name in ("window", "gamma", "tolerance", "rule")}
-            arguments = decoding_of(decoding, resources, taken)
+            settings = {name: options[name] for name in ("window", "gamma", "tolerance", "rule")}
+            arguments = decoding_of(decoding, resources, settings)
             if not resources.pixels:
                 raise BadOption(
                     f"--model: expected an autoencoder beside the model in {model}, got none, save it there"

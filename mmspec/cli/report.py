@@ -1,4 +1,4 @@
-"""`mmspec report`: tables and plots of a run."""
+"""`mmspec report`: the tables and plots of a run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import check_writable, print_table, refusing, save_json, say
+from mmspec.cli.console import check_writable, refusing, save_json, say, say_next, spinner
+from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.shards import Records
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
 
 @command()
 def report(run: Path, *, out: Path | None = None, plots: bool = True, json: Path | None = None) -> None:
-    """Write a run's tables (Markdown, CSV) and plots (PNG, SVG): quality against speed, acceptance by position,
-    where the time goes, accept length against temperature.
+    """Write the tables (Markdown, CSV) and plots (PNG, SVG) of a run.
+
+    They show quality against speed, acceptance by position, shares of the time, and accept length against temperature.
 
     Args:
-        run (RUN): The folder that `mmspec evaluate` wrote, or FILE.part.jsonl of a bench that is not finished.
-        out (DIR): Where tables and plots go; RUN/report when left out.
-        plots: Draw plots too (needs mmspec\\[eval]).
+        run (RUN): Folder that `mmspec evaluate` wrote, or FILE.part.jsonl of an unfinished bench.
+        out (DIR): Folder for tables and plots; RUN/report when left out.
+        plots (--plots/--no-plots): Draw plots too (needs mmspec\\[eval]).
+
+    Examples:
+        mmspec report runs/zoo
+        mmspec report runs/zoo --out page --no-plots
     """
     check_writable(json)
     with refusing():
@@ -28,15 +34,24 @@ def report(run: Path, *, out: Path | None = None, plots: bool = True, json: Path
         from mmspec.evaluate.engine.shards import read_run
 
         folder = run_folder(run)
-        found = read_run(folder)
+        records = read_run(folder)
         if plots:
             need_plots("--plots", "--no-plots")
     beside = folder.parent if folder.is_file() else folder
-    save_json(json, show_report(found, beside / "report" if out is None else out, plots=plots))
+    save_json(json, show_report(records, beside / "report" if out is None else out, plots=plots))
+    say_next(f"mmspec web --runs {beside.parent}")
 
 
 def need_plots(option: str, without: str) -> None:
-    """Raises ValueError where plots cannot be drawn."""
+    """Refuse to draw plots without matplotlib.
+
+    Args:
+        option: The option that draws plots, for the error.
+        without: The option that leaves plots out, for the error.
+
+    Raises:
+        ValueError: matplotlib is not installed.
+    """
     from mmspec.evaluate.report.style import need_matplotlib
 
     try:
@@ -47,15 +62,16 @@ def need_plots(option: str, without: str) -> None:
         ) from error
 
 
-def show_report(found: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
-    """Writes a report and prints its tables; its rows and notes, for JSON."""
+def show_report(records: Records, folder: Path, *, plots: bool) -> dict[str, Any]:
+    """Write a report and print its tables; return its rows and notes for JSON."""
     from mmspec.evaluate.report.build import write_report
     from mmspec.evaluate.report.tables import grids
 
-    made = write_report(found, folder, plots=plots)
-    for grid in grids(made.rows):
+    with spinner("writing tables and plots"):
+        report = write_report(records, folder, plots=plots)
+    for grid in grids(report.rows):
         print_table(grid.title, grid.heads, grid.lines, grid.figures)
-    for note in made.notes:
+    for note in report.notes:
         say(f"Warning: {note}", "yellow")
-    say(f"{made.files[0]} and {len(made.files) - 1} more files beside it")
-    return {"rows": made.rows, "notes": made.notes}
+    say(f"{report.files[0]} and {len(report.files) - 1} more files beside it")
+    return {"rows": report.rows, "notes": report.notes}

@@ -1,52 +1,162 @@
-"""`mmspec supported`: which models, which drafters, how exact, how tested."""
+"""`mmspec supported`: the supported models, in short, for a family, or in full."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import check_writable, print_table, save_json, say
+from mmspec.cli.console import BadOption, check_writable, save_json, say, say_next, screen, spinner
+from mmspec.cli.tables import print_table
+
+if TYPE_CHECKING:
+    from mmspec.evaluate.class_search import ModelMatch
+
+_LABEL = 16  # columns of the labels of a model
 
 
 @command()
-def supported(*, json: Path | None = None) -> None:
-    """Model classes, the drafters that work with them, whether the result keeps the model's law, and how that is tested."""
-    check_writable(json)
-    from mmspec.evaluate.supported import RULES_BY, UNTESTED
-    from mmspec.evaluate.supported import supported as matrix
+def supported(name: str | None = None, *, everything: bool = False, json: Path | None = None) -> None:
+    """Show which models are supported: counts, the classes of a family, or every table.
 
-    found = matrix()
-    save_json(json, found)
-    models, pairs, table = found["models"], found["combinations"], found["greedy table"]
-    untested = {(one["model"], one["drafter"]) for one in pairs if one["greedy tested by"] == UNTESTED}
-    sampled = dict.fromkeys(one["sampled tested by"] for one in pairs)
-    laws = [_marked(one, {drafter for model, drafter in untested if model == one["model"]}) for one in models]
-    for title, records in (
-        ("models: the law of each drafter's output, greedy and sampled", laws),
-        (f"every image-text class of transformers {table['transformers']}", found["image-text classes"]),
-        (f"every causal and image-text class of transformers {table['transformers']}: taken", found["classes"]),
-        ("refused, with a sentence and before any token", found["refused classes"]),
-        ("image models, beside LlamaGen", found["image models"]),
-        ("image models of continuous tokens: the law of each decoding", found["models of vectors"]),
-        ("video models that draw blocks, any two of the same latents together", found["video models"]),
-        ("videos: the law of each decoding", found["videos"]),
-        ("drafters", found["drafters"]),
-        ("rules for sampled requests; greedy ones are verified by target-match", found["rules"]),
+    Args:
+        name (NAME): Family, class or hub id, or a part of them; a summary of all models when left out.
+        everything (--all): Print every table: each class, drafter and rule, and how it is tested.
+        json (FILE): Also write the tables, or the matching models, to this JSON file.
+
+    Examples:
+        mmspec supported
+        mmspec supported qwen2.5-vl
+        mmspec supported Qwen/Qwen2.5-VL-7B-Instruct
+        mmspec supported --all
+    """
+    if name is not None and everything:
+        raise BadOption(f"--all: expected no NAME beside it, got {name!r}, leave one of them out")
+    check_writable(json)
+    if name is not None:
+        _show_matches(name, json)
+        return
+    with spinner("reading the tables"):
+        from mmspec.evaluate.supported import supported as matrix
+
+        tables = matrix()
+    save_json(json, tables)
+    (_show_everything if everything else _show_summary)(tables)
+
+
+def _show_summary(tables: dict[str, Any]) -> None:
+    classes = tables["greedy table"]["classes"]
+    refused = {record["model class"] for record in tables["refused classes"]}
+    listed = {record["image-text class"] for record in tables["image-text classes"]}
+    groups: dict[str, list[str]] = {"text": [], "text and pictures": []}
+    for name, record in classes.items():
+        reads_pictures = name in listed or "images" in record.get("inputs", ())
+        groups["text and pictures" if reads_pictures else "text"].append(name)
+    rows = [
+        (label, len(names) - len(refused & {*names}), len(names), _families(names)) for label, names in groups.items()
+    ]
+    for label, key, head in (
+        ("images", "image models", "image model"),
+        ("continuous images", "models of vectors", "model of vectors"),
+        ("videos of blocks", "video models", "video model"),
     ):
-        print_table(title, records[0], (one.values() for one in records))
+        names = list(dict.fromkeys(record[head].partition("For")[0] for record in tables[key]))
+        rows.append((label, len(names), len(names), ", ".join(names)))
+    heads = ("models", "supported", "tried", "such as")
+    version = tables["greedy table"]["transformers"]
+    print_table(f"models that mmspec decodes with drafts (transformers {version})", heads, rows, heads[1:3])
+    _say_wrapped("Drafters for text: " + ", ".join(record["drafter"] for record in tables["drafters"]) + ".")
+    _say_wrapped("A class that was not tried proves itself when it is first used, or is refused with a sentence.\n")
+    say("Ask further:")
+    for line, about in (
+        ("mmspec supported qwen2.5-vl", "the classes of a family, by its name, a class or a hub id"),
+        ("mmspec supported --all", "every class, drafter and rule, and how each is tested"),
+        ("mmspec check MODEL", "your own model: a folder, a config, or a hub id"),
+        ("mmspec methods", "every drafter, decoding and rule"),
+    ):
+        say(f"  {line:<28}  {about}")
+
+
+def _say_wrapped(text: str) -> None:
+    screen().print(text, markup=False)
+
+
+def _families(names: list[str]) -> str:
+    """Some well-known families of the classes, for the summary."""
+    known = ("Llama", "Qwen3", "Gemma3", "Mistral", "Llava", "Qwen2_5_VL", "Qwen3VL", "InternVL", "Idefics3")
+    shown = [name for family in known for name in names if name.startswith(f"{family}For")]
+    return ", ".join(dict.fromkeys(name.partition("For")[0] for name in shown)) + ", ..."
+
+
+def _show_matches(name: str, json: Path | None) -> None:
+    with spinner("reading the tables"):
+        from mmspec.evaluate.class_search import matching_models
+
+        matches = matching_models(name)
+    if not matches:
+        raise BadOption(
+            f"NAME: expected a family, class or hub id of the tables, got {name!r}, which none of them has; run `mmspec "
+            "check MODEL` on its folder, config or hub id, since a class proves itself when it is first used"
+        )
+    save_json(json, {"name": name, "models": [match.record() for match in matches]})
+    for match in matches:
+        _show_match(match)
+    say_next(f"mmspec check {name if '/' in name else 'MODEL'}")
+
+
+def _show_match(match: ModelMatch) -> None:
+    """Print a model with its facts, a line each, wrapped behind their labels."""
+    from textwrap import wrap
+
+    say(match.name, "bold")
+    room = max(screen().width, 40) - _LABEL - 2
+    for label, text in match.facts.items():
+        for number, line in enumerate(wrap(text, room, break_long_words=False, break_on_hyphens=False) or ["-"]):
+            say(f"  {label if number == 0 else '':<{_LABEL}}{line}")
+
+
+def _show_everything(tables: dict[str, Any]) -> None:
+    from mmspec.evaluate.supported import RULES_BY, UNTESTED
+
+    version = tables["greedy table"]["transformers"]
+    sampled = dict.fromkeys(pair["sampled tested by"] for pair in tables["combinations"])
+    for title, records in (
+        ("models that the suite tests whole, and the drafters whose greedy output is tested", _pairs(tables)),
+        (f"every image-text class of transformers {version}", tables["image-text classes"]),
+        (f"every supported causal and image-text class of transformers {version}", tables["classes"]),
+        ("refused classes: a request ends with a sentence before any token", tables["refused classes"]),
+        ("image models, beside LlamaGen", tables["image models"]),
+        ("image models of continuous tokens: each decoding is exact or relaxed", tables["models of vectors"]),
+        ("video models that draw blocks; any two of the same latents go together", tables["video models"]),
+        ("videos: each decoding is exact or relaxed", tables["videos"]),
+        ("drafters", tables["drafters"]),
+        ("rules for sampled requests; greedy requests are verified by target-match", tables["rules"]),
+    ):
+        print_table(title, tuple(records[0]), (record.values() for record in records))
     say(
-        f"Greedy output is tested by: {models[0]['tested by']}; ~ marks pairs that are {UNTESTED}.\n"
+        f"Greedy output is tested by: {tables['models'][0]['tested by']}; the other pairs are {UNTESTED}.\n"
         f"Rules are tested by {RULES_BY}; sampled output by {', and by '.join(sampled)}.\n"
-        f"Classes: tiny random models of {len(table['classes'])} classes, greedily with and without drafts, against "
-        "transformers.generate;\nyes: the same tokens, partly: some requests are refused. A class that is not in the first "
-        "table proves itself when it is first used; by enable: the first use of a fresh model through mmspec.enable.\n"
-        "Exact: sampled output has the model's law, greedy output its tokens (in fp32; at lower precision two nearly "
-        "equal logits can change places)."
+        f"Classes: tiny random models of {len(tables['greedy table']['classes'])} classes, greedily with and without "
+        "drafts, against transformers.generate;\nyes: the same tokens, partly: some requests are refused. A class that is "
+        "not in the first table proves itself when it is first used; by enable: the first use of a fresh model through "
+        "mmspec.enable.\nExact: sampled output has the model's distribution, greedy output its tokens (in fp32; at lower "
+        "precision two nearly equal logits can change places)."
     )
 
 
-def _marked(record: dict, untested: set[str]) -> dict:
-    """A model's record for the screen."""
-    shown = {name: f"{value}~" if name in untested else value for name, value in record.items()}
-    shown.pop("tested by")
-    return shown
+def _pairs(tables: dict[str, Any]) -> list[dict[str, str]]:
+    """A row per model: the drafters whose output with it is exact, tested in the suite or by the same code elsewhere."""
+    from mmspec.evaluate.supported import UNTESTED
+
+    rows = []
+    for record in tables["models"]:
+        pairs = [pair for pair in tables["combinations"] if pair["model"] == record["model"]]
+        tested = [pair["drafter"] for pair in pairs if pair["greedy tested by"] != UNTESTED]
+        same = [pair["drafter"] for pair in pairs if pair["greedy tested by"] == UNTESTED]
+        rows.append({
+            "model": record["model"],
+            "prompts hold": record["prompts hold"],
+            "exact, tested": ", ".join(tested) or "-",
+            "exact, by the same code": ", ".join(same) or "-",
+        })  # fmt: skip
+    return rows

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from mmspec.cli.command import LateHelp, command
-from mmspec.cli.console import BadOption, check_writable, print_table, progress, refusing, save_json, say
+from mmspec.cli.command import GroupHelp, LateHelp, command
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, say_next
+from mmspec.cli.device import checked_device
 from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_resources
+from mmspec.cli.tables import print_table
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
 from mmspec.vlm.drafters.kinds import trained_kinds
 
@@ -18,12 +20,17 @@ if TYPE_CHECKING:
     from mmspec.vlm.training.data import TrainingData
     from mmspec.vlm.training.job import Job
 
-app = typer.Typer(help="Train drafters.", no_args_is_help=True)
+app = typer.Typer(cls=GroupHelp, help="Train drafters for a model of yours.", no_args_is_help=True)
 
 
 @app.callback()
 def _root() -> None:
-    """Train drafters."""
+    """Train drafters.
+
+    Examples:
+        mmspec train vlm-drafter --kind msd --out my-msd --steps 200
+        mmspec train vlm-drafter --target FOLDER --kind vispec --data requests.jsonl --out my-vispec
+    """
 
 
 @app.command("vlm-drafter", cls=LateHelp)
@@ -36,37 +43,42 @@ def vlm_drafter(
     eval_every: int | None = None, precision: str = "bf16", device: str = "auto", seed: int = 0,
     licence: str | None = None, resume: bool = True, json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Train a drafter for a vision-language model, on its own answers, with acceptance measured on the way.
+    """Train a drafter for a vision-language model on its own answers, and measure the acceptance meanwhile.
 
     On several GPUs: accelerate launch "$(which mmspec)" train vlm-drafter ...
 
     Args:
-        out: Folder for the drafter, its card and, in work/, what a resumed run needs.
-        kind: {kinds}.
-        target: 'zoo', 'vlm/smol', a folder, or a hub id 'owner/name' (downloads it).
-        data: 'zoo', a JSONL file (a text, a list of image files, maybe an answer on every line), or own:N: the target writes
-            N prompts itself (chat models of text).
-        texts: A JSONL file of more examples, without images.
-        size (NAME=VALUE): A field of the kind's config, such as latents=16.
-        steps: Optimizer steps.
-        batch: Examples a step, in every process.
-        recipe: equal (ours, the same for all kinds), published (the kind's own), or another's name.
-        lr: Peak learning rate instead of the recipe's.
-        loss: Terms instead of the recipe's, such as l1:10,list_mle:0.1.
-        answers: own: the target answers itself; given: those of the data.
-        teacher: online: live; offline: its states are stored on disk first.
+        out (FOLDER): Folder for the drafter and its card; work/ in it holds the files that a resumed run needs.
+        kind (NAME): Kind of drafter: {kinds}.
+        target (NAME): Model that the drafter is for: zoo, vlm/smol, a folder, or a hub id owner/name, which is downloaded.
+        data (DATA): Training examples: zoo, a JSONL file (on every line a text, a list of image files and perhaps an answer),
+            or own:N for N prompts that the target writes itself (chat models of text).
+        texts (FILE): JSONL file of more examples, without images.
+        size (NAME=VALUE): Field of the kind's config, such as latents=16; may be repeated.
+        steps (N): Optimizer steps.
+        batch (N): Examples per step, in every process.
+        recipe (NAME): Recipe: equal (the same for all kinds), published (the kind's own), or the name of another kind.
+        lr (R): Peak learning rate; the recipe's when left out.
+        loss (TERMS): Loss terms with their weights, such as l1:10,list_mle:0.1; the recipe's when left out.
+        answers (NAME): Answers to train on: own (the target's own) or given (those of the data).
+        teacher (NAME): Target states: online computes them in every step, offline stores them on disk first.
         new_tokens (N): Longest own answer in tokens.
-        longest (N): Cut rows to so many tokens.
-        start: Folder of a drafter to start from.
-        reference: Folder of a drafter: train only on tokens it is much better at (AdaSPEC).
-        share: Share of the tokens trained on with --reference.
-        held_out (N): Examples kept to measure acceptance on.
-        eval_every (N): Steps between measurements, 0 for none.
-        precision: bf16 (autocast) or no, which is faster on most CPUs.
-        device: auto, cpu or cuda.
-        seed: Of weights, order and sampled answers.
-        licence: The target's, for the card; read from its folder if left out.
-        resume: Go on where a killed run was, or start over.
+        longest (N): Number of tokens that rows are cut to.
+        start (FOLDER): Folder of a drafter to start from.
+        reference (FOLDER): Folder of a drafter; only tokens where it is much better are trained on (AdaSPEC).
+        share (R): Share of the tokens that are trained on with --reference.
+        held_out (N): Held-out examples that measure the acceptance.
+        eval_every (N): Steps between measurements, 0 for no measurements.
+        precision (NAME): bf16 (autocast) or no, which is faster on most CPUs.
+        device (NAME): Device that trains: auto, cpu or cuda; auto takes an available GPU.
+        seed (N): Seed of weights, order and sampled answers.
+        licence (TEXT): Licence of the target, for the card; read from its folder when left out.
+        resume (--resume/--no-resume): Continue a killed run, or start over.
+
+    Examples:
+        mmspec train vlm-drafter --kind msd --out my-msd --steps 200
+        mmspec train vlm-drafter --target FOLDER --kind vispec --data requests.jsonl --out my-vispec
+        mmspec caption scene.png --drafter my-msd
     """
     check_range(1, steps=steps, batch=batch, new_tokens=new_tokens)
     check_range(0, held_out=held_out, eval_every=eval_every, seed=seed)
@@ -74,7 +86,7 @@ def vlm_drafter(
     check_choice(("own", "given"), answers=answers)
     check_choice(("online", "offline"), teacher=teacher)
     check_choice(("bf16", "no"), precision=precision)
-    check_choice(("auto", "cpu", "cuda"), device=device)
+    checked_device(device)
     if lr is not None and not 0 < lr < float("inf"):
         raise BadOption(f"--lr: expected a number above 0, got {lr}, change it")
     check_writable(json)
@@ -106,10 +118,12 @@ def vlm_drafter(
         curve = _curve(out)
         _show(card, curve, out)
         save_json(json, {**card, "curve": curve})
+        named = "" if target == ZOO else f" --model {target}"
+        say_next(f"mmspec caption IMAGE --drafter {out}{named} --compare")
 
 
 def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tells: bool) -> Path:
-    """The file of the prompts that the target writes: by one process, while the others wait."""
+    """The file of the prompts that the target writes: the main process writes them while the others wait."""
     from mmspec.vlm.training.own_prompts import PromptSettings, write_own_prompts
     from mmspec.vlm.training.run_setup import process_state
 
@@ -146,11 +160,11 @@ def _train(
         except Stopped as stop:
             if tells:
                 raise
-            raise typer.Exit(128 + stop.signal) from stop  # one of the processes is enough to say so
+            raise typer.Exit(128 + stop.signal) from stop  # the main process alone prints the sentence
 
 
 def _curve(out: Path) -> list[dict]:
-    """What was measured on the way: step, seconds of training, accept length."""
+    """The measurements of a run: step, seconds of training, accept length."""
     from mmspec.vlm.training.job import read_training_log
 
     keys = ("step", "seconds", "accept_length")
@@ -168,6 +182,6 @@ def _show(card: dict[str, Any], curve: list[dict], out: Path) -> None:
         lines.append(f"  stored states: {card['states_megabytes']} MB in {out / 'work' / 'states'}")
     say("\n".join(lines))
     if curve:
-        rows = [(str(one["step"]), str(one["seconds"]), f"{one['accept_length']:.3f}") for one in curve]
+        rows = [(str(line["step"]), str(line["seconds"]), f"{line['accept_length']:.3f}") for line in curve]
         heads = ("step", "seconds", "accept length")
         print_table("tokens per target pass on held-out requests, greedy", heads, rows, right=heads)

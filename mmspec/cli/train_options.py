@@ -1,4 +1,4 @@
-"""What the options of `mmspec train` name: jobs, examples, devices, licences."""
+"""The job, the examples, the device and the licence that the options of `mmspec train` name."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption
+from mmspec.cli.device import checked_device
 from mmspec.cli.options import ZOO, check_choice, is_of_zoo, split_pairs
 from mmspec.vlm.drafters.kinds import trained_kinds
 
@@ -16,7 +17,14 @@ if TYPE_CHECKING:
 
 
 def job_of(**fields: Any) -> Job:
-    """The job of these fields.   Raises BadOption for what it refuses."""
+    """Return the job of these fields.
+
+    Args:
+        **fields: The fields of `Job`.
+
+    Raises:
+        BadOption: A field is refused.
+    """
     from mmspec.vlm.training.job import Job
 
     check_choice(trained_kinds(), kind=fields["kind"])
@@ -32,18 +40,26 @@ def job_of(**fields: Any) -> Job:
 
 
 def sizes_of(texts: list[str]) -> tuple[tuple[str, Any], ...]:
-    """Names and values of NAME=VALUE; numbers and true and false are read as such."""
-    found = []
+    """Return the names and values of NAME=VALUE texts; numbers, true and false become JSON values."""
+    sizes = []
     for name, value in split_pairs("--size", texts, "NAME=VALUE", "write for example latents=16"):
         try:
-            found.append((name, json.loads(value)))
+            sizes.append((name, json.loads(value)))
         except ValueError:
-            found.append((name, value))
-    return tuple(found)
+            sizes.append((name, value))
+    return tuple(sizes)
 
 
 def check_sizes(job: Job, model: Any) -> None:
-    """Raises BadOption for sizes that a new drafter of this kind refuses; nothing is allocated."""
+    """Refuse sizes that a new drafter of the job's kind does not take; nothing is allocated.
+
+    Args:
+        job: The job.
+        model: The target.
+
+    Raises:
+        BadOption: The drafter refuses the sizes.
+    """
     import torch
 
     from mmspec.vlm.admission import take_apart
@@ -59,7 +75,14 @@ def check_sizes(job: Job, model: Any) -> None:
 
 
 def own_prompts_of(data: str) -> int:
-    """The N of own:N, 0 for other data.   Raises BadOption where N is no number above 0."""
+    """Return the N of own:N, 0 for other data.
+
+    Args:
+        data: The value of --data.
+
+    Raises:
+        BadOption: N is not a number above 0.
+    """
     if not data.startswith("own:"):
         return 0
     count = data.removeprefix("own:")
@@ -69,7 +92,17 @@ def own_prompts_of(data: str) -> int:
 
 
 def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> TrainingData:
-    """The zoo's examples or a file's.   Raises BadOption for what is no file."""
+    """Return the examples of the zoo or of a file.
+
+    Args:
+        data: The value of --data.
+        texts: The file of examples without images, None for no such file.
+        held_out: The number of held-out examples.
+        seed: The seed that chooses them.
+
+    Raises:
+        BadOption: A file does not exist.
+    """
     from mmspec.vlm.training.data import TrainingData
     from mmspec.vlm.training.data import load_training_data as read
 
@@ -90,19 +123,28 @@ def data_of(data: str, texts: Path | None, held_out: int, seed: int) -> Training
 
 
 def device_of(name: str) -> tuple[Any, bool]:
-    """Where this process computes, and whether it is the one that tells.   Raises BadOption for a GPU that is not there."""
-    import torch
+    """Return the device of this process, and whether it is the main process, which prints.
 
+    Args:
+        name: The value of --device.
+
+    Raises:
+        BadOption: The device is unknown, not available, or a single GPU by its number.
+    """
     from mmspec.vlm.training.run_setup import process_state
 
-    if name == "cuda" and not torch.cuda.is_available():
-        raise BadOption("--device: expected cpu or an available cuda device, got 'cuda', use --device cpu")
-    found = process_state(cpu=name == "cpu" or not torch.cuda.is_available())
-    return found.device, found.is_main_process
+    device = checked_device(name)
+    if ":" in device:
+        number = device.partition(":")[2]
+        raise BadOption(
+            f"--device: expected auto, cpu or cuda, got {name!r}, set CUDA_VISIBLE_DEVICES={number} instead"
+        )
+    state = process_state(cpu=device == "cpu")
+    return state.device, state.is_main_process
 
 
 def licence_of(target: str) -> str | None:
-    """What the target's own card says its licence is."""
+    """Return the licence in the card of the target, None where it names none."""
     if is_of_zoo(target):
         return "Apache-2.0"
     from mmspec.io.readers import read_text

@@ -1,9 +1,8 @@
-"""`mmspec video`: a prompt in, a video out, block by block or token by token."""
+"""`mmspec video`: a video of a prompt, drawn block by block or token by token."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import shlex
 from pathlib import Path
 from time import perf_counter
 from typing import TYPE_CHECKING, Any
@@ -13,39 +12,37 @@ from mmspec.cli.console import (
     BadOption,
     check_writable,
     progress,
-    quiet_transformers,
     refusing,
     save_json,
     say,
-    spinner,
+    say_next,
 )
+from mmspec.cli.device import Placement, placement_of
 from mmspec.cli.options import (
     PIPELINE,
     check_filters,
     check_left_out,
     check_range,
+    drafted_by,
     drawn_seed,
     forms,
     listed,
     refuse_unreadable,
-    rule_of,
 )
 from mmspec.cli.pipelines import open_discrete
-from mmspec.io.files import WriteError
-from mmspec.io.interrupts import Stopped, stop_requests
+from mmspec.cli.prompt_words import warn_of_unknown_words
+from mmspec.cli.video_blocks import BLOCK_MODEL, TOKEN_MODEL, Result, draw_blocks, error_of, example_for
 from mmspec.io.validation import LARGEST_SCALE
 from mmspec.io.video_files import save_video, video_file
-from mmspec.methods import decoding_with
+from mmspec.methods import decoding_with, names
 from mmspec.methods.text import split
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from mmspec.evaluate.image.resources import ImageResources
-    from mmspec.evaluate.video.resources import PipelineCall, VideoResources
 
 MOST_FPS = 1000
-TOKENS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # when left out
+_WINDOW = 64  # the fastest of docs/benchmarks/video-tokens.md
+TOKENS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_k_first"}  # defaults
 
 
 @command(
@@ -55,44 +52,53 @@ TOKENS = {"temperature": 1.0, "top_k": None, "top_p": 1.0, "filter_order": "top_
     routers=lambda: forms("video", "router"),
 )
 def video(
-    prompt: str, *, model: str = "video", decoding: str | None = None, threshold: float | None = None,
+    prompt: str, *, model: str | None = None, decoding: str | None = None, threshold: float | None = None,
     router: str | None = None, reduction: str | None = None, sync: str | None = None, draft: str | None = None,
     reward: str = "reward", blocks: int | None = None, size: str | None = None, switch: list[str] | None = None,
     stream: bool = False, rule: str | None = None, window: str | None = None, coupling: str | None = None,
     init: str | None = None, guidance: float | None = None, temperature: float | None = None, top_k: int | None = None,
     top_p: float | None = None, filter_order: str | None = None, seed: int | None = None, fps: float = 16.0,
-    out: Path = Path("video.mp4"), json: Path | None = None,
+    out: Path = Path("video.mp4"), device: str = "auto", dtype: str = "auto", json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Draw a video of a prompt with drafted decoding.
+    """Draw a video of a prompt in fewer passes of the model, exactly unless you ask for a relaxed decoding.
+
+    By default a model of discrete tokens draws 8 small frames exactly. Drafted blocks of the model video are relaxed: an
+    accepted block is the smaller model's.
 
     Args:
-        prompt (PROMPT): What is to be seen, and how it moves.
-        model: The zoo's video or video/tokens, or a folder with a saved pipeline.
-        decoding: Of blocks: {drawn}; ar when left out. Of tokens: {decodings}; {usual} when left out. Settings behind a
-            colon: sdvg:threshold=0.5.
-        threshold (R): Of sdvg: the reward that a draft needs to stand; inf is exact.
-        router: Of sdvg instead: {routers}.
-        reduction: Of sdvg: a block's score is the min or the mean of its frames'.
-        sync: Of sdvg: how the target keeps up with drafts: lazy, eager or rebuilt.
-        draft (FOLDER): The smaller pipeline; the zoo's own when left out.
-        reward: What scores frames: the zoo's reward or clip, or a published model: imagereward:FILE (with vocab.txt of
-            uncased BERT beside it), hpsv2:FILE or pickscore:FILE.
-        blocks (N): Blocks of frames.
-        size (HxW): Pixels, such as 480x832.
-        switch (N=PROMPT): Another prompt from block N on; may be repeated.
-        stream: Tell of every finished block, and have it in the file.
-        rule: Of tokens: exact or the name of a rule.
-        window (N): Of tokens: values a pass.
-        coupling: Of tokens: gumbel or maximal.
-        init: Of tokens: first drafts: frame, repeat_frame, sample_frame, left, up...
-        guidance (S): Of tokens: guidance scale.
-        temperature: Of tokens; 1 when left out.
-        top_k (K): Of tokens; 0 for all.
-        top_p (P): Of tokens; 1 for all.
-        filter_order: Of tokens: top_k_first or top_p_first.
-        seed: Drawn and printed when left out.
+        prompt (PROMPT): Objects of the video and their motion, such as "a red circle moves to the right".
+        model (NAME): Model: video/tokens or video of the zoo, or a folder with a saved pipeline. When left out, video where
+            an option of blocks is set, else video/tokens.
+        decoding (NAME): Decoding. Of tokens: {decodings}; {usual} when left out. Of blocks: {drawn}; ar when left out.
+            Settings follow a colon: sdvg:threshold=0.5.
+        threshold (R): Blocks, sdvg: reward from which a draft block is accepted; inf is exact.
+        router (NAME): Blocks, sdvg: rule that accepts draft blocks, in place of a threshold: {routers}.
+        reduction (NAME): Blocks, sdvg: score of a block from its frames: min or mean.
+        sync (NAME): Blocks, sdvg: when the target reads accepted drafts: lazy, eager or rebuilt.
+        draft (FOLDER): Blocks: folder of the smaller pipeline; the zoo's own when left out.
+        reward (NAME): Blocks: scorer of frames: reward or clip of the zoo, imagereward:FILE (with vocab.txt of uncased BERT
+            beside it), hpsv2:FILE or pickscore:FILE.
+        blocks (N): Blocks: number of blocks of frames.
+        size (HxW): Blocks: pixels, such as 480x832.
+        switch (N=PROMPT): Blocks: another prompt from block N on; may be repeated.
+        stream (--stream): Blocks: print a line after every block, and write the file anew.
+        rule (NAME): Tokens: acceptance rule, exact or another rule of `mmspec methods --kind rule`.
+        window (N): Tokens: draft length, values per pass.
+        coupling (NAME): Tokens: coupling of draft and target samples: gumbel or maximal.
+        init (NAME): Tokens: first drafts: frame, repeat_frame, sample_frame, left, up and others.
+        guidance (S): Tokens: guidance scale; the model's own when left out.
+        temperature (T): Tokens: 0 takes the most probable value; 1 when left out.
+        top_k (K): Tokens: number of values to sample from, 0 for all.
+        top_p (P): Tokens: probability mass to sample from, 1 for all.
+        filter_order (NAME): Tokens: order of the filters, top_k_first or top_p_first.
+        seed (N): Seed of the video; drawn and printed when left out.
         fps (N): Frames a second of the file.
-        out (FILE): The MP4 or GIF to write.
+        out (FILE): MP4 or GIF file to write.
+
+    Examples:
+        mmspec video "a red circle moves to the right" --seed 0 --out circle.gif
+        mmspec video "a red circle moves to the right" --decoding sdvg --threshold 0.5 --out sdvg.gif
+        mmspec video "a blue star goes up" --model video --blocks 3 --out blocks.gif
     """
     if not prompt.strip():
         raise BadOption("PROMPT: expected a text, got an empty one, say what to draw")
@@ -108,171 +114,73 @@ def video(
     of_tokens = {"rule": rule, "window": window, "coupling": coupling, "init": init, "guidance": guidance,
                  "temperature": temperature, "top_k": top_k, "top_p": top_p, "filter_order": filter_order}  # fmt: skip
     check_filters(top_p, filter_order)
+    placement = placement_of(device, dtype)
+    model = model or _model_for(of_blocks | {"reward": None if reward == "reward" else reward}, decoding)
     draws_blocks = _draws_blocks(model)
     others, kind = (of_tokens, "discrete tokens") if draws_blocks else (of_blocks, "blocks")
     check_left_out(others, f"a model of {kind}, got {model!r}")
     if notice is not None:
         say(notice, stderr=True)
-    seed, decoding = drawn_seed(seed), decoding or ("ar" if draws_blocks else decoding_with("usual", "video").name)
-    options, generate = (of_blocks | {"reward": reward}, _blocks) if draws_blocks else (of_tokens, _tokens)
-    name, line, figures, error = generate(prompt, model, decoding, options, seed, fps, out)
+    seed, decoding = drawn_seed(seed), decoding or ("ar" if draws_blocks else _usual(window))
+    options, generate = (of_blocks | {"reward": reward}, draw_blocks) if draws_blocks else (of_tokens, _tokens)
+    name, line, figures, error = generate(prompt, model, decoding, options, seed, fps, out, placement)
     written = str(out) if figures["frames"] else None
     record = {"prompt": prompt, "model": name, "decoding": decoding, "seed": seed, "fps": fps, **figures, "out": written,
               "error": error}  # fmt: skip
     if written is not None:
-        say(f"{out}: {line}, seed {seed}; {name}")
+        say(f"{out}: {line}; seed {seed}, {name}")
     save_json(json, record)
     if error is not None:
-        raise ValueError(f"{error}; {'nothing is kept' if written is None else f'what is finished is in {out}'}")
+        raise ValueError(f"{error}; {'nothing is kept' if written is None else f'the finished frames are in {out}'}")
+    if decoding != "ar":
+        say_next(
+            f"mmspec video {shlex.quote(prompt)} --model {model} --decoding ar --seed {seed} --out plain.gif  (to compare)"
+        )
+
+
+def _usual(window: str | None) -> str:
+    """The decoding of tokens where none is named, with its fastest window."""
+    name = decoding_with("usual", "video").name
+    return f"{name}:window={_WINDOW}" if window is None else name
+
+
+def _model_for(of_blocks: dict[str, Any], decoding: str | None) -> str:
+    """The zoo's model that takes the options: of blocks where one of them is set, else of tokens, which drafts exactly."""
+    tokens, blocks = (names("video", "decoding", models=kind) for kind in ("codes", "blocks"))
+    name = split(decoding, "--decoding")[0] if decoding else "ar"
+    is_of_blocks = any(value is not None for value in of_blocks.values()) or (name in blocks and name not in tokens)
+    return BLOCK_MODEL if is_of_blocks else TOKEN_MODEL
 
 
 def _draws_blocks(model: str) -> bool:
-    """Whether a model draws blocks; others draw discrete tokens."""
+    """Whether a model draws blocks; other models draw discrete tokens."""
     from mmspec.evaluate.model_kinds import BLOCKS, video_kind
 
     with refuse_unreadable(model, PIPELINE):
         return video_kind(model) == BLOCKS
 
 
-def save_blocks(frames: np.ndarray, out: Path, fps: float, blocks: int, before: int) -> int:
-    """Writes the first blocks and returns how many; a failure says that those `before` are in the file."""
-    try:
-        save_video(frames, out, fps)
-    except WriteError as error:
-        if before:
-            error.args = (f"{error}; the first {before} blocks are in {out}",)
-        raise
-    return blocks
-
-
-Result = tuple[str, str, dict[str, Any], str | None]  # the model's name, a line, figures, why there is no more of it
-
-
-def _blocks(
-    prompt: str, model: str, decoding: str, options: dict[str, Any], seed: int, fps: float, out: Path
-) -> Result:
-    """Draws a video of blocks into `out`, which holds what is finished if the rest fails or is interrupted."""
-    resources, call = _opened(model, decoding, options)
-    pipe, stream = call.pipeline, options["stream"]
-    shape = {"blocks": options["blocks"], "size": _size(options["size"]), "switch": _switched(options["switch"])}
-    with refusing():
-        began = perf_counter()
-        run = pipe.start(prompt, **call.arguments, seed=seed, **shape)
-    stats, of = run.stats, run.target.request.blocks
-    with _progress(of, stream) as finished, stop_requests() as request:
-        more, written = True, 0
-        while more and not request.signal:
-            more = run.step()
-            if stats.emitted[0] and not run.target.errors:
-                finished(stats)
-                if stream and more:
-                    written = save_blocks(pipe.output(run).videos[0], out, fps, stats.emitted[0], written)
-    stats.close(perf_counter() - began)
-    output = pipe.output(run)
-    frames, done = output.videos[0], stats.emitted[0]
-    if frames is not None:
-        save_blocks(frames, out, fps, done, written)
-    if request.signal and done < of and not output.errors:
-        raise Stopped(f"{done} of {of} blocks are in {out}", request.signal, resumes=False)
-    figures = _block_figures(stats, of, frames, split(decoding)[0] == "draft")
-    line = (f"{figures['blocks']} blocks, {figures['frames']} frames in {figures['seconds']} s, "
-            f"{figures['target_blocks']} by the target, {figures['drafter']}, router {rule_of(figures)}")  # fmt: skip
-    return resources.name, line, figures, _error_of(output)
-
-
-def _error_of(output: Any) -> str | None:
-    """Why the only row of a request has ended early."""
-    return next(iter(output.errors.values())).removeprefix("row 0: ") if output.errors else None
-
-
-def _opened(model: str, decoding: str, options: dict[str, Any]) -> tuple[VideoResources, PipelineCall]:
-    with spinner("loading the model"):
-        from mmspec.evaluate.decoding_options import check_needs
-        from mmspec.evaluate.video.resources import decoding_of, open_video
-
-        quiet_transformers()
-        with refuse_unreadable(model, PIPELINE):
-            resources = open_video(model, options["draft"], options["reward"])
-        with refusing():
-            if options["draft"] is not None:
-                check_needs("draft", decoding, "video", "blocks")
-            settings = {name: options[name] for name in ("threshold", "router", "reduction", "sync")}
-            return resources, decoding_of(decoding, resources, settings)
-
-
-def _size(text: str | None) -> tuple[int, int] | None:
-    if text is None:
-        return None
-    sides = text.lower().split("x")
-    if len(sides) != 2 or not all(side.isascii() and side.isdigit() for side in sides):
-        raise BadOption(f"--size: expected height and width, got {text!r}, write for example 480x832")
-    return int(sides[0]), int(sides[1])
-
-
-def _switched(given: list[str] | None) -> dict[int, str] | None:
-    """Prompts by the block from which on they hold."""
-    found: dict[int, str] = {}
-    for one in given or ():
-        block, _, text = one.partition("=")
-        if not (block.isascii() and block.isdigit()) or int(block) < 1 or not text.strip() or int(block) in found:
-            raise BadOption(
-                f"--switch: expected a block from 1 on and its prompt, once a block, got {one!r}, write 4=PROMPT"
-            )
-        found[int(block)] = text
-    return found or None
-
-
-@contextmanager
-def _progress(blocks: int, stream: bool | None) -> Iterator[Callable[[Any], None]]:
-    """A callable for every finished block that moves a bar and, streaming, prints a line."""
-    with progress() as bar:
-        task = bar.add_task("blocks", total=blocks)
-
-        def finished(stats: Any) -> None:
-            record, number = stats.records[0][-1], stats.emitted[0]
-            bar.update(task, completed=number)
-            if stream:
-                who = "the draft stands" if record.kept else "redrawn" if record.drafted else "drawn by the model"
-                say(f"block {number} of {blocks}: {who}, {stats.block_s[-1]:.2f} s")
-
-        yield finished
-
-
-def _block_figures(stats: Any, blocks: int, frames: Any, alone: bool) -> dict[str, Any]:
-    """What a video cost, rounded once for the screen and the file."""
-    records = stats.records[0]
-    return {
-        "blocks": len(records),
-        "of_blocks": blocks,
-        "frames": 0 if frames is None else len(frames),
-        "drafter": stats.drafter,
-        "rule": "drafter alone (relaxed)" if alone else stats.rule,
-        "exact": stats.exact and not alone,
-        "target_blocks": 0 if alone else sum(not one.kept for one in records),
-        "drafted": len(records) if alone else sum(one.drafted for one in records),
-        "kept": [bool(one.kept or alone) for one in records],
-        "seconds": round(sum(stats.split.values()), 3),
-        "target_forwards": 0 if alone else stats.target_forwards,
-        "drafter_passes": stats.target_forwards if alone else stats.drafter_passes,
-        "latency_p50": round(stats.latency(50), 4) if stats.block_s else None,
-        "latency_p95": round(stats.latency(95), 4) if stats.block_s else None,
-        **{f"{part}_s": round(seconds, 4) for part, seconds in stats.split.items()},
-    }
-
-
 def _tokens(
-    prompt: str, model: str, decoding: str, options: dict[str, Any], seed: int, fps: float, out: Path
+    prompt: str,
+    model: str,
+    decoding: str,
+    options: dict[str, Any],
+    seed: int,
+    fps: float,
+    out: Path,
+    placement: Placement,
 ) -> Result:
-    """Draws a video of discrete tokens into `out`."""
+    """Draw a video of discrete tokens into `out`."""
     import numpy as np
 
     from mmspec.core.rules.base import UnsupportedCombination
     from mmspec.evaluate.image.figures import figures_of
 
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}
-    opened = open_discrete(model, decoding, options | usual, _token_resources, "video")
+    opened = open_discrete(model, decoding, options | usual, _token_resources, "video", placement)
     with refusing():
         prompts = opened.resources.pipeline_prompts([prompt])
+    warn_of_unknown_words(opened.resources.pipeline, prompts, example_for(model))
     began = perf_counter()
     with progress() as bar:
         task = bar.add_task("tokens", total=opened.total)
@@ -285,10 +193,10 @@ def _tokens(
     figures |= {**opened.settings, "frames": len(pictures or ()), "plain_passes": float(opened.passes)}
     if pictures is not None:
         save_video(np.stack([np.asarray(one) for one in pictures]), out, fps)
-    line = (f"{figures['frames']} frames in {figures['seconds']} s, {figures['target_passes']:g} target passes instead of "
-            f"{figures['plain_passes']:g}, {figures['drafter']}, rule {rule_of(figures)}, guidance {figures['guidance']}, "
+    line = (f"{figures['frames']} frames in {figures['seconds']} s: {figures['target_passes']:g} target passes instead of "
+            f"{figures['plain_passes']:g}; {drafted_by(figures)}, guidance {figures['guidance']}, "
             f"temperature {figures['temperature']:g}")  # fmt: skip
-    return opened.resources.name, line, figures, _error_of(output)
+    return opened.resources.name, line, figures, error_of(output)
 
 
 def _token_resources(model: str) -> ImageResources:

@@ -16,11 +16,15 @@ def web(
     """Serve a page that shows drafted decoding beside plain decoding (needs mmspec\\[web]).
 
     Args:
-        host: Address to serve on; other machines reach 0.0.0.0.
-        port (N): A free one from 7860 on when left out.
-        runs (DIR): Folder whose runs of `mmspec evaluate` are shown.
-        seconds (S): Longest time that one lane may decode.
-        waiting (N): Requests that may wait.
+        host (NAME): Address to serve on; with 0.0.0.0 other machines reach the page.
+        port (N): Port; the first free port from 7860 on when left out.
+        runs (DIR): Folder of the runs of `mmspec evaluate` that the page shows.
+        seconds (S): Longest time of a decoding in seconds.
+        waiting (N): Number of requests that may wait.
+
+    Examples:
+        mmspec web
+        mmspec web --port 8000 --runs runs
     """
     check_range(1, waiting=waiting)
     if not 0 < seconds < float("inf"):

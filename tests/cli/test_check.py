@@ -69,4 +69,4 @@ def test_pipelines_of_others(name: str, code: int, said: str, tmp_path: Path) ->
 def test_a_gpu_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     result = CliRunner().invoke(app, ["check", "zoo:vlm", "--device", "cuda"])
-    assert result.exit_code == 2 and "--device: expected an available cuda device, got none" in result.stderr
+    assert result.exit_code == 2 and "--device: expected an available cuda device, got 'cuda'" in result.stderr

@@ -54,7 +54,7 @@ def test_demo_shows_and_writes_three_identical_captions(tmp_path: Path, monkeypa
         assert f"{one['plain_tokens_per_second']} tokens/s" in result.stdout
         assert f"{one['drafted_tokens_per_second']} tokens/s ({one['speedup_vs_hf']}x)" in result.stdout
     assert "3 of 3 texts identical" in result.stdout
-    assert "zoo vlm" in result.stdout and record["drafter"] == "auto"
+    assert "zoo vlm" in result.stdout and record["drafter"] == "eagle"
 
 
 def test_a_stopped_bench_goes_on_with_the_same_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,16 +124,37 @@ def test_demo_fails_when_a_text_differs(tmp_path: Path, monkeypatch: pytest.Monk
     assert result.exit_code == 1 and "identical: no" in result.stdout and "got them for 0" in result.stderr
 
 
-@pytest.mark.parametrize("temperature, drafter", [("0", "auto"), ("0.8", "eagle")])
-def test_the_drafter_is_left_to_measured_time_where_words_do_not_depend_on_it(
-    temperature: str, drafter: str, picture: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("temperature", ["0", "0.8"])
+def test_a_single_caption_is_drafted_by_the_recommended_drafter(temperature: str, picture: str, tmp_path: Path) -> None:
     file = tmp_path / "out.json"
-    assert (
-        invoke("caption", picture, "--temperature", temperature, "--max-new-tokens", "4", "--json", str(file)).exit_code
-        == 0
-    )
-    assert json.loads(file.read_text())["drafter"] == drafter
+    common = ("caption", picture, "--max-new-tokens", "4", "--json", str(file))
+    assert invoke(*common, "--temperature", temperature).exit_code == 0
+    assert json.loads(file.read_text())["drafter"] == "eagle"
+
+
+def test_every_recommended_drafter_is_a_name_that_commands_take() -> None:
+    from types import SimpleNamespace
+
+    from mmspec.cli.options import recommended_drafter
+    from mmspec.evaluate.vlm.resources import drafter_names
+
+    for name in ("vlm", "vlm/hybrid"):
+        assert recommended_drafter(SimpleNamespace(zoo=name)) in drafter_names(name)
+    assert recommended_drafter(SimpleNamespace(zoo="")) is None is recommended_drafter(SimpleNamespace(zoo="vlm/smol"))
+
+
+def test_a_caption_is_compared_with_plain_decoding(picture: str, tmp_path: Path) -> None:
+    file = tmp_path / "out.json"
+    result = invoke("caption", picture, "--max-new-tokens", "12", "--compare", "--json", str(file))
+    record = json.loads(file.read_text())
+    plain = record["plain"]
+    assert result.exit_code == 0, result.stderr
+    assert plain["identical"] and plain["tokens"] == record["tokens"] == plain["target_passes"]
+    assert f"{record['target_passes']} target passes instead of {record['tokens']}" in result.stdout
+    assert f"plain decoding: {plain['seconds']} s, the same text" in result.stdout
+    assert f"drafted decoding is {plain['speedup']} times as fast" in result.stdout
+    ratio = plain["seconds"] / record["seconds"]
+    assert plain["speedup"] == pytest.approx(ratio, rel=0.05)
 
 
 @pytest.mark.parametrize("drafter", ["eagle", "lookup", "recycling", "small", "none", "auto"])
@@ -151,7 +172,8 @@ def test_every_drafter_gives_the_same_greedy_caption(drafter: str, picture: str,
 def test_streaming_prints_the_text_once(picture: str) -> None:
     whole = invoke("caption", picture, "--max-new-tokens", "12").stdout.splitlines()
     grown = invoke("caption", picture, "--max-new-tokens", "12", "--stream").stdout.splitlines()
-    assert "\n".join(grown[:-1]).rstrip() == "\n".join(whole[:-1]) and grown[-1].startswith(whole[-1].split(" in ")[0])
+    assert "\n".join(grown[:-2]).rstrip() == "\n".join(whole[:-2])
+    assert grown[-1] == whole[-1] and grown[-2].startswith(whole[-2].split(" in ")[0])
 
 
 def test_a_sampled_answer_can_be_had_again(picture: str, tmp_path: Path) -> None:
@@ -233,9 +255,11 @@ def test_zoo_list_and_supported(tmp_path: Path) -> None:
     result = invoke("supported", "--json", str(file))
     assert result.exit_code == 0, result.stderr
     record = json.loads(file.read_text())
-    assert all(one["model"] in result.stdout and one["eagle2"] == "exact" for one in record["models"])
+    assert all(one["eagle2"] == "exact" for one in record["models"])
+    whole = invoke("supported", "--all").stdout
+    assert all(one["model"] in whole for one in record["models"])
     assert {"drafter", "greedy", "sampled tested by"} <= record["combinations"][0].keys()
-    assert all(one["model class"] in result.stdout for one in record["classes"] + record["refused classes"])
+    assert all(one["model class"] in whole for one in record["classes"] + record["refused classes"])
 
 
 @pytest.mark.parametrize(("long", "short"), [("vlm/msd", "msd"), ("vlm/flash", "flash"), ("vlm/small", "small")])

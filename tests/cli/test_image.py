@@ -11,6 +11,8 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
+from mmspec.cli.prompt_words import IMAGE_EXAMPLE
+from tests.check.test_source import cached
 from tests.evaluate.tiny_images import captioned, classed, use_tiny_images
 from tests.imagegen.adapters.models import tiny as tiny_model
 from tests.imagegen.adapters.processors import processor
@@ -131,6 +133,43 @@ def test_a_model_of_transformers_in_a_folder() -> None:
     assert record["exact"] and record["model"] == "janus" and record["plain_passes"] == 16
 
 
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's Hugging Face cache, empty."""
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    return tmp_path / "hub"
+
+
+def test_a_hub_id_of_a_class_that_draws(cache: Path) -> None:
+    snapshot = cached(cache, "owner/janus")
+    tiny_model("janus").save_pretrained(snapshot)
+    processor("janus").save_pretrained(snapshot)
+    record = drawn("a red cube", "--model", "owner/janus", "--decoding", "scd", "--dtype", "float32")
+    assert record["exact"] and record["model"] == "owner/janus" and record["plain_passes"] == 16
+
+
+def test_a_hub_id_of_another_class_is_refused_by_its_config(cache: Path) -> None:
+    from tests.vlm.tiny import tiny as tiny_text
+
+    tiny_text("llama").config.save_pretrained(cached(cache, "owner/llama"))
+    config = cache / "models--owner--llama" / "snapshots" / ("0" * 40) / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"architectures": ["LlamaForCausalLM"]}))
+    line = refused(2, "a red cube", "--model", "owner/llama")
+    assert "--model: expected a hub id of JanusForConditionalGeneration" in line and "LlamaForCausalLM" in line
+    assert "--model: expected a hub id of a transformers model that draws, got 'owner/absent'" in refused(
+        2, "a red cube", "--model", "owner/absent"
+    )
+
+
+def test_words_that_the_model_does_not_know_are_named_with_a_prompt_that_works() -> None:
+    result = invoke("image", "a red circle", "a red zebra in a circle", "--seed", "1")
+    assert result.exit_code == 0
+    (line,) = result.stderr.splitlines()
+    assert "Warning: the model does not know 'zebra'" in line and f'"{IMAGE_EXAMPLE}"' in line
+    assert invoke("image", "a red circle", "--seed", "1").stderr == ""
+    assert f'a prompt that works: "{IMAGE_EXAMPLE}"' in refused(2, "zebra")
+
+
 def test_classes_by_name() -> None:
     numbered = drawn("0", "--model", "c2i", "--seed", "1", "--out", "0.png")
     named = drawn("a red circle", "--model", "c2i", "--seed", "1", "--out", "name.png")
@@ -207,7 +246,7 @@ def refused(code: int, *arguments: str) -> str:
         ),
         (("--decoding", "gsd", "--drafter", "medusa"), "--drafter: expected one of sjd, scd, eagle"),
         (("--decoding", "mulo", "--upsampler", "magic"), "upsampler: expected pixels or learned"),
-        (("--model", "nowhere"), "--model: expected one of t2i, c2i or a folder"),
+        (("--model", "nowhere"), "--model: expected one of t2i, c2i, a folder with a saved pipeline or a hub id"),
         (("--temperature", "-1"), "--temperature: expected a number of at least 0, got -1"),
         (("--temperature", "nan"), "--temperature: expected a number of at least 0, got nan"),
         (("--guidance", "-1"), "--guidance: expected a number of at least 0"),

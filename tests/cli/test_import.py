@@ -67,7 +67,7 @@ def test_a_decoding_and_a_rule_of_two_files_draw(invoke: Invoke) -> None:
 
 
 def test_a_drafter_of_a_file_is_supported(invoke: Invoke) -> None:
-    assert "two tokens of the text so far" in invoke("--import", "toy_copies.py", "supported")[1]
+    assert "two tokens of the text so far" in invoke("--import", "toy_copies.py", "supported", "--all")[1]
 
 
 @pytest.mark.whole

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from mmspec.cli import app
-from tests.cli.video_command import FRAMES, drawn, frames_of, refused, runner
+from tests.cli.video_command import FRAMES, drawn, frames_of, invoked, refused, runner
 from tests.evaluate.tiny_video import BLOCKS, blocks
 
 pytestmark = pytest.mark.usefixtures("tiny_video")
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("tiny_video")
 @pytest.mark.parametrize(
     ("words", "target", "exact"),
     [
-        ((), BLOCKS, True),
+        (("--model", "video"), BLOCKS, True),
         (("--decoding", "draft"), 0, False),
         (("--decoding", "sdvg", "--threshold", "inf"), BLOCKS, True),
         (("--decoding", "sdvg", "--threshold", "-inf"), 1, False),
@@ -36,8 +36,45 @@ def test_every_decoding_of_blocks_draws(words: tuple, target: int, exact: bool) 
     assert record["frames"] == FRAMES == frames_of("out.gif") and record["error"] is None
 
 
+def test_by_default_a_video_is_drafted_exactly() -> None:
+    record = drawn()
+    assert record["model"] == "zoo video/tokens" and record["exact"] and record["decoding"] == "scd:window=64"
+    assert record["target_passes"] < record["plain_passes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "model"),
+    [
+        (("--decoding", "ar"), "zoo video/tokens"),
+        (("--blocks", "3"), "zoo video"),
+        (("--decoding", "sdvg:threshold=inf"), "zoo video"),
+        (("--decoding", "sdvg", "--threshold", "inf", "--reward", "clip"), "zoo video"),
+        (("--init", "frame"), "zoo video/tokens"),
+    ],
+)
+def test_the_model_follows_from_the_options(words: tuple[str, ...], model: str) -> None:
+    assert drawn(*words)["model"] == model
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--model", "video"), f"the target drew all {BLOCKS} blocks (exact)"),
+        (("--decoding", "draft"), f"the drafter alone drew all {BLOCKS} blocks (relaxed)"),
+        (
+            ("--decoding", "sdvg", "--router", "strided:budget=2"),
+            f"{BLOCKS - 2} of {BLOCKS} blocks are accepted drafts, the target drew 2",
+        ),
+    ],
+)
+def test_a_plain_sentence_says_who_drew_the_blocks(words: tuple[str, ...], sentence: str) -> None:
+    drawn(*words)
+    result = invoked(*words)
+    assert sentence in result.stdout
+
+
 def test_a_threshold_of_infinity_is_the_models_own_video() -> None:
-    drawn(out="plain.gif")
+    drawn("--model", "video", out="plain.gif")
     drawn("--decoding", "sdvg", "--threshold", "inf", out="same.gif")
     drawn("--decoding", "sdvg", "--threshold", "-inf", out="other.gif")
     plain, same, other = (Path(f"{name}.gif").read_bytes() for name in ("plain", "same", "other"))
@@ -61,7 +98,7 @@ def test_blocks_size_and_switch_are_passed_on() -> None:
             ("--model", "t2i"),
             "--model: expected one of video, video/tokens or a folder with a saved pipeline, got 't2i'",
         ),
-        (("--decoding", "scd"), "--decoding: expected one of ar, draft, sdvg for zoo video"),
+        (("--model", "video", "--decoding", "scd"), "--decoding: expected one of ar, draft, sdvg for zoo video"),
         (("--decoding", "sdvg"), "threshold, router: expected one of them, got None and None"),
         (("--decoding", "sdvg", "--threshold", "0", "--router", "strided:budget=2"), "got 0.0 and strided:budget=2"),
         (
@@ -98,8 +135,11 @@ def test_blocks_size_and_switch_are_passed_on() -> None:
         (("--switch", "a blue square"), "--switch: expected a block from 1 on and its prompt"),
         (("--switch", "9=a blue square"), "switch: expected blocks 0 to 3, got 9"),
         (("--fps", "0"), "--fps: expected a number of at least 1, got 0"),
-        (("--window", "8"), "--window: expected a model of discrete tokens, got 'video', leave --window out"),
-        (("--temperature", "1"), "--temperature: expected a model of discrete tokens"),
+        (
+            ("--model", "video", "--window", "8"),
+            "--window: expected a model of discrete tokens, got 'video', leave",
+        ),
+        (("--model", "video", "--temperature", "1"), "--temperature: expected a model of discrete tokens"),
         (("--model", "video/tokens", "--stream"), "--stream: expected a model of blocks, got 'video/tokens'"),
         (("--model", "video/tokens", "--threshold", "0"), "--threshold: expected a model of blocks"),
         (("--model", "video/tokens", "--decoding", "sdvg"), "--decoding: expected one of ar, sjd, scd"),

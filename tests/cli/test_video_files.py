@@ -34,8 +34,8 @@ def test_finished_blocks_are_told_of_and_in_the_file_as_they_come(monkeypatch: p
     result = invoked("--stream", "--decoding", "sdvg", "--router", "strided:budget=2")
     assert result.exit_code == 0 and seen == [3, 7, 11, 15]
     told = [line.split(",")[0] for line in result.stdout.splitlines()[:-1]]
-    assert told == ["block 1 of 4: drawn by the model", "block 2 of 4: the draft stands",
-                    "block 3 of 4: drawn by the model", "block 4 of 4: the draft stands"]  # fmt: skip
+    assert told == ["block 1 of 4: drawn by the target", "block 2 of 4: draft accepted",
+                    "block 3 of 4: drawn by the target", "block 4 of 4: draft accepted"]  # fmt: skip
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -63,7 +63,7 @@ def test_what_is_finished_is_kept_when_a_reward_is_not_a_number(monkeypatch: pyt
     result = invoked("--decoding", "sdvg", "--threshold", "0")
     (line,) = result.stderr.splitlines()
     assert result.exit_code == 1 and "expected finite scores, got nan" in line
-    assert line.endswith("what is finished is in out.gif") and frames_of("out.gif") == 7
+    assert line.endswith("the finished frames are in out.gif") and frames_of("out.gif") == 7
     assert json.loads(Path("out.json").read_text())["blocks"] == 2
 
 
@@ -80,7 +80,7 @@ def test_a_full_disk_is_one_error_and_the_frames_are_kept_elsewhere(
     (tmp_path / "spare").mkdir()
     monkeypatch.setattr(Image.Image, "save", full)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "spare"))
-    result = invoked()
+    result = invoked("--model", "video")
     (line,) = result.stderr.splitlines()
     spare = next((tmp_path / "spare").iterdir())
     assert result.exit_code == 1 and f"the {FRAMES} finished frames are kept in {spare}" in line.replace("  ", " ")
@@ -98,7 +98,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
         pytest.skip("imageio-ffmpeg is not installed")
     code = (
         "import resource, signal, sys\n"
-        "from mmspec.cli.video import save_blocks\n"
+        "from mmspec.cli.video_blocks import save_blocks\n"
         "import numpy as np\n"
         "noise = np.random.default_rng(0).integers(0, 255, (9, 16, 16, 3), dtype=np.uint8)\n"
         "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
@@ -123,7 +123,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
 
 def test_without_ffmpeg_a_gif_is_written_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(video_files, "has_mp4_writer", lambda: False)
-    result = invoked(out="film.mp4")
+    result = invoked("--model", "video", out="film.mp4")
     assert result.exit_code == 0 and frames_of("film.gif") == FRAMES and not Path("film.mp4").exists()
     assert result.stderr.startswith("MP4 needs an ffmpeg with H.264 (libx264)") and "mmspec[video]" in result.stderr
     assert json.loads(Path("out.json").read_text())["out"] == "film.gif"
@@ -141,7 +141,10 @@ def test_an_mp4_holds_the_frames(tmp_path: Path) -> None:
     assert about["codec"] == "h264" and about["size"] == (64, 34)  # odd sides are made even
     means = [np.frombuffer(one, np.uint8).reshape(34, 64, 3)[:32].mean() for one in read]
     assert means == pytest.approx(list(range(20, 240, 20)), abs=4)
-    assert drawn(out="film.mp4")["out"] == "film.mp4" and count_frames_and_secs("film.mp4")[0] == FRAMES
+    assert (
+        drawn("--model", "video", out="film.mp4")["out"] == "film.mp4"
+        and count_frames_and_secs("film.mp4")[0] == FRAMES
+    )
 
 
 @pytest.mark.skipif(not FFMPEG, reason="imageio-ffmpeg is not installed")

@@ -110,7 +110,7 @@ def test_a_folder_of_codes_is_drawn_and_one_of_pictures_refused(tmp_path: Path) 
 
 def test_models_without_weights_are_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.names", lambda: ["t2i"])
-    said = refused()
+    said = refused("--model", "video")
     assert "--model: expected weights of the zoo's video, got none yet, run `mmspec zoo build video` or name" in said
     result = runner.invoke(app, ["bench", "video"])
     assert result.exit_code != 0 and "--model: expected weights of the zoo's video, got none yet" in result.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,7 @@ from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.flash.drafter import Flash, FlashConfig
 from mmspec.vlm.drafters.msd import Msd
 from mmspec.zoo.architectures.llava import BOS, CHAT_TEMPLATE, EOS, IMAGE, PAD
+from mmspec.zoo.files.table import MODELS
 from tests.vlm.tiny import liven
 
 SIDE, PATCH, WIDTH = 8, 4, 32
@@ -95,7 +97,8 @@ def load(name: str) -> Any:
 
 
 def use_tiny_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`mmspec.zoo.load` hands out the tiny models during the test, those that ship no weights among them."""
+    """`mmspec.zoo.load` hands out the tiny models during the test, and the zoo recommends the tiny EAGLE."""
     named = tuple(dict.fromkeys([*zoo.names(), *tiny_zoo()]))
     monkeypatch.setattr("mmspec.zoo.names", lambda: list(named))
     monkeypatch.setattr("mmspec.zoo.load", load)
+    monkeypatch.setitem(MODELS, "vlm", replace(MODELS["vlm"], auto="vlm/eagle"))

@@ -47,7 +47,7 @@ for name in mmspec.zoo.names():
 CHECK = """
 from mmspec.check import check
 assert check("zoo:vlm").comparison.identical
-assert check("zoo:t2i").taken
+assert check("zoo:t2i").supported
 try:
     check("owner/model")
 except ValueError as error:

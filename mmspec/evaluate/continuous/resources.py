@@ -103,7 +103,7 @@ class ContinuousResources(PictureResources):
         Raises:
             ValueError: There is none, or it is of another kind.
         """
-        return self.once("drafter", self._drafter)
+        return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> Any:
         if self.draft is not None:

@@ -62,6 +62,14 @@ class PipelineResources(Resources):
         """
         return self.own_part(name) if source is None else read_part(self.pipeline, name, source)
 
+    def fitted(self, part: Any) -> Any:
+        """Return a part on the device and in the precision of the model; parts that cannot move stay as they are."""
+        if hasattr(part, "fitted"):
+            return part.fitted(self.pipeline)
+        if not hasattr(part, "to"):
+            return part
+        return part.to(device=self.model.device, dtype=getattr(self.model, "dtype", None))
+
 
 @dataclass(frozen=True, slots=True)
 class TimedSetting:

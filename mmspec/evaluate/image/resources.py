@@ -63,7 +63,7 @@ class ImageResources(PictureResources):
             raise ValueError(
                 f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, choose another decoding"
             )
-        return self.once(f"part {name}", lambda: zoo.load(f"{self.zoo}/{name}"))
+        return self.once(f"part {name}", lambda: self.fitted(zoo.load(f"{self.zoo}/{name}")))
 
     def rule(self, text: str | None) -> str | Rule | None:
         """Return the rule of "name" or "name:setting=value,...", built once; None for None."""

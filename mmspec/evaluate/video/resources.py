@@ -87,7 +87,7 @@ class VideoResources(PipelineResources):
         Raises:
             ValueError: There is none, or it is not a pipeline of blocks.
         """
-        return self.once("drafter", self._drafter)
+        return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> BlockVideoPipeline:
         if self.draft is not None:

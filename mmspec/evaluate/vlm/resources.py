@@ -183,6 +183,8 @@ class VlmResources(Resources):
 
     def _fitted(self, part: Any) -> Any:
         """Move a drafter to the device and the precision of the model; other parts are unchanged."""
+        if isinstance(part, tuple):  # a smaller model and its processor
+            part[0].to(self.model.device)
         return part.fitted(self.model) if hasattr(part, "fitted") else part
 
     def drafter(self, name: str) -> Any:

@@ -43,6 +43,6 @@ def test_both_kinds_are_listed_once_each_with_a_test() -> None:
 
 def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["supported", "--json", "out.json"])
+    result = CliRunner().invoke(app, ["supported", "--all", "--json", "out.json"])
     assert result.exit_code == 0 and "checkerboard" in result.stdout
     assert json.loads(Path("out.json").read_text())["models of vectors"] == RECORDS

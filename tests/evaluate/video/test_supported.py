@@ -52,7 +52,7 @@ def test_models_are_classes_that_exist() -> None:
 
 def test_the_command_shows_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(app, ["supported", "--json", "out.json"])
+    result = CliRunner().invoke(app, ["supported", "--all", "--json", "out.json"])
     assert result.exit_code == 0 and "hybrid:run=2,least=0.5" in result.stdout
     kept = json.loads(Path("out.json").read_text())
     assert kept["videos"] == RECORDS and kept["video models"] == video_model_records()
