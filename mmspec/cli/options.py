@@ -175,6 +175,7 @@ def named_paths(flag: str, texts: Iterable[str] | None) -> list[tuple[str, Path]
 
 
 ZOO = "zoo"
+_UNREACHED = ("couldn't connect to", "Cannot find the requested files in the disk cache")  # of huggingface_hub
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -238,6 +239,11 @@ def refuse_unreadable(spec: str, expected: str, option: str = "--model") -> Iter
     except Exception as error:  # readers raise errors of any class over a config or weights of another shape
         if str(error).startswith(f"{option}: "):
             raise BadOption(str(error)) from error
+        if any(sign in str(error) for sign in _UNREACHED):
+            raise BadOption(
+                f"{option}: expected {expected}, got {spec!r}, which is not in the Hugging Face cache while the hub cannot be "
+                "reached; check the network, or name a folder"
+            ) from error
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
         raise BadOption(f"{option}: expected {expected}, got {spec!r} ({kind}{error}), check it") from error
 
