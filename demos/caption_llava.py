@@ -1,11 +1,11 @@
-"""Caption a picture with LLaVA-1.5-7B, plainly and drafted: the same words, in fewer passes of the model.
+"""Caption a picture with LLaVA-1.5-7B, plainly and drafted: the same words in fewer forward passes.
 
     python demos/caption_llava.py --zoo
     python demos/caption_llava.py --model llava-1.5-7b-hf --image photo.jpg
     python demos/caption_llava.py --model llava-1.5-7b-hf --image photo.jpg --drafter my-drafter
 
-`my-drafter` is what `mmspec train vlm-drafter --target llava-1.5-7b-hf ...` wrote. Without one, drafts are copied from the
-prompt and the answer so far, which costs nothing and seldom helps on short answers.
+`my-drafter` is a folder that `mmspec train vlm-drafter --target llava-1.5-7b-hf ...` writes. Without a drafter, the
+draft tokens are copied from the prompt and the answer so far. This costs nothing but seldom helps on short answers.
 """
 
 from time import perf_counter
@@ -41,11 +41,13 @@ def main() -> None:
             drafter = mmspec.vlm.load_drafter(args.drafter, target=model)
 
     picture = open_image(args.image) if args.image else render(sample_scene(EVAL_SEEDS[0]))
-    asked = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": args.prompt}]}]
-    text = processor.apply_chat_template(asked, add_generation_prompt=True)
+    messages = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": args.prompt}]}]
+    text = processor.apply_chat_template(messages, add_generation_prompt=True)
     inputs = processor(images=picture, text=text, return_tensors="pt").to(model.device, model.dtype)
 
-    mmspec.generate(model, drafter=drafter, max_new_tokens=8, **inputs)  # the first passes of a process are slow
+    mmspec.generate(
+        model, drafter=drafter, max_new_tokens=8, **inputs
+    )  # warm-up: the first forward passes of a process are slow
 
     texts = {}
     for name, drafts in (("plain", None), ("drafted", drafter)):
@@ -53,7 +55,7 @@ def main() -> None:
         out = mmspec.generate(model, drafter=drafts, max_new_tokens=args.tokens, return_dict=True, **inputs)
         seconds, new = perf_counter() - began, out.sequences[0, inputs["input_ids"].shape[1] :]
         texts[name] = processor.decode(new, skip_special_tokens=True).strip()
-        print(f"{name}: {len(new)} tokens in {out.stats.target_passes} passes, {seconds:.2f} s")
+        print(f"{name}: {len(new)} tokens in {out.stats.target_passes} forward passes, {seconds:.2f} s")
     print(texts["drafted"])
     print("identical:", texts["plain"] == texts["drafted"])
 

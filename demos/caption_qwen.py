@@ -1,11 +1,11 @@
-"""Ask Qwen2.5-VL about pictures, with drafting switched on in one line and off again.
+"""Ask Qwen2.5-VL about pictures, with drafting enabled in one line and disabled again.
 
     python demos/caption_qwen.py --zoo
     python demos/caption_qwen.py --model Qwen2.5-VL-7B-Instruct --image left.jpg right.jpg
 
-The calls stay transformers' own. `drafter="auto"` drafts with what is at hand, as long as it pays: n-grams of the prompt and
-the answer, or a trained drafter that was offered with `mmspec.vlm.offer`. The zoo has no Qwen2.5-VL; with --zoo its small
-LLaVA stands in, which has learned to describe one picture at a time.
+The calls stay those of transformers. As long as drafting is faster, `drafter="auto"` drafts with n-grams of the prompt
+and the answer, or with a trained drafter registered with `mmspec.vlm.offer`. The zoo has no Qwen2.5-VL; `--zoo` runs
+its small LLaVA instead, which describes one picture at a time.
 """
 
 import torch

@@ -1,10 +1,10 @@
-"""Draw with Janus-Pro, a model of transformers that both reads and draws, in fewer passes and with the same law.
+"""Draw with Janus-Pro, a transformers model that reads and draws: fewer forward passes, the same distribution.
 
     python demos/draw_janus.py --zoo
     python demos/draw_janus.py --model Janus-Pro-7B "a photo of a red fox in the snow"
 
-`pipeline_for` takes Emu3, Chameleon/Anole and GLM-Image in the same way. The zoo has no Janus; with --zoo its small
-LlamaGen stands in.
+`pipeline_for` supports Emu3, Chameleon/Anole and GLM-Image in the same way. The zoo has no Janus; `--zoo` runs its
+small LlamaGen instead.
 """
 
 from time import perf_counter

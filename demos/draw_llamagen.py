@@ -1,10 +1,10 @@
-"""Draw with LlamaGen: plainly, with an exact decoding, and with a relaxed one, side by side.
+"""Draw with LlamaGen: with plain, exact and relaxed decoding, side by side.
 
     python demos/draw_llamagen.py --zoo
     python demos/draw_llamagen.py --model llamagen-t2i "a photo of a red fox in the snow"
 
 `llamagen-t2i` is a folder with transformer/ and vq/, which `mmspec convert FILE FOLDER --kind llamagen` writes from the
-published files, and text_encoder/ and tokenizer/ of flan-t5-xl.
+published files, and with text_encoder/ and tokenizer/ of flan-t5-xl.
 """
 
 from time import perf_counter
@@ -15,7 +15,7 @@ from weights import options, source
 import mmspec
 from mmspec.imagegen import GSD, SCD, LlamaGenPipeline
 
-NEEDS = "a folder of LlamaGen as its convert command writes it"
+NEEDS = "a LlamaGen folder written by mmspec convert"
 
 
 def main() -> None:
@@ -29,8 +29,8 @@ def main() -> None:
 
     ways = {
         "plain": {},
-        "exact": dict(decoding=SCD(window=16)),  # the law of plain decoding, in fewer passes
-        "relaxed": dict(decoding=SCD(window=16), rule=GSD(group=14)),  # fewer still, and another law
+        "exact": dict(decoding=SCD(window=16)),  # the distribution of plain decoding, in fewer passes
+        "relaxed": dict(decoding=SCD(window=16), rule=GSD(group=14)),  # fewer still, from another distribution
     }
     pictures = []
     for name, how in ways.items():

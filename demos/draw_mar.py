@@ -1,10 +1,10 @@
-"""Draw with MAR, whose tokens are vectors: speculation over the steps of its head, and drafts of a smaller model.
+"""Draw with MAR, whose tokens are vectors: speculate over the steps of its head, and draft with a smaller model.
 
     python demos/draw_mar.py --zoo
     python demos/draw_mar.py --model mar-large --draft mar-base 207 360
 
-`mar-large` and `mar-base` are folders with transformer/ and vae/, which `mmspec convert FILE FOLDER --kind mar` writes from
-the published files. 207 and 360 are classes of ImageNet.
+`mar-large` and `mar-base` are folders with transformer/ and vae/, which `mmspec convert FILE FOLDER --kind mar` writes
+from the published files. 207 and 360 are classes of ImageNet.
 """
 
 from time import perf_counter
@@ -14,7 +14,7 @@ from weights import options, source
 import mmspec
 from mmspec.imagegen import CSpD, HeadSampling, MARPipeline, ScheduledSteps
 
-NEEDS = "a folder of MAR as its convert command writes it"
+NEEDS = "a MAR folder written by mmspec convert"
 
 
 def main() -> None:
@@ -33,14 +33,15 @@ def main() -> None:
 
     ways = {
         "plain": None,
-        "head walk": ScheduledSteps(head_sampling=HeadSampling(8)),  # exact, and no second model
+        "head walk": ScheduledSteps(head_sampling=HeadSampling(8)),  # exact, without a second model
         "drafted": drafter and CSpD(drafter, window="patch", gamma=8),  # relaxed, as published
     }
     for name, decoding in ways.items():
         if decoding is None and name != "plain":
             continue
         began = perf_counter()
-        request = pipe.start(args.labels, decoding=decoding, seed=args.seed)  # the call in two halves: it counts more
+        # instead of pipe(), since the request counts the calls of the head
+        request = pipe.start(args.labels, decoding=decoding, seed=args.seed)
         stats = request.run()
         print(f"{name}: {stats.target_passes} passes and {request.target.head_calls} calls of the head, "
               f"{perf_counter() - began:.2f} s, exact: {stats.exact}")  # fmt: skip

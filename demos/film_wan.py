@@ -1,11 +1,11 @@
-"""A video by causal Wan, block by block: a small model drafts blocks, and the large one redraws some of them.
+"""Generate a video with causal Wan, block by block: a small model drafts blocks, and the large model regenerates some.
 
     python demos/film_wan.py --model wan-14b --draft wan-1.3b "a red fox runs through the snow"
     python demos/film_wan.py --zoo
 
-Folders are what `BlockVideoPipeline.save_pretrained` wrote; docs/video.md makes one of the published files. This is relaxed:
-a draft that stands is the small model's. Which blocks are redrawn is a router's choice: with a reward, `Threshold`; without
-one, at even distances.
+The folders are written by `BlockVideoPipeline.save_pretrained`; docs/video.md shows how to convert the published files.
+The decoding is relaxed: an accepted block is the small model's. A router chooses the blocks to regenerate: `Threshold`
+needs a reward model, `Strided` regenerates blocks at even distances.
 """
 
 from pathlib import Path
@@ -16,14 +16,14 @@ import mmspec
 from mmspec.io.video_files import write_video
 from mmspec.video import SDVG, BlockVideoPipeline, Strided
 
-NEEDS = "a folder of causal Wan as BlockVideoPipeline.save_pretrained writes it, and its smaller draft with --draft"
+NEEDS = "a causal Wan folder written by BlockVideoPipeline.save_pretrained, and its smaller draft with --draft"
 
 
 def main() -> None:
     parser = options(__doc__)
     parser.add_argument("prompt", nargs="?", default="a red circle moves to the right")
     parser.add_argument("--draft", metavar="FOLDER", help="a smaller pipeline of the same latents")
-    parser.add_argument("--redrawn", type=int, default=3, help="blocks of the large model, the first among them")
+    parser.add_argument("--redrawn", type=int, default=3, help="blocks of the large model, the first block included")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="wan.gif")
     args = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Which weights an example runs: the zoo's, those of a folder, or those of a hub id. Nothing is fetched unasked."""
+"""The weights of an example: from the zoo, from a folder, or from a hub id. Only `--hub` downloads anything."""
 
 from __future__ import annotations
 
@@ -7,17 +7,22 @@ from pathlib import Path
 
 
 def options(description: str) -> argparse.ArgumentParser:
-    """What every example takes: `--zoo`, or `--model FOLDER`, or `--hub OWNER/NAME`."""
+    """Return the parser that all examples share: `--zoo`, `--model FOLDER` or `--hub OWNER/NAME`."""
     parser = argparse.ArgumentParser(description=description.splitlines()[0])
-    one = parser.add_mutually_exclusive_group()
-    one.add_argument("--zoo", action="store_true", help="the small model that ships with the package")
-    one.add_argument("--model", metavar="FOLDER", help="a folder with weights")
-    one.add_argument("--hub", metavar="OWNER/NAME", help="a repository of the hub, which is downloaded")
+    choice = parser.add_mutually_exclusive_group()
+    choice.add_argument("--zoo", action="store_true", help="the small model that ships with the package")
+    choice.add_argument("--model", metavar="FOLDER", help="a folder with weights")
+    choice.add_argument("--hub", metavar="OWNER/NAME", help="a repository of the hub, which is downloaded")
     return parser
 
 
 def source(args: argparse.Namespace, needs: str) -> str:
-    """The folder or hub id; ends with one sentence where there is none. needs: what the example runs on."""
+    """Return the folder or hub id, or end the program with a sentence where there is none.
+
+    Args:
+        args: The parsed arguments of `options`.
+        needs: The weights that the example runs on, in words.
+    """
     if args.hub:
         return args.hub
     if args.model is None or not Path(args.model).is_dir():

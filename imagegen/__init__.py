@@ -1,6 +1,7 @@
-"""Image generation by draft-and-verify: models, adapters, drafters and acceptance rules over one round loop.
+"""Image generation by draft-and-verify: models, adapters, drafters and acceptance rules over one decoding loop.
 
-Discrete tokens here, of images and of videos frame by frame; continuous ones in `continuous`.
+This package holds models of discrete tokens, for images and for videos frame by frame. Models of continuous tokens are
+in `continuous`.
 """
 
 from __future__ import annotations
@@ -41,8 +42,8 @@ _PUBLIC = {
     "vq_from_state_dict": "mmspec.imagegen.llamagen.load",
 }
 
-# the classes of methods are public by themselves
-for _home, _, _name in (one.home.partition(":") for one in methods()):
+# every class that is registered as a method is public
+for _home, _, _name in (spec.home.partition(":") for spec in methods()):
     if _home.startswith(f"{__name__}.") and _name[0].isupper():
         _PUBLIC[_name] = _home
 

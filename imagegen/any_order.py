@@ -1,4 +1,4 @@
-"""Decoding in another order than raster: the target, the base of its rules, and the decodings that bring both."""
+"""Decoding in another order than raster order: the target, the base of its rules, and the base of its decodings."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ from mmspec.imagegen.target import ImageTarget
 
 
 class AnyOrderTarget(MaskFilledTarget, ImageTarget):
-    """A batch of images being filled in an order of the drafter's choice. Forced values are known from the start.
+    """A batch of images that is filled in the order the drafter chooses. Forced values are known from the start.
 
-    stored: bool [B, total], places whose keys and values are in the cache and were made from the value that stands there.
+    A draft names the place of every node in `Draft.index`; the place `total` is padding. Roots hold known values; an
+    invalid root is fed but not stored. A node attends to the prompt, its ancestors, and every place up to its own that
+    is stored or fed as a valid root. Empty places, whose zero keys would take part of the softmax, and drafts of other
+    chains are hidden. Place i uses cache slot P + i, so feeding a place again overwrites its keys and values; only the
+    drafter decides to do so. A verdict's correction int64 [B, N] is the value behind each node, -1 for none. It is
+    stored where the draft leaves that place open and its value is not known.
 
-    A draft names the place of every node in `Draft.index` (total: none, a node that only pads). Nodes that are their own
-    parent carry what is known already; invalid ones among them are fed all the same, at that place, but leave no trace. A
-    node sees the prompt, the nodes above it, and below its own place whatever is stored or known and fed beside it; never
-    an empty place, whose zero keys would take their share of the softmax, and never a drafted value of another chain.
-    The keys and values of place i lie in slot P + i, so a place fed again overwrites its own. They stay as they are when
-    earlier places change: which of them to feed again is up to the drafter.
-
-    A verdict keeps nodes where they stand. Its correction int64 [B, N] is the value behind each node, -1 for none; it is
-    taken where the draft leaves that place open and nothing is known there.
+    Attributes:
+        stored: bool [B, total], the places whose keys and values are in the cache and belong to their current value.
     """
 
     def __init__(self, model: ImageModel, condition: object, **settings: Any):
@@ -67,7 +65,7 @@ class AnyOrderTarget(MaskFilledTarget, ImageTarget):
         return self._evidence(draft, self.model.forward(value, index, bias, self.cache))
 
     def _sees(self, draft: Draft, place: Tensor) -> Tensor:
-        """bool [B, N, total + N], the places and spare slots each node attends to."""
+        """Return bool [B, N, total + N], the places and spare slots that each node attends to."""
         index, tree = draft.index, draft.tree
         known = is_root(tree)
         known = known if draft.valid is None else known & draft.valid
@@ -78,7 +76,7 @@ class AnyOrderTarget(MaskFilledTarget, ImageTarget):
         return sees.scatter_(2, column, (tree.ancestor | beside).expand_as(column))
 
     def _bias(self, sees: Tensor) -> Tensor:
-        """Additive mask [C * B, 1, N, P + total + N]."""
+        """Return the additive mask [C * B, 1, N, P + total + N]."""
         dtype, hidden = self.model.dtype, self.cache.hidden
         zero, low = torch.zeros((), dtype=dtype, device=self.device), torch.finfo(dtype).min
         bias = torch.where(sees, zero, low)
@@ -104,10 +102,10 @@ class AnyOrderTarget(MaskFilledTarget, ImageTarget):
 
 
 class AnyOrderRule(Rule):
-    """Base of relaxed rules over an `AnyOrderTarget`. The root of every chain stands, whatever is drawn below it.
+    """Base of the relaxed rules over an `AnyOrderTarget`. The root of every chain is accepted.
 
-    The correction, int64 [B, N], is a value behind the last node down to which a chain stands, and -1 elsewhere. Chain c
-    draws from lane c of the round, so a lone chain draws what plain decoding draws.
+    The correction int64 [B, N] holds a value behind the last accepted node of each chain, and -1 elsewhere. Chain c
+    draws from lane c of the round's random numbers, so a single chain draws the values of plain decoding.
     """
 
     exact = False
@@ -122,27 +120,41 @@ class AnyOrderRule(Rule):
         return verdict
 
     def law(self, evidence: Evidence, draft: Draft, end: Tensor) -> Tensor:
-        """Unnormalised laws float [B, C, V] of the values behind the nodes `end` int64 [B, C], one of each chain."""
+        """Return the distributions of the values behind the last accepted nodes.
+
+        Args:
+            evidence: The target's scores.
+            draft: The scored draft.
+            end: int64 [B, C], the last accepted node of each chain.
+
+        Returns:
+            Unnormalised probabilities float [B, C, V].
+        """
         return law_of(gather_nodes(evidence.scores, end))
 
 
 def chain_roots(tree: Tree) -> Tensor:
-    """int64 [C], the nodes that are their own parents."""
+    """Return int64 [C], the nodes that are their own parents."""
     return tree.parent.new_zeros(1) if tree.roots is None else tree.roots
 
 
 def is_root(tree: Tree) -> Tensor:
-    """bool [R, N]."""
+    """Return bool [R, N], whether each node is its own parent."""
     return tree.parent == torch.arange(tree.nodes, device=tree.parent.device)
 
 
 def accepted_from_root(tree: Tree, keep: Tensor) -> Tensor:
-    """bool [B, N], nodes that stand together with everything above them. keep: bool [B, N], roots aside."""
+    """Return bool [B, N], the nodes that are accepted together with all their ancestors.
+
+    Args:
+        tree: The draft's tree.
+        keep: bool [B, N], the nodes that passed their test; roots always count as passed.
+    """
     return (tree.ancestor <= (keep | is_root(tree))[:, None, :]).all(-1)
 
 
 def chain_ends(tree: Tree, keep: Tensor) -> Tensor:
-    """int64 [B, C], the last node down to which each chain stands."""
+    """Return int64 [B, C], the last accepted node of each chain."""
     root = chain_roots(tree)
     chain = torch.searchsorted(root, torch.arange(tree.nodes, device=root.device), right=True) - 1
     count = torch.zeros(len(keep), len(root), dtype=torch.long, device=root.device)
@@ -150,20 +162,24 @@ def chain_ends(tree: Tree, keep: Tensor) -> Tensor:
 
 
 class AnyOrderDecoding(ABC):
-    """A drafter with an order of its own. Relaxed: it brings the target that is filled in that order, and its rule."""
+    """A drafter with its own decoding order. Relaxed: it brings the target that is filled in that order, and its rule."""
 
     __slots__ = ()
 
     def prepare(self, model: ImageModel, request: ImageRequest) -> tuple[AnyOrderTarget, Self, Rule]:
-        """The target, the drafter and the rule of a resolved request.   Raises ValueError if it names a rule."""
+        """Return the target, the drafter and the rule of a resolved request.
+
+        Raises:
+            UnsupportedCombination: The request names a rule.
+        """
         if request.rule is not None:
-            given = getattr(request.rule, "name", request.rule)
+            rule = getattr(request.rule, "name", request.rule)
             raise UnsupportedCombination(
-                f"rule: expected it left out, decoding {self.name!r} is relaxed and judges by its own rule, got {given!r}; "
-                "drop it"
+                f"rule: expected no rule, since decoding {self.name!r} is relaxed and brings its own, got {rule!r}; "
+                "leave it out"
             )
         return request.target(model, AnyOrderTarget), self, self.rule(model)
 
     @abstractmethod
     def rule(self, model: ImageModel) -> Rule:
-        """The rule that judges its drafts on `model`."""
+        """Return the rule that verifies this decoding's drafts on `model`."""

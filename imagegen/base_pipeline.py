@@ -1,4 +1,4 @@
-"""What every image pipeline shares: running a request, its output, and the controller behind `decoding="auto"`."""
+"""The parts that all image pipelines share: running a request, its output, and the controller of `decoding="auto"`."""
 
 from __future__ import annotations
 
@@ -27,11 +27,15 @@ from mmspec.methods import method
 
 @dataclass(slots=True)
 class ImageOutput:
-    """videos: per row its frames as PIL images, a single one of an image; None for a failed row; empty where no pixels were
-        asked for.
-    tokens: in raster order over time, 0 where a failed row never got: codes int64 [B, frames * rows * cols], or vectors
-        float32 [B, L, d].
-    stats: see `Stats`.   errors: per failed row, one sentence.
+    """The images or videos of a request.
+
+    Attributes:
+        videos: The frames of each row as PIL images, a single frame for an image; None for a failed row. Empty where
+            the request asked for no pixels.
+        tokens: The tokens in raster order over time, 0 where a failed row stopped early: codes int64 [B, frames * rows
+            * cols], or vectors float32 [B, L, d].
+        stats: The statistics of the run, see `Stats`.
+        errors: A sentence for each failed row.
     """
 
     videos: list[list[Image] | None]
@@ -41,11 +45,15 @@ class ImageOutput:
 
     @property
     def images(self) -> list[Image | None]:
-        """The image of every row, of a video the first frame; None for a failed row."""
+        """The image of each row, or the first frame of a video; None for a failed row."""
         return [None if frames is None else frames[0] for frames in self.videos]
 
     def arrays(self) -> np.ndarray:
-        """All frames as uint8 [B, F, H, W, 3]. Raises ValueError where a row failed or no pixels were asked for."""
+        """Return all frames as uint8 [B, F, H, W, 3].
+
+        Raises:
+            ValueError: A row failed, or the request asked for no pixels.
+        """
         if not self.videos or any(frames is None for frames in self.videos):
             raise ValueError(f"videos: expected the frames of every row, got {list(self.errors.values()) or 'no pixels'}; use "
                              "`videos` for the rows that did not fail, and pixels=True")  # fmt: skip
@@ -53,23 +61,30 @@ class ImageOutput:
 
 
 def to_pil(pixels: Tensor) -> list[Image]:
-    """RGB images of pixels float [B, 3, H, W] in 0..1, rounded to the nearest of 256 levels."""
+    """Convert pixels float [B, 3, H, W] in 0..1 to RGB images, rounded to the nearest of 256 levels."""
     levels = pixels.float().clamp(0, 1).mul(255).round().byte()
     return [fromarray(level) for level in rearrange(levels, "b c h w -> b h w c").cpu().numpy()]
 
 
 class PixelModel(Protocol):
-    """no_pixels: one sentence why tokens cannot be decoded, None where they can."""
+    """A model that decodes tokens to pixels.
+
+    Attributes:
+        no_pixels: A sentence that says why tokens cannot be decoded; None where they can.
+    """
 
     no_pixels: str | None
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Pixels float32 [B * frames, 3, H, W] in 0..1, an image being one frame."""
+        """Return pixels float32 [B * frames, 3, H, W] in 0..1; an image has a single frame."""
 
 
 class BasePipeline:
-    """A pipeline over one model. A subclass names the settings of its requests, `Request`, the tokens of its target, and the
-    readers of the parts that texts of decodings name."""
+    """Base of the pipelines over a model.
+
+    A subclass sets the settings of its requests (`Request`), returns the tokens of its target, and registers loaders
+    for the parts that decoding texts name.
+    """
 
     model: PixelModel
     Request: ClassVar[type[PipelineRequest]]
@@ -86,15 +101,15 @@ class BasePipeline:
         """Generate an image or a video for each prompt.
 
         Args:
-            prompts: class labels, texts, or other inputs of the model.
+            prompts: Class labels, texts, or other inputs of the model.
             pixels: False leaves the tokens undecoded.
-            settings: the fields of the pipeline's `Request`, which describes them.
+            settings: The fields of the pipeline's `Request`, which describes them.
 
         Returns:
             The images, their tokens and the statistics.
 
         Raises:
-            ValueError: for unknown arguments, unsupported combinations, and where there is no decoder of pixels.
+            ValueError: An argument is unknown, a combination is unsupported, or the model cannot decode pixels.
         """
         if boolean("pixels", pixels) and self.model.no_pixels:  # before anything is generated
             raise ValueError(self.model.no_pixels)
@@ -105,35 +120,35 @@ class BasePipeline:
         return ImageOutput(videos, tokens, stats, target.errors)
 
     def start(self, prompts: object, **settings: Any) -> DecodingRun:
-        """Return a request that has not run yet: call its `step()` until it returns False. Arguments as in the call."""
+        """Return a request that has not run yet; call its `step()` until that returns False. Arguments as in the call."""
         request = self.Request.of(settings).resolved(self, prompts)
         target, drafter, rule = request.decoding.prepare(self.model, request)
         return DecodingRun(target, drafter, rule, request.keys)
 
     def tokens(self, target: Target) -> Tensor:
-        """The tokens of all rows, as the model's `decode` takes them."""
+        """Return the tokens of all rows in the form that the model's `decode` expects."""
         raise NotImplementedError
 
     def to_videos(self, tokens: Tensor, errors: dict[int, str]) -> list[list[Image] | None]:
-        """The frames of tokens [B, ...] as PIL images; None where a row failed."""
+        """Decode tokens [B, ...] to frames as PIL images; None where a row failed."""
         pictures, rows = to_pil(self.model.decode(tokens)), len(tokens)
         frames = len(pictures) // rows
         return [None if row in errors else pictures[row * frames : (row + 1) * frames] for row in range(rows)]
 
 
 def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callable:
-    """A copy of a pipeline's method whose signature names the settings of a request."""
+    """Return a copy of a pipeline's method whose signature lists the settings of a request."""
 
     @wraps(method)
     def described(*args: Any, **settings: Any) -> Any:
         return method(*args, **settings)
 
     written = signature(method)
-    own = [one for one in written.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
+    own = [argument for argument in written.parameters.values() if argument.kind is not Parameter.VAR_KEYWORD]
     named = [
         Parameter(f.name, Parameter.KEYWORD_ONLY, default=f.default, annotation=f.type) for f in request.arguments()
     ]
-    first = [one for one in own if one.kind is not Parameter.KEYWORD_ONLY]
+    first = [argument for argument in own if argument.kind is not Parameter.KEYWORD_ONLY]
     described.__signature__ = written.replace(parameters=[*first, *named, *own[len(first) :]])
     return described
 
@@ -143,10 +158,10 @@ def _with_arguments(method: Callable, request: type[PipelineRequest]) -> Callabl
     models=("codes", "masked", "causal"),
 )  # fmt: skip
 def plain_decoding() -> None:
-    """No drafts."""
+    """Decode without drafts."""
 
 
-LONGEST_WINDOW = 64  # values a pass at most; the controller finds what pays
+LONGEST_WINDOW = 64  # the most values per pass; the controller chooses the fastest length
 
 
 @method(
@@ -154,17 +169,17 @@ LONGEST_WINDOW = 64  # values a pass at most; the controller finds what pays
     about="coupled Jacobi decoding as long as measured times say that it is faster", order=6,
 )  # fmt: skip
 def auto_decoding() -> Goodput:
-    """What `decoding="auto"` is of a model of codes: coupled `SJD`, which needs no training, in windows as long as pays by
-    measured time, and plain decoding where none does. Exact, see `Goodput`.
+    """Return the decoding of `decoding="auto"` for a model of codes. Exact, see `Goodput`.
 
-    Made once and given to every request, as a pipeline does: it goes on learning.
+    It drafts with coupled `SJD`, which needs no training. Measured times choose the window, or plain decoding where no
+    window is faster. A pipeline creates it once and passes it to every request, so that it learns over all of them.
     """
     return Goodput(SJD(LONGEST_WINDOW, coupling="gumbel"))
 
 
 def auto_controller(pipe: object) -> Goodput:
-    """Return the controller of a pipeline, which learns as its requests run. Nothing is written on the pipeline.
+    """Return the controller of a pipeline, which learns as its requests run. The pipeline object itself is not changed.
 
-    A model that has been moved to another device or precision gets a new controller: its times are others.
+    A model that has been moved to another device or precision gets a new controller, because its times differ.
     """
     return made_once(pipe, AUTO, auto_decoding, *modules_of(pipe.model))

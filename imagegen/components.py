@@ -1,4 +1,4 @@
-"""A transformer or tokenizer in a folder: model.safetensors and config.json."""
+"""Components of a pipeline in folders: model.safetensors and config.json of a transformer or tokenizer."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _PICKLED = ("*.pt", "*.pth", "*.ckpt")
 
 
 def write_component(model: nn.Module, folder: Path) -> None:
-    """Weights and config of a module with a `config` into a folder, made if need be."""
+    """Write the weights and the config of a module into a folder, which is created if needed."""
     write_parts(model.state_dict(), model.config.to_dict(), folder)
 
 
 def write_parts(state: Mapping[str, Tensor], config: dict[str, Any], folder: Path) -> None:
-    """Tensors and config fields into a folder, made if need be."""
+    """Write tensors and config fields into a folder, which is created if needed."""
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as temporary:
         save_file({name: value.contiguous() for name, value in state.items()}, temporary)
@@ -31,23 +31,36 @@ def write_parts(state: Mapping[str, Tensor], config: dict[str, Any], folder: Pat
 
 
 def read_component(folder: Path, kind: str = "llamagen") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Tensors and config fields. Raises ValueError for a missing or damaged file or a config that is no JSON object."""
+    """Return the tensors and config fields of a folder.
+
+    Raises:
+        ValueError: A file is missing or damaged, or the config is no JSON object.
+    """
     return read_weights(folder / WEIGHTS, kind), read_json(folder / CONFIG)
 
 
 def load_component(
     folder: Path, build: Callable[[dict[str, Tensor], dict[str, Any]], Module], kind: str = "llamagen"
 ) -> Module:
-    """What `build` makes of tensors and config fields.   Raises ValueError as it and `read_component` do, with the folder."""
+    """Return the module that `build` constructs from the tensors and config fields of a folder.
+
+    Raises:
+        ValueError: As `build` and `read_component`; the message names the folder.
+    """
     tensors, config = read_component(folder, kind)
     with naming(folder):
         return build(tensors, config)
 
 
 def read_weights(path: str | Path, kind: str = "llamagen") -> dict[str, Tensor]:
-    """Tensors of a .safetensors file. Raises ValueError for another format and a missing or damaged file.
+    """Return the tensors of a .safetensors file.
 
-    kind: of pickled files, as `mmspec convert --kind` has them.
+    Args:
+        path: The file.
+        kind: The value for `mmspec convert --kind` in messages about pickled files.
+
+    Raises:
+        ValueError: The file has another format, is missing or is damaged.
     """
     path = Path(path)
     if path.suffix != ".safetensors":

@@ -1,4 +1,4 @@
-"""What an image is conditioned on: class labels and caption features, checked and embedded as a prefix."""
+"""The condition of an image: class labels and caption features, checked and embedded as a prefix."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from torch import Tensor, nn
 
 
 def class_labels(prompts: object, count: int, none: int | None) -> Tensor:
-    """int64 [B] of one label or several.
+    """Check a label or several labels and return them as int64 [B].
 
-    count: labels are 0..count - 1.   none: the label of no class, None where there is no such.
-    Raises ValueError for anything else, True and False included.
+    Args:
+        prompts: An int, a sequence of ints or an integer tensor.
+        count: The number of classes; labels are 0..count - 1.
+        none: The label for no class; None where the model has no such label.
+
+    Raises:
+        ValueError: The prompts are anything else; True and False are no labels.
     """
     single = _is_label(prompts)
     known = single or (isinstance(prompts, Tensor) and prompts.dtype != torch.bool) or (
@@ -36,19 +41,20 @@ def _is_label(value: object) -> bool:
 
 
 def describe_value(value: object) -> str:
-    """A value in an error's words."""
+    """Return a value as error messages show it."""
     return f"{value!r}" if isinstance(value, str | int | float) else type(value).__name__
 
 
 def empty_embedding(rows: int, dim: int) -> nn.Embedding:
-    """A table that is filled afterwards: the usual start on the meta device would import torch's whole compiler."""
+    """Return an embedding table to be filled later. The usual way, the meta device, would import torch's compiler."""
     return nn.Embedding.from_pretrained(torch.empty(rows, dim), freeze=False)
 
 
 class LabelEmbedder(nn.Module):
-    """A row per class and, last and only `with_null`, one for no class.
+    """A class table, with a last row for no class where `with_null` is set.
 
-    null: the label of no class, None where the table has no such row.
+    Attributes:
+        null: The label for no class; None where the table has no such row.
     """
 
     def __init__(self, num_classes: int, dim: int, with_null: bool = True):
@@ -57,21 +63,26 @@ class LabelEmbedder(nn.Module):
         self.null = num_classes if with_null else None
 
     def forward(self, labels: Tensor, drop: Tensor | None = None) -> Tensor:
-        """labels: int64 [B]; drop: bool [B], rows that get no class. Returns [B, 1, dim].
+        """Return the prefix [B, 1, dim].
 
-        Raises ValueError for `drop` without a row for no class.
+        Args:
+            labels: int64 [B].
+            drop: bool [B], the rows that get no class.
+
+        Raises:
+            ValueError: `drop` is given and the table has no row for no class.
         """
         if drop is not None:
             if self.null is None:
-                raise ValueError("guidance_scale: expected at most 1, since the class table has the rows of num_classes "
-                                 f"{self.embedding_table.num_embeddings} and none for no class, got rows without a class; "
+                raise ValueError("guidance_scale: expected at most 1, since the class table of num_classes "
+                                 f"{self.embedding_table.num_embeddings} has no row for no class, got more; "
                                  "use guidance_scale 1")  # fmt: skip
             labels = labels.masked_fill(drop, self.null)
         return self.embedding_table(labels)[:, None]
 
 
 class CaptionProjection(nn.Module):
-    """Two layers without biases."""
+    """Two linear layers without biases."""
 
     def __init__(self, before: int, dim: int):
         super().__init__()
@@ -83,10 +94,13 @@ class CaptionProjection(nn.Module):
 
 
 class CaptionEmbedder(nn.Module):
-    """Caption features through an MLP. No caption is a fixed random sequence of features, stored but never trained.
+    """Caption features through an MLP; a missing caption is a fixed random sequence of features, stored but untrained.
 
-    null_rows: of that sequence; the public class always stores 120. A shorter prefix takes the first of them, as the
-    public training does, which cuts captions and null features of 120 alike.
+    Args:
+        caption_dim: The width of the features.
+        dim: The width of the prefix.
+        null_rows: The length of the stored sequence; the public class always stores 120 rows. A shorter prefix reads
+            the first of them. The public training also cuts captions and null features of 120 rows alike.
     """
 
     def __init__(self, caption_dim: int, dim: int, null_rows: int):
@@ -96,25 +110,35 @@ class CaptionEmbedder(nn.Module):
         self.register_buffer("uncond_embedding", null.normal_(std=caption_dim**-0.5))
 
     def forward(self, features: Tensor, drop: Tensor | None = None) -> Tensor:
-        """features: [B, P, caption_dim]; drop: bool [B], rows that get no caption. Returns [B, P, dim].
+        """Return the prefix [B, P, dim].
 
-        Raises ValueError for `drop` when fewer than P rows are stored.
+        Args:
+            features: [B, P, caption_dim].
+            drop: bool [B], the rows that get no caption.
+
+        Raises:
+            ValueError: `drop` is given and fewer than P null rows are stored.
         """
         features = features.to(self.uncond_embedding.dtype)
         if drop is not None:
             length, stored = features.shape[1], len(self.uncond_embedding)
             if stored < length:
-                raise ValueError(f"guidance_scale: expected at most 1, since uncond_embedding has {stored} rows and "
-                                 f"no caption needs {length}, got rows without one; use guidance_scale 1")  # fmt: skip
+                raise ValueError(f"guidance_scale: expected at most 1, since uncond_embedding has {stored} of the {length} "
+                                 "rows for no caption, got more; use guidance_scale 1")  # fmt: skip
             features = torch.where(drop[:, None, None], self.uncond_embedding[:length], features)
         return self.cap_proj(features)
 
 
 def prefix_bias(mask: Tensor, length: int, dtype: torch.dtype) -> Tensor:
-    """Causal attention over a left-padded prefix and what follows it, as an additive bias [B, 1, length, length].
+    """Return the additive bias [B, 1, length, length] of causal attention over a left-padded prefix and later tokens.
 
-    mask: bool [B, P], True at real tokens of the prefix. Columns of padding are hidden from every row but their own: the
-    diagonal stays visible, so that no row of the softmax is empty.
+    Padding columns are hidden from every row but their own: the diagonal stays visible, so that no row of the softmax
+    is empty.
+
+    Args:
+        mask: bool [B, P], True at the real tokens of the prefix.
+        length: The number of tokens, prefix included.
+        dtype: The dtype of the bias.
     """
     rows, prefix = mask.shape
     seen = torch.ones(length, length, dtype=torch.bool, device=mask.device).tril()

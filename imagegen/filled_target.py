@@ -1,4 +1,4 @@
-"""Targets that fill a fixed number of values a row: the values, the progress of rows, and the commit of a mask."""
+"""Targets that fill a fixed number of values per row: values, progress, and the commit of a mask verdict."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ Listener = Callable[[int, int], None]
 
 
 class FilledTarget(BatchTarget):
-    """Base of targets that fill `total` values a row. A domain adds its passes.
+    """Base of targets that fill `total` values per row. A domain adds its forward passes.
 
-    values: [B, total, ...], the generated values, 0 where there is none yet.
-    filled: for each row, the number of its values.
-    pending: [B, ...], the value of the root.
-    not_finite: the reason for which a row fails.
+    Attributes:
+        values: [B, total, ...], the generated values, 0 at empty places.
+        filled: The number of values of each row.
+        pending: [B, ...], the value of the root.
+        not_finite: The reason that a failed row reports.
     """
 
     not_finite: str
@@ -31,9 +32,9 @@ class FilledTarget(BatchTarget):
 
         Args:
             batch: B.
-            total: the number of values of a row.
-            like: a value; its shape, dtype and device are those of all values.
-            listener: the progress callback.
+            total: The number of values of a row.
+            like: A value; its shape, dtype and device are those of all values.
+            listener: The progress callback.
         """
         super().__init__(batch)
         self.total, self.listener, self.device = total, listener, like.device
@@ -56,7 +57,7 @@ class FilledTarget(BatchTarget):
         self._values.scatter_(1, place.view(*place.shape, *[1] * (value.dim() - 2)).expand_as(value), value)
 
     def _count(self, row: int, filled: int, failed: bool) -> None:
-        """Note the progress of a live row, and whether it goes on."""
+        """Record the progress of a live row, and whether it goes on."""
         self.filled[row] = filled
         self.live[row] = filled < self.total
         if failed:
@@ -66,9 +67,10 @@ class FilledTarget(BatchTarget):
 
 
 class MaskFilledTarget(FilledTarget):
-    """Base of targets that are filled in any order, under rules that give a mask. A draft names its places in `Draft.index`.
+    """Base of targets that are filled in any order, given by `Draft.index`, by rules with mask verdicts.
 
-    known: bool [B, total], the places whose value is settled.
+    Attributes:
+        known: bool [B, total], the places whose value is final.
     """
 
     verdicts = ("mask",)
@@ -86,19 +88,19 @@ class MaskFilledTarget(FilledTarget):
         """Store the values of a verdict.
 
         Args:
-            draft: the scored draft.
-            verdict: a mask over its nodes and a correction.
+            draft: The scored draft.
+            verdict: A mask over its nodes and a correction.
             runs: bool [B], the rows that go on.
 
         Returns:
-            int64 [B], the number of drafted values that were kept.
+            int64 [B], the number of accepted draft values.
         """
         raise NotImplementedError
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
         if verdict.kind != "mask":
             raise ValueError(
-                f"rule: expected one that gives a mask, got a {verdict.kind!r}; leave the rule to the decoding"
+                f"rule: expected a rule with mask verdicts, got a {verdict.kind!r}; leave the rule to the decoding"
             )
         live = torch.tensor(self.live, device=self.device)
         failed = torch.zeros_like(live)

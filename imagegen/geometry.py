@@ -1,4 +1,4 @@
-"""Where the values of an image or a video lie: their order, their cells, and the values that are forced."""
+"""The order of the values of an image or a video, their grid cells, and the values that are forced."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ NO_VALUE = -1
 
 @dataclass(frozen=True)
 class Geometry:
-    """Grids of codes generated one after the other in raster order, with forced values at the ends of rows and of all.
+    """Grids of codes that are generated in turn in raster order, with forced values at the ends of rows and at the end.
 
-    grids: (rows, cols) of each grid; the last one is what is decoded.
-    frames: how often each grid is drawn, a frame after the other before the next grid begins: raster order over time, then
-        rows, then columns. An image is one frame.
-    row_end: the value forced behind every row, or None.   tail: values forced behind the last grid.
-    Values are codes 0..K-1 and, from K on, whatever else a model emits in its image span.
-    Raises ValueError for an empty grid and for no frames.
+    Values are codes 0..K-1. From K on they are other tokens that a model emits inside an image.
+
+    Attributes:
+        grids: (rows, cols) of each grid; the last grid is the decoded image.
+        row_end: The value forced behind every row, or None.
+        tail: The values forced behind the last grid.
+        frames: The frames of each grid. All frames of a grid come before the next grid; the order is time, then rows,
+            then columns. An image has a single frame.
+
+    Raises:
+        ValueError: A grid is empty, or there are no frames.
     """
 
     grids: tuple[tuple[int, int], ...]
@@ -30,43 +35,43 @@ class Geometry:
 
     def __post_init__(self) -> None:
         if not self.grids or any(rows < 1 or cols < 1 for rows, cols in self.grids):
-            raise ValueError(f"grids: expected at least one of (rows, cols) from 1 up, got {self.grids}")
+            raise ValueError(f"grids: expected at least one grid (rows, cols) with sides from 1 up, got {self.grids}")
         if self.frames < 1:
             raise ValueError(f"frames: expected at least 1, got {self.frames}; an image is one frame")
 
     @staticmethod
     def square(side: int) -> Geometry:
-        """One grid of side x side codes and nothing forced."""
+        """Return the geometry of a single grid of side x side codes without forced values."""
         return Geometry(((side, side),))
 
     @property
     def rows(self) -> int:
-        """Of the last grid, which is what is decoded."""
+        """Rows of the last grid, which is the decoded image."""
         return self.grids[-1][0]
 
     @property
     def cols(self) -> int:
-        """Of the last grid; a row's end is not among them."""
+        """Columns of the last grid, without the row end."""
         return self.grids[-1][1]
 
     @property
     def stride(self) -> int:
-        """Generated values per row of a frame, the row's end included."""
+        """Generated values per row of a frame, the row end included."""
         return self.cols + (self.row_end is not None)
 
     @cached_property
     def total(self) -> int:
-        """Values generated per image or video, forced ones included."""
+        """Generated values per image or video, forced values included."""
         return len(self.cells)
 
     @cached_property
     def cells(self) -> tuple[tuple[int, int, int, int], ...]:
-        """(grid, frame, row, column) of every generated value; column = cols at a row's end, the last three -1 in the tail."""
-        found = []
+        """(grid, frame, row, column) of every value; column = cols at a row end, the last three -1 in the tail."""
+        cells = []
         for number, (rows, cols) in enumerate(self.grids):
             width = cols + (self.row_end is not None)
-            found += [(number, f, r, c) for f in range(self.frames) for r in range(rows) for c in range(width)]
-        return (*found, *((len(self.grids) - 1, NO_VALUE, NO_VALUE, NO_VALUE) for _ in self.tail))
+            cells += [(number, f, r, c) for f in range(self.frames) for r in range(rows) for c in range(width)]
+        return (*cells, *((len(self.grids) - 1, NO_VALUE, NO_VALUE, NO_VALUE) for _ in self.tail))
 
     @cached_property
     def forced(self) -> Tensor:
@@ -78,6 +83,6 @@ class Geometry:
 
     @cached_property
     def code_index(self) -> Tensor:
-        """int64 [frames * rows * cols], the generated index of every code that is decoded, in raster order."""
+        """int64 [frames * rows * cols], the generated index of every decoded code, in raster order."""
         last = len(self.grids) - 1
         return torch.tensor([i for i, (g, _, _, c) in enumerate(self.cells) if g == last and 0 <= c < self.cols])

@@ -1,4 +1,4 @@
-"""Rotary positions on a grid, or on the frames of a video, of the target and of drafters that follow its cells."""
+"""Rotary positions on an image grid or on the frames of a video, for targets and for drafters that follow their cells."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from mmspec.imagegen.geometry import Geometry
 def grid_table(
     grid: int, head_dim: int, prefix: int, base: float = 10000.0, frames: int = 1, time_pairs: int = 0
 ) -> Tensor:
-    """complex64 [prefix + frames * grid * grid, head_dim / 2]: cos + i sin of every position.
+    """Return complex64 [prefix + frames * grid * grid, head_dim / 2]: cos + i sin, see `rotary_angles`.
 
-    See `rotary_angles` for which pair turns by what. Rows of the prefix are ZERO, not the identity: there q and k become zero
-    vectors, so image tokens give every visible prefix token the logit 0.
+    The rows of the prefix are ZERO, not the identity: q and k become zero vectors there, so image tokens give every
+    visible prefix token the logit 0.
     """
     axes = (torch.arange(count, dtype=torch.float32) for count in (frames, grid, grid))
     angle = rotary_angles(torch.cartesian_prod(*axes), head_dim, base, time_pairs)
@@ -25,18 +25,28 @@ def grid_table(
 
 
 def rotary_angles(cell: Tensor, head_dim: int, base: float, time_pairs: int = 0) -> Tensor:
-    """By how much each pair of a head turns at (frame, row, column): float32 [N, head_dim / 2] of cell float32 [N, 3].
+    """Return the angle of each pair of a head at every cell, float32 [N, head_dim / 2].
 
-    The first `time_pairs` pairs turn with the frame, the others half with the row and then half with the column. Pair j of
-    the n that turn with an axis does so by f_j = base ** (-j / n) a step.
+    The first `time_pairs` pairs turn with the frame. Half of the other pairs turn with the row, then half with the
+    column. Pair j of the n pairs of an axis turns by f_j = base ** (-j / n) per step.
+
+    Args:
+        cell: float32 [N, 3], (frame, row, column).
+        head_dim: The width of a head.
+        base: The base of the frequencies.
+        time_pairs: The pairs that turn with the frame.
     """
     plane = (head_dim // 2 - time_pairs) // 2
     axes = zip(cell.unbind(-1), (time_pairs, plane, plane), strict=True)
-    return torch.cat([torch.outer(at, rotary_frequencies(pairs, base)) for at, pairs in axes], -1)
+    return torch.cat([torch.outer(place, rotary_frequencies(pairs, base)) for place, pairs in axes], -1)
 
 
 def check_rotary_pairs(name: str, head_dim: int, time_pairs: int) -> None:
-    """Raises ValueError for heads that the axes cannot share; `name` is the field that decides their size."""
+    """Check that the axes can share the pairs of a head; `name` is the config field that decides the head's size.
+
+    Raises:
+        ValueError: They cannot.
+    """
     if head_dim % 4 and not time_pairs:
         raise ValueError(f"{name}: expected heads of a multiple of 4 (two axes of rotated pairs), got {head_dim}; change the "
                          "number of heads")  # fmt: skip
@@ -47,7 +57,7 @@ def check_rotary_pairs(name: str, head_dim: int, time_pairs: int) -> None:
 
 
 def rotary_frequencies(pairs: int, base: float) -> Tensor:
-    """float32 [pairs]: base ** (-j / pairs) of the pairs of one axis."""
+    """Return float32 [pairs], base ** (-j / pairs) for the pairs of an axis."""
     # float32 powers differ between processors by more than the rounding that follows
     return (base ** -(torch.arange(pairs, dtype=torch.float64) / max(pairs, 1))).float()
 
@@ -56,11 +66,11 @@ def rotary_frequencies(pairs: int, base: float) -> Tensor:
 def cell_rotary(
     geometry: Geometry, dim: int, theta: float, beyond: int, device: torch.device, time_pairs: int = 0
 ) -> Tensor:  # fmt: skip
-    """cos and signed sin of every value's cell, float32 [total + beyond, 2, dim], for heads in half-split layout.
+    """Return cos and signed sin of every value's cell, float32 [total + beyond, 2, dim], for half-split heads.
 
-    Pairs turn with frame, row and column, see `rotary_angles`. Values without a cell and the `beyond` rows behind the last
-    value are ZERO: such slots are seen with logit 0. Heads are turned in float32 whatever the dtype of the weights, then
-    rounded, as LlamaGen's are.
+    Pairs turn with frame, row and column, see `rotary_angles`. Values without a cell and the `beyond` rows behind the
+    last value are ZERO, so that such slots are seen with logit 0. Heads are turned in float32 whatever the dtype of the
+    weights and then rounded, as in LlamaGen.
     """
     cell = torch.tensor([place for _, *place in geometry.cells], dtype=torch.float32)
     angle = rotary_angles(cell, dim, theta, time_pairs)  # [total, dim / 2]

@@ -1,4 +1,4 @@
-"""What the engine asks of an autoregressive image model; each model is one adapter that answers."""
+"""The interface between the engine and an autoregressive image model; each model has an adapter that implements it."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from mmspec.imagegen.geometry import Geometry
 
 @dataclass(slots=True)
 class ImageModelOutput:
-    """What one pass returns for C branches (1, or 2 with the unconditional one) of B rows, laid out [C, B].
+    """The result of a forward pass for C branches (2 with the unconditional branch) of B rows, laid out as [C, B].
 
-    logits: float32 [C * B, N, V], raw log-weights over VALUES for what follows each position.
-    hidden: float [C * B, N, H], the states that entered the head.
-    prompt_hidden: float [C * B, P, H], those of the whole prompt; of a prefill, where the model keeps them.
+    Attributes:
+        logits: float32 [C * B, N, V], raw log-weights over VALUES for the token behind each position.
+        hidden: float [C * B, N, H], the states that entered the head.
+        prompt_hidden: float [C * B, P, H], the states of the whole prompt; set by a prefill where the model returns
+            them.
     """
 
     logits: Tensor
@@ -27,12 +29,18 @@ class ImageModelOutput:
 
 
 class ImageModel(Protocol):
-    """An adapter. Values are codes 0..K-1 and, from K on, the forced specials of its geometry.
+    """An adapter. Values are codes 0..K-1 and, from K on, the forced special tokens of its geometry.
 
-    name: what tables print.   geometry: see `Geometry`.   size: V, values.   codes: K.
-    layers: attention layers, all of one shape.   cache: what keeps their keys and values, made once a request: `SlotPool`, or
-    `SlotCache` where they are transformers' own.   device, dtype: of the weights.
-    no_pixels: one sentence why codes cannot be decoded, None where they can.
+    Attributes:
+        name: The name in tables.
+        geometry: See `Geometry`.
+        size: V, the number of values.
+        codes: K, the number of codes.
+        layers: The number of attention layers, all of the same shape.
+        cache: The class of the KV cache of a request: `SlotPool`, or `SlotCache` for layers of transformers.
+        device: The device of the weights.
+        dtype: The dtype of the weights.
+        no_pixels: A sentence that says why codes cannot be decoded; None where they can.
     """
 
     name: str
@@ -46,40 +54,51 @@ class ImageModel(Protocol):
     no_pixels: str | None
 
     def prepare(self, prompts: object) -> object:
-        """The condition `prefill` takes, made from what the user gave (labels, texts, token ids...)."""
+        """Convert the user's prompts (labels, texts, token ids...) to the condition that `prefill` expects."""
 
     def rows(self, condition: object) -> int:
-        """B, the images a condition asks for."""
+        """Return B, the number of images of a condition."""
 
     def prefill(self, condition: object, cache: SlotPool, paired: bool) -> tuple[ImageModelOutput, int]:
-        """Runs the prompt of both branches if `paired` (cache rows: all conditional, then all unconditional).
+        """Run the prompt, with both branches if `paired` (cache rows: all conditional, then all unconditional).
 
-        Returns what follows the prompt's last position (N = 1) and P, the slots the prompt took in every row of the cache
-        (the caller counts them). Slots of padding are marked in `cache.hidden`, bool [C * B, P].
+        Slots of padding are marked in `cache.hidden`, bool [C * B, P].
+
+        Returns:
+            The output at the prompt's last position (N = 1), and P, the cache slots per row of the prompt. The caller
+            advances the cache by them.
         """
 
     def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotPool) -> ImageModelOutput:
-        """One pass over drafted values. value, index: int64 [C * B, N], the values fed and which of the image's values
-        each is; bias: additive mask as `SlotPool.bias` returns it, None for one unpadded value a row.
+        """Run a forward pass over drafted values.
+
+        Args:
+            value: int64 [C * B, N], the values to feed.
+            index: int64 [C * B, N], their indices among the image's values.
+            bias: The additive mask of `SlotPool.bias`; None for a single unpadded value per row.
+            cache: The KV cache.
         """
 
     def decode(self, codes: Tensor) -> Tensor:
-        """Pixels float32 [B * frames, 3, H, W] in 0..1 of codes int64 [B, frames * rows * cols], frame after frame."""
+        """Return pixels float32 [B * frames, 3, H, W] in 0..1 of codes int64 [B, frames * rows * cols]."""
 
     def codebook(self) -> Tensor:
-        """float32 [K, d], the geometry in which codes are neighbours."""
+        """Return float32 [K, d], the vectors whose distances make codes neighbours."""
 
 
 class FeatureModel(ImageModel, Protocol):
-    """An adapter whose states a drafter can read: its `prefill` returns `prompt_hidden`.
+    """An adapter whose hidden states a drafter can read: its `prefill` returns `prompt_hidden`.
 
-    width: H of the states.   Neither method may stop gradients: drafters are trained through them.
+    Neither method may stop gradients, because drafters are trained through them.
+
+    Attributes:
+        width: H, the width of the states.
     """
 
     width: int
 
     def embed(self, value: Tensor) -> Tensor:
-        """[..., H], what the model reads for values int64 [...], positions left out."""
+        """Return the input embeddings [..., H] of values int64 [...], without positions."""
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [..., V], the head's raw log-weights over VALUES of states [..., H]."""
+        """Return the head's raw log-weights over VALUES, float32 [..., V], of states [..., H]."""

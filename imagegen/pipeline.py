@@ -1,4 +1,4 @@
-"""One call from prompts to images or videos, for every model of codes and every decoding."""
+"""The pipeline from prompts to images or videos, for every model of codes and every decoding."""
 
 from __future__ import annotations
 
@@ -28,16 +28,18 @@ def _eagle(weights: str, pipe: ImagePipeline) -> Any:
 class ImageRequest(PipelineRequest):
     """The settings of a request to an `ImagePipeline`.
 
-    decoding: None decodes plainly through the same loop; else a drafter such as `SJD(window=32)`, or its text, "sjd:window=32"
-        or "eagle@FOLDER" (`mmspec methods` lists them). "auto" drafts windows as long as pays by measured time, and nothing
-        where nothing pays; the values of a seed may then differ from run to run.
-    rule: a Rule or its text, "lantern:delta=0.2,k=100"; None for "exact". Relaxed rules must be named. A
-        decoding in an order of its own (row parallel, multi-scale) brings its rule and takes no other.
-    guidance_scale: a number or a `Guidance` schedule; None for the pipeline's default.
-    temperature: 0 is greedy.
-    top_k: 0 for all values, None for the pipeline's default.
-    top_p: 1 for all values.
-    filter_order: which of the two comes first; "top_k_first" as in transformers, "top_p_first" as in LANTERN's public code.
+    Args:
+        decoding: A drafter such as `SJD(window=32)`, or a text such as "sjd:window=32" or "eagle@FOLDER" (`mmspec
+            methods` lists them); None for plain decoding. "auto" chooses the window by measured time and drafts nothing
+            where drafts are slower; the values of a seed may then differ from run to run.
+        rule: A Rule or its text, such as "lantern:delta=0.2,k=100"; None for "exact". A relaxed rule must be named. A
+            decoding with its own order (row-parallel, multi-scale) brings its rule and supports no other.
+        guidance_scale: A number or a `Guidance` schedule; None for the pipeline's default.
+        temperature: The sampling temperature; 0 is greedy.
+        top_k: The number of likeliest values to sample from; 0 for all values, None for the pipeline's default.
+        top_p: The probability mass to sample from; 1 for all values.
+        filter_order: The filter that comes first: "top_k_first" as in transformers, "top_p_first" as in LANTERN's
+            public code.
     """
 
     decoding: Drafter | str | None = None
@@ -62,17 +64,20 @@ class ImageRequest(PipelineRequest):
         return self.with_rows(condition, rows, model.device, guidance_scale=guidance, warp=warp, decoding=decoding)
 
     def target(self, model: ImageModel, kind: type[ImageTarget] = ImageTarget) -> ImageTarget:
-        """The target of a resolved request."""
+        """Return the target of a resolved request."""
         settings = dict(guidance=self.guidance_scale, warp=self.warp, listener=self.listener)
         return kind(model, self.condition, **settings)
 
 
 class ImagePipeline(BasePipeline):
-    """Generates images, or videos where the model's geometry has several frames, with one `ImageModel`.
+    """A pipeline over an `ImageModel`, for images, and for videos where the model's geometry has several frames.
 
-    Calls take the fields of `ImageRequest`. Exact with exact rules: every image and video has the law of plain decoding, and
-    at temperature 0 is the same.
-    guidance_scale, top_k: the defaults of the model's published sampler.
+    Calls accept the fields of `ImageRequest`. With exact rules every image and video has the distribution of plain
+    decoding, and is identical to it at temperature 0.
+
+    Attributes:
+        guidance_scale: The default guidance scale, that of the model's published sampler.
+        top_k: The default top-k, that of the model's published sampler.
     """
 
     Request = ImageRequest
@@ -88,10 +93,14 @@ class ImagePipeline(BasePipeline):
         return auto_controller(self)
 
     def decoding(self, text: Any) -> Any:
-        """The decoding that a text such as "sjd:window=64" asks for; an object as it is.   Raises ValueError as `parse`."""
+        """Return the decoding that a text such as "sjd:window=64" names; an object is returned unchanged.
+
+        Raises:
+            ValueError: As `parse`.
+        """
         domain = "video" if self.model.geometry.frames > 1 else "image"
         return decoding_from_text(text, self, domain, "codes")
 
     def tokens(self, target: ImageTarget) -> Tensor:
-        """The codes int64 [B, frames * rows * cols] in raster order."""
+        """Return the codes int64 [B, frames * rows * cols] in raster order."""
         return target.values[:, self.model.geometry.code_index.to(target.device)]

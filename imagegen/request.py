@@ -18,7 +18,7 @@ AUTO = "auto"
 
 
 def derived() -> Any:
-    """A field that `resolved` fills; a call cannot name it."""
+    """Return a field that `resolved` fills; a call cannot name it."""
     return field(default=None, repr=False, metadata={"derived": True})
 
 
@@ -26,12 +26,13 @@ def derived() -> Any:
 class PipelineRequest:
     """Base of the settings of a request: the fields are the keyword arguments of a pipeline's call.
 
-    decoding: None decodes plainly through the same loop; else a decoding or a drafter.
-    rule: a Rule or its text; None for "exact", or the decoding's own.
-    seed: an int, one int per row, or None to draw one from torch's global generator.
-    listener(row, filled): progress, after every round.
-    condition, keys: the model's form of the prompts and the random keys of the rows; see `resolved`.
-    domain: where the names of rules are looked for.
+    Args:
+        decoding: A decoding or a drafter; None for plain decoding.
+        rule: A Rule or its text; None for "exact", or for the decoding's own rule.
+        seed: An int, a sequence with an int per row, or None to draw a seed from torch's global generator.
+        listener: The progress callback `listener(row, filled)`, called after every round.
+        condition: The prompts in the model's form; set by `resolved`.
+        keys: The random keys of the rows; set by `resolved`.
     """
 
     domain: ClassVar[Domain] = "image"
@@ -45,53 +46,62 @@ class PipelineRequest:
 
     @classmethod
     def arguments(cls) -> Iterator[Field]:
-        """The fields that a call can name."""
-        return (one for one in fields(cls) if "derived" not in one.metadata)
+        """Yield the fields that a call can name."""
+        return (field for field in fields(cls) if "derived" not in field.metadata)
 
     @classmethod
     def of(cls, settings: dict[str, Any]) -> Self:
-        """The request with these settings.   Raises ValueError for a name that is no argument."""
-        names = [one.name for one in cls.arguments()]
+        """Return the request with these settings.
+
+        Raises:
+            ValueError: A name is no argument.
+        """
+        names = [field.name for field in cls.arguments()]
         if unknown := [name for name in settings if name not in names]:
             raise ValueError(
-                f"{unknown[0]}: expected an argument among {', '.join(names)}, got another name; correct it"
+                f"{unknown[0]}: expected an argument among {', '.join(names)}, got another name; correct the name"
             )
         return cls(**settings)
 
     def resolved(self, pipe: Any, prompts: object) -> Self:
-        """The checked request with the defaults of a pipeline and the condition and keys of its rows.
+        """Return the checked request with the defaults of a pipeline and the condition and keys of its rows.
 
         Args:
-            pipe: the pipeline.
-            prompts: as the pipeline takes them.
+            pipe: The pipeline.
+            prompts: The prompts of the call.
 
         Raises:
-            ValueError: for prompts or settings that the pipeline does not take.
+            ValueError: The pipeline does not support the prompts or a setting.
         """
         raise NotImplementedError
 
     def with_rows(self, condition: Any, rows: int, device: Any, **other: Any) -> Self:
-        """The request with the condition of its rows, their keys and other fields."""
+        """Return the request with the condition of its rows, their keys and other fields."""
         return replace(self, condition=condition, keys=Keys.of(self.seed, rows, device), **other)
 
 
 @dataclass(frozen=True, slots=True)
 class RasterDecoding:
-    """Decoding in raster order with a drafter, or plainly with None, under a rule of the request's choice."""
+    """Decoding in raster order with a drafter, or without drafts where it is None, under the rule of the request."""
 
     drafter: Drafter | None
 
     def prepare(self, model: Any, request: PipelineRequest) -> tuple[RasterTarget, Drafter | None, Rule]:
-        """The target, the drafter and the rule of a resolved request.   Raises ValueError for an unknown rule."""
+        """Return the target, the drafter and the rule of a resolved request.
+
+        Raises:
+            ValueError: The rule is unknown.
+        """
         target = request.target(model)
         rule = resolve(request.rule or "exact", greedy=target.greedy, domain=request.domain, model=model)
         return target, self.drafter, rule
 
 
 def raster_decoding(decoding: Any) -> Any:
-    """A decoding that prepares its own target as it is; anything else is a drafter in raster order, or None.
+    """Return a decoding that prepares its own target unchanged; wrap a drafter, or None, for raster order.
 
-    Raises ValueError for an object that drafts nothing, and for a controller over a decoding that prepares its own target.
+    Raises:
+        ValueError: The object is no drafter, or it is a controller over a decoding that prepares its own target.
     """
     check_drafter("decoding", decoding)
     inner = getattr(decoding, "drafter", None)

@@ -26,9 +26,14 @@ FilterOrder = Literal["top_k_first", "top_p_first"]
 class Guidance:
     """Classifier-free guidance on raw logits: uncond + s (cond - uncond).
 
-    scale: s; up to 1 only the conditional branch is run.   interval: guides indices 0..interval + 1 and leaves the later
-    ones conditional, as LlamaGen's `cfg_interval` does; None or below 0 guides all.   final: s goes linearly from `scale`
-    at the first value to `final` at the last one.   Raises ValueError for a scale outside 0..1000, and for both schedules.
+    Args:
+        scale: The scale s; up to 1 only the conditional branch runs.
+        interval: The indices 0..interval + 1 are guided and later indices are conditional, as with LlamaGen's
+            `cfg_interval`; None or a negative number guides all.
+        final: The scale at the last value; s goes linearly from `scale` to `final`. None for a constant scale.
+
+    Raises:
+        ValueError: A scale is outside 0..1000, or both `interval` and `final` are set.
     """
 
     scale: float = 1.0
@@ -48,7 +53,14 @@ class Guidance:
         return max(self.scale, self.final or 0.0) > 1
 
     def apply(self, cond: Tensor, uncond: Tensor, index: Tensor, total: int) -> Tensor:
-        """Guided logits float32 [B, N, V]; index: int64 [B, N], which of `total` values each row decides."""
+        """Return guided logits float32 [B, N, V].
+
+        Args:
+            cond: float32 [B, N, V], the conditional logits.
+            uncond: float32 [B, N, V], the unconditional logits.
+            index: int64 [B, N], the index of the value that each row predicts.
+            total: The number of values of an image.
+        """
         if self.final is not None:
             scale = self.scale + (self.final - self.scale) * (index / max(total - 1, 1)).clamp(0, 1)
             return torch.lerp(uncond, cond, scale[..., None].to(cond.dtype))
@@ -60,12 +72,18 @@ class Guidance:
 
 @dataclass(frozen=True, slots=True)
 class Warp:
-    """Temperature, top-k and top-p. temperature 0 is greedy; others count as at least 1e-5, as in LlamaGen's
-    sampler. top_k 0 and top_p 1 leave everything in.
+    """Temperature, top-k and top-p.
 
-    filter_order: "top_k_first" as in transformers and LlamaGen's sampler, "top_p_first" as in LANTERN's public code. The
-    two differ only where both filters are on: the second one sees the law that the first one leaves.
-    Raises ValueError for settings out of range.
+    Args:
+        temperature: 0 is greedy; other temperatures count as at least 1e-5, as in LlamaGen's sampler.
+        top_k: The number of likeliest values to keep; 0 keeps all.
+        top_p: The probability mass to keep; 1 keeps all.
+        filter_order: "top_k_first" as in transformers and LlamaGen's sampler, "top_p_first" as in LANTERN's public
+            code. The orders differ only with both filters on: the second filter sees the distribution that the first
+            leaves.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     temperature: float = 1.0
@@ -78,18 +96,18 @@ class Warp:
         number("temperature", self.temperature, 0)
         whole("top_k", self.top_k, 0)
         if not 0 < number("top_p", self.top_p, 0, 1):
-            raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 leaves everything in")
+            raise ValueError(f"top_p: expected a number above 0 and up to 1, got {self.top_p}; 1 keeps all values")
         if self.filter_order not in get_args(FilterOrder):
-            raise ValueError(f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got {self.filter_order!r}; "
-                             "use one of these")  # fmt: skip
+            raise ValueError(f"filter_order: expected one of {', '.join(get_args(FilterOrder))}, got "
+                             f"{self.filter_order!r}; use one of these")  # fmt: skip
 
     @property
     def greedy(self) -> bool:
-        """The likeliest value is taken."""
+        """Whether the likeliest value is always chosen."""
         return self.temperature == 0
 
     def apply(self, logits: Tensor) -> Tensor:
-        """Log-weights float32 [..., V], -inf where cut; softmax of them is the law."""
+        """Return log-weights float32 [..., V], -inf where cut; their softmax is the distribution."""
         if self.greedy:
             return logits
         if self.temperature != 1:
@@ -98,9 +116,11 @@ class Warp:
 
 
 class RasterTarget(FilledTarget):
-    """Base of targets that fill their images in raster order; a domain adds its passes.
+    """Base of targets that fill their images in raster order; a domain adds its forward passes.
 
-    cache: the slots that the passes write.   last: int64 [B], index of the root among the row's values, -1 before the first.
+    Attributes:
+        cache: The slots that the passes write.
+        last: int64 [B], the index of the root among the row's values, -1 before the first.
     """
 
     def __init__(self, batch: int, total: int, like: Tensor, cache: SlotPool, listener: Listener | None):
@@ -117,23 +137,25 @@ class RasterTarget(FilledTarget):
         return accepted
 
     def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Counts a live row's new values, see `BatchTarget.commit_row`; they are stored on the device."""
+        """Count a live row's new values, which are stored on the device; see `BatchTarget.commit_row`."""
         count = min(depth + (not failure), self.total - self.filled[row])
         self._count(row, self.filled[row] + count, bool(failure))
         return min(depth, count)
 
     def _store(self, run: Tensor) -> None:
-        """run: [B, D + 1, ...], the values behind the root; those beyond a row's end go to the spare column."""
+        """Store [B, D + 1, ...], the values behind the root; those beyond a row's end go to the spare column."""
         place = self.last[:, None] + 1 + torch.arange(run.shape[1], device=self.device)
         inside = place < torch.tensor(self.filled, device=self.device)[:, None]
         self.put(torch.where(inside, place, self.total), run)
 
 
 class ImageTarget(RasterTarget):
-    """A batch of images being generated in raster order; values: int64 [B, total].
+    """A batch of images that is generated in raster order, with values int64 [B, total].
 
-    hidden of the evidence: float [B, N, C * H], the branches side by side.
-    prompt_hidden: float [C * B, P, H], the prompt's states, rows as in the cache; None from models that keep none.
+    The hidden states of the evidence are float [B, N, C * H], the branches side by side.
+
+    Attributes:
+        prompt_hidden: float [C * B, P, H], the prompt's states, rows as in the cache; None for models that return none.
     """
 
     not_finite = NOT_FINITE
@@ -153,14 +175,14 @@ class ImageTarget(RasterTarget):
 
     @property
     def left(self) -> int:
-        """Values the slowest live row still lacks; drafting more is useless."""
+        """The number of values that the slowest live row still lacks; longer drafts are useless."""
         return max((room for room, live in zip(self.room, self.live, strict=True) if live), default=0)
 
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
         scored, slots = self.model.prefill(self.condition, self.cache, self.copies == 2)
         self.prompt_hidden = scored.prompt_hidden
-        # the prompt's last position is the root of round 0, so its slot is left for the commit to count
+        # the prompt's last position is the root of round 0, so the first commit counts its slot
         self.cache.advance(slots - 1)
         draft = root_only(self.pending)
         return draft, self._evidence(draft, scored)
@@ -176,14 +198,14 @@ class ImageTarget(RasterTarget):
         return self._evidence(draft, self.model.forward(value, index, bias, self.cache))
 
     def places(self, draft: Draft) -> Tensor:
-        """int64 [B, N], the index of every node's value; -1 for the end of the prompt."""
+        """Return int64 [B, N], the index of every node's value; -1 for the end of the prompt."""
         if draft.index is not None:
             return draft.index
         return self.last[:, None] + expand_tree(draft.tree.depth, self.batch)
 
     def _evidence(self, draft: Draft, scored: ImageModelOutput) -> Evidence:
         hidden = scored.hidden
-        index = self.places(draft) + 1  # which value each node decides
+        index = self.places(draft) + 1  # the value that each node predicts
         logits, bad = neutralise_bad_scores(self.guided(scored.logits, index))
         if self.copies > 1:
             hidden = torch.cat(hidden.chunk(2), -1)
@@ -191,19 +213,24 @@ class ImageTarget(RasterTarget):
         return Evidence(scores=scores, greedy=self.greedy, hidden=hidden, bad=bad)
 
     def guided(self, logits: Tensor, index: Tensor) -> Tensor:
-        """Guided logits float32 [B, N, V] of raw ones [C * B, N, V]; index: int64 [B, N], which value each row decides."""
+        """Return guided logits float32 [B, N, V] of raw logits [C * B, N, V].
+
+        Args:
+            logits: float32 [C * B, N, V], the raw logits.
+            index: int64 [B, N], the index of the value that each row predicts.
+        """
         if self.copies == 1:
             return logits
         cond, uncond = logits.chunk(2)
         return self.guidance.apply(cond, uncond, index, self.geometry.total)
 
     def warped(self, logits: Tensor, index: Tensor) -> Tensor:
-        """Log-weights of the law that values are drawn from, [B, N, V]: guided logits after the forced values and the warp."""
+        """Return the log-weights [B, N, V] that values are drawn from: guided, warped and with the forced values."""
         return self._force(logits, index, self.warp)
 
 
 class _ForcedValues:
-    """Warps logits and pins the values that the geometry forces; everywhere else it allows codes alone."""
+    """Warp logits and pin the values that the geometry forces; everywhere else only codes are allowed."""
 
     def __init__(self, geometry: Geometry, codes: int, size: int, device: str):
         self.last = geometry.total - 1
@@ -222,5 +249,5 @@ class _ForcedValues:
         return torch.where(value >= 0, pinned, scores)
 
 
-# a request would build these tensors anew and wait for the device
+# cached, because building these tensors in every request would wait for the device
 _forced_values = lru_cache(maxsize=64)(_ForcedValues)

@@ -1,6 +1,6 @@
 """mmspec: lossless draft-and-verify decoding for multimodal models.
 
-Public names are handed out on first use, so that `import mmspec` loads neither torch nor transformers.
+Public names are imported on first use, so that `import mmspec` loads neither torch nor transformers.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The `mmspec` command from its first moment on: Ctrl-C ends it with a sentence while it still reads its own code, too."""
+"""The `mmspec` command. Ctrl-C ends it with a sentence even while it still imports its own code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from mmspec.io.interrupts import end_before_work
 
 
 def main() -> None:
-    """Runs the command line."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # else it is ignored, and stays so
+    """Run the command line."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # an ignored signal stays ignored
         signal.signal(signal.SIGINT, end_before_work)
     from mmspec.cli import app
 

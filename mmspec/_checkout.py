@@ -1,6 +1,6 @@
-"""Finds `mmspec.vlm` and its siblings in a source checkout, where they live next to `mmspec/` and not inside it.
+"""A finder of `mmspec.vlm` and its siblings in a source checkout, where they live next to `mmspec/` and not inside it.
 
-An installed wheel has them inside `mmspec/`: there the finder never activates.
+An installed wheel has them inside `mmspec/`, so that the finder stays inactive there.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_file_location
 from pathlib import Path
 
-# the same map as package-dir in pyproject.toml (a test compares them)
+# equal to package-dir in pyproject.toml, as a test verifies
 FOLDERS = {
     "mmspec.imagegen": "imagegen",
     "mmspec.kernels": "kernels/ops",
@@ -20,7 +20,7 @@ FOLDERS = {
 
 
 class CheckoutFinder:
-    """Meta-path finder that resolves exactly the names in `FOLDERS`, below one checkout root."""
+    """A meta-path finder of the names in `FOLDERS`, below one checkout root."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -36,12 +36,14 @@ class CheckoutFinder:
 
 
 def install(package_folder: str) -> None:
-    """Puts the finder first when `package_folder` (that of `mmspec` itself) belongs to a source checkout."""
+    """Insert the finder first in `sys.meta_path` if `package_folder`, the folder of `mmspec`, belongs to a source
+    checkout.
+    """
     package = Path(package_folder).resolve()
     root = package.parent
     inside = any((package / name.rpartition(".")[2]).exists() for name in FOLDERS)
     if inside or not (root / "pyproject.toml").is_file():
         return
     if not any(isinstance(finder, CheckoutFinder) for finder in sys.meta_path):
-        # before an editable install of another checkout, whose parts would be mixed with these
+        # first, since the finder of an editable install would mix the parts of two checkouts
         sys.meta_path.insert(0, CheckoutFinder(root))

@@ -1,4 +1,4 @@
-"""Lazy names: what a package hands out is imported when it is first asked for, so that importing the package costs nothing."""
+"""Lazy imports: a public name of a package is imported on first access, so that importing the package is fast."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any
 def lazy(
     namespace: dict[str, Any], homes: Mapping[str, str]
 ) -> tuple[Callable[[str], object], Callable[[], list[str]]]:
-    """The `__getattr__` and `__dir__` of a package.
+    """Return the `__getattr__` and `__dir__` of a package.
 
-    namespace: the package's `globals()`; a name that was asked for stays there.
-    homes: public name -> the module that defines it, "module:attribute" where the attribute has another name. A module
-    whose own name it is stands for itself: "core": "mmspec.core".
+    Args:
+        namespace: The `globals()` of the package. Imported names are stored there.
+        homes: Public name -> the module that defines it, or "module:attribute" where the attribute has another name. A
+            module may be a public name too, as in "core": "mmspec.core".
     """
     package = namespace["__name__"]
 

@@ -1,4 +1,4 @@
-"""The drafters of text tokens under their public address: `from mmspec.drafters import PromptLookup`."""
+"""The drafters of text tokens as a public module: `from mmspec.drafters import PromptLookup`."""
 
 from __future__ import annotations
 

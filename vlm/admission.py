@@ -1,12 +1,12 @@
-"""Admission of models and requests: what has to be proven first, and the remembered outcomes of the proofs.
+"""Admission of models and requests: trials of models that the test suite does not check, and their stored outcomes.
 
-The name of a class does not say what it does with masks, positions and cached keys. A class that the suite does not test
-whole proves itself: `proof/trial.py` compares a scripted continuation with transformers' own, `proof/receptive_field.py` looks
-how far back every layer sees. Strict passes are proven for every class, bit for bit: `proof/bit_equality.py`.
+The name of a class does not show how it uses masks, positions and cached keys. For a class outside the test suite,
+`proof/trial.py` compares a scripted continuation with transformers' own, and `proof/receptive_field.py` measures how far
+back every layer sees. Strict passes are compared bit for bit for every class: `proof/bit_equality.py`.
 
-Outcomes are remembered beside the model, never on it. A proof that passed holds for the layout of the model: its shapes,
-precision, device, adapters and attention implementation. A proof that failed is made again for other weights, and a trial that
-broke off is no outcome.
+Outcomes are stored beside the model, never on it. A passed trial is valid for the layout of the model: its shapes,
+precision, device, adapters and attention implementation. A failed trial is repeated for other weights. A trial that an
+error interrupted has no outcome.
 """
 
 from __future__ import annotations
@@ -35,10 +35,13 @@ _SWITCHES = ("do_sample", "use_cache", "renormalize_logits", "remove_invalid_val
 
 
 def check_numbers(settings: Mapping[str, object]) -> None:
-    """Raises ValueError for a count that is no whole number, a switch that is no truth value, and for NaN; transformers takes
-    them without a word.
+    """Check the types of numbers and switches, which transformers accepts unchecked.
 
-    settings: arguments of `generate`, or the fields of a generation config.
+    Args:
+        settings: arguments of `generate`, or the fields of a generation config.
+
+    Raises:
+        ValueError: a count is not a whole number, a switch is not a boolean, or a number is NaN.
     """
     for name in _COUNTS:
         if settings.get(name) is not None:
@@ -52,16 +55,16 @@ def check_numbers(settings: Mapping[str, object]) -> None:
 
 
 def take_apart(model: nn.Module) -> Parts:
-    """Return the parts of a model whose drafts can be verified.
+    """Return the parts of a model that can verify drafts.
 
-    A class that the suite does not test whole is proven first, once per model: its passes over drafts have to give what its
-    single steps give.
+    A class that the test suite does not check is tried first, once per model: its passes over drafts must equal its
+    single steps.
 
     Args:
         model: the transformers model, without wrappers.
 
     Raises:
-        ValueError: as `parts_of` does, and where the proof fails.
+        ValueError: the model is not supported (see `parts_of`), or the trial fails.
     """
     parts = parts_of(model)
     if not parts.trusted:
@@ -70,8 +73,11 @@ def take_apart(model: nn.Module) -> Parts:
 
 
 def admit(target: TextTarget) -> None:
-    """Raises ValueError, with what to do, for a request that has no room in a model, or that plain steps and drafted passes
-    could answer differently."""
+    """Check that a request fits into its model, and that drafted passes give the output of plain steps.
+
+    Raises:
+        ValueError: the request does not fit, or drafted passes could give other output.
+    """
     parts, prompt, most = target.parts, target.prompt.shape[1], target.most
     name = type(parts.model).__name__
     _check_length(parts, target.prompt, target.model_kwargs.get("attention_mask"), most)
@@ -83,28 +89,25 @@ def admit(target: TextTarget) -> None:
     if parts.trusted:
         return
     if most is None:
-        raise ValueError(
-            f"max_new_tokens: expected a limit, got none; {name} has to show that it sees the whole length"
-        )
+        raise ValueError(f"max_new_tokens: expected a limit, got none; {name} must be tested at the whole length first")
     known = target.model_kwargs if target.inputs is None else target.inputs
     beyond = [key for key, value in known.items() if isinstance(value, Tensor) and key not in _TEXT]
     if beyond and target.inputs is None:
-        raise ValueError(f"model: expected {name} to be called through its generate, got a bare call with "
-                         f"{', '.join(beyond)}; it has to prove itself on this prompt")  # fmt: skip
+        raise ValueError(f"model: expected {name} to be called through its generate, got a direct call with "
+                         f"{', '.join(beyond)}; it must be tested on this prompt first")  # fmt: skip
     if beyond:
         prove_prompt(parts, target.inputs)
     prove_receptive_field(parts, prompt + most)
 
 
 def _check_length(parts: Parts, input_ids: Tensor, mask: Tensor | None, most: int | None) -> None:
-    """Refuses a request that a learned table of positions has no room for. Warns, once for each place in the caller's code, of
-    a prompt longer than a model with computed positions was made for, which goes on as in transformers.
+    """Refuse a request that exceeds a learned position table; warn of a prompt beyond a model's computed positions.
 
     Args:
-        parts: of the model.
+        parts: the model's parts.
         input_ids: int64 [B, P].
         mask: int [B, P], 0 at padding, or None.
-        most: tokens a row may generate, None without a limit.
+        most: the limit of generated tokens of a row, None without a limit.
     """
     room, has_table = parts.most_positions, parts.learned_positions is not None
     if room is None:
@@ -114,28 +117,28 @@ def _check_length(parts: Parts, input_ids: Tensor, mask: Tensor | None, most: in
         sentence = f"input_ids: expected a prompt of at most {room} tokens, the positions of this model, got {longest}"
         if has_table:
             raise ValueError(f"{sentence}; shorten it")
-        warn(f"{sentence}; it goes on beyond what the model was made for", stacklevel=2)
+        warn(f"{sentence}; decoding continues beyond the length that the model was trained for", stacklevel=2)
     elif has_table and (most is None or longest + most > room + 1):
-        raise ValueError(f"max_new_tokens: expected at most {room + 1 - longest} behind a prompt of {longest} tokens, as the "
+        raise ValueError(f"max_new_tokens: expected at most {room + 1 - longest} after a prompt of {longest} tokens, as the "
                          f"model has {room} positions, got {'no limit' if most is None else most}; lower it")  # fmt: skip
 
 
 def _check_widths(parts: Parts, prompt: int, most: int | None) -> None:
-    """Refuses a request in which a class from elsewhere would need its windows, or in which slots would scale queries."""
+    """Refuse a request that exceeds the windows of a foreign class, or the length at which positions scale queries."""
     limits = [] if parts.own else [(layer.width, layer.field) for layer in parts.plan.narrow]
     if parts.plan.temperature is not None:
         limits.append((parts.plan.temperature, "floor_scale"))
     for tokens, field in limits:
         if most is None or prompt + most > tokens:
-            asked = "no limit" if most is None else f"{prompt} and {most}"
+            lengths = "no limit" if most is None else f"{prompt} and {most}"
             raise ValueError(
                 f"max_new_tokens: expected prompt and answer to fit the {field} of {tokens} tokens of "
-                f"{type(parts.model).__name__}, got {asked}; shorten them or decode with model.generate"
+                f"{type(parts.model).__name__}, got {lengths}; shorten them or decode with model.generate"
             )
 
 
 def _check_switch(parts: Parts, switch: int, prompt: int, most: int | None) -> None:
-    """Refuses a request that crosses the length at which the class reads its whole prompt again with other frequencies."""
+    """Refuse a request that crosses the length at which the class reads all tokens again with other frequencies."""
     crosses = prompt <= switch and (most is None or prompt + most - 1 > switch)
     if crosses and _reads_again(parts, switch):
         raise ValueError(
@@ -145,7 +148,7 @@ def _check_switch(parts: Parts, switch: int, prompt: int, most: int | None) -> N
 
 
 def _reads_again(parts: Parts, length: int) -> bool:
-    """Whether the class drops its cache for the pass behind `length` tokens."""
+    """Return whether the class drops its cache for the pass after `length` tokens."""
     model, cache = parts.model, SlotCache(parts.plan, 1)
     cache.lengths = [length]
     ids = torch.zeros(1, length + 1, dtype=torch.long, device=parts.device)
@@ -160,27 +163,35 @@ _REACHED: WeakKeyDictionary[nn.Module, dict[tuple, int]] = WeakKeyDictionary()
 
 
 def prove_model(parts: Parts) -> None:
-    """Proves that drafts of text can be verified, once per model, dtype and attention implementation.
+    """Test that the model can verify drafts of text, once per model, dtype and attention implementation.
 
-    Raises ValueError that names what differed.
+    Raises:
+        ValueError: drafted passes differ from single steps; the message names the difference.
     """
     _proven_once(parts, ("text",), lambda: text_trial(parts))
 
 
 def prove_prompt(parts: Parts, inputs: dict) -> None:
-    """Proves the same behind a prompt that holds more than text, on that prompt itself; once per kind of prompt.
+    """Test the same after a prompt with more than text, on that prompt; once per kind of prompt.
 
-    inputs: as `prompt_inputs` gives them.   Raises ValueError that names what differed.
+    Args:
+        parts: the model's parts.
+        inputs: the result of `prompt_inputs`.
+
+    Raises:
+        ValueError: drafted passes differ from single steps; the message names the difference.
     """
     named = tuple(sorted(name for name, value in inputs.items() if isinstance(value, Tensor)))
     _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, "behind this prompt"))
 
 
 def prove_receptive_field(parts: Parts, total: int) -> None:
-    """Proves that every layer sees all of `total` tokens, which no trial on few tokens shows.
+    """Test that every layer sees all of `total` tokens, which a trial on few tokens does not show.
 
-    The longest proven total is remembered, and lengths are rounded up, so requests of like length are asked once.
-    Raises ValueError where a layer forgets earlier tokens.
+    Lengths are rounded up and the longest tested total is stored, so requests of similar length are tested once.
+
+    Raises:
+        ValueError: a layer does not see earlier tokens.
     """
     model, layout = parts.model, layout_of(parts.model)
     reached = _REACHED.setdefault(model, {})
@@ -197,15 +208,16 @@ def prove_receptive_field(parts: Parts, total: int) -> None:
 
 
 def prove_bits(parts: Parts) -> None:
-    """Proves that strict passes over drafts give the bits of single ones, once per model, dtype and number of threads.
+    """Test that strict passes over drafts have the bits of single-token passes, once per model, dtype and thread count.
 
-    Raises ValueError that names what differed.
+    Raises:
+        ValueError: the bits differ; the message names the difference.
     """
     _proven_once(parts, ("bits", torch.get_num_threads()), lambda: same_bits(parts), _remedy_for_bits(parts))
 
 
 def _remedy_for_bits(parts: Parts) -> str:
-    """Why bits differ, as far as the attention says it, and what a caller can do about it."""
+    """Return the advice for a model whose bits differ, with the reason if it is the attention implementation."""
     if parts.model.config._attn_implementation == "sdpa":
         return "leave strict out"
     reason = "eager attention adds up in an order that depends on how many tokens a pass has"
@@ -215,7 +227,7 @@ def _remedy_for_bits(parts: Parts) -> str:
 
 
 def _proven_once(parts: Parts, key: tuple, check: Callable[[], None], remedy: str = _DECODE) -> None:
-    """Runs a check, or repeats what it found. A check that broke off has found nothing and runs again the next time."""
+    """Run a check once and raise its stored outcome later; a check that an error interrupted runs again next time."""
     model = parts.model
     key = (*key, layout_of(model))
     known, failed = _OUTCOMES.setdefault(model, {}), _FAILED.setdefault(model, {})
@@ -232,22 +244,22 @@ def _proven_once(parts: Parts, key: tuple, check: Callable[[], None], remedy: st
 
 
 def _failure(parts: Parts, check: Callable[[], None], remedy: str = _DECODE) -> ValueError | None:
-    """Runs a check. Returns None, or the error to raise; it has a cause where the check broke off.
+    """Run a check; return None, or the error to raise, which has a cause if another error interrupted the check.
 
-    What breaks a check may be the class, which does not know such a pass, or passing trouble. A lack of memory says nothing
-    about the class and is raised as it is.
+    The reason may be the class, which does not support such a pass, or a temporary problem. A lack of memory is no
+    property of the class and is raised directly.
     """
     name, device = type(parts.model).__name__, parts.device
     try:
         with torch.no_grad(), torch.random.fork_rng([device] if device.type == "cuda" else []):
             check()
-    except TrialMismatch as found:
+    except TrialMismatch as mismatch:
         return ValueError(
-            f"model: expected drafted passes of {name} to give what its single steps give, got {found}; {remedy}"
+            f"model: expected drafted passes of {name} to equal its single steps, got {mismatch}; {remedy}"
         )
     except (MemoryError, torch.OutOfMemoryError):
         raise
-    except Exception as error:  # whatever a class raises over a pass that it does not know
+    except Exception as error:  # a class may raise anything in a pass that it does not support
         sentence = " ".join(str(error).split())[:200]
         failure = ValueError(
             f"model: expected a {name} that verifies drafts, got {type(error).__name__} on a trial ({sentence}); {remedy}"

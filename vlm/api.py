@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from time import perf_counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -37,36 +38,44 @@ def generate(
     return_dict: bool = False,
     on_stats: Callable[[Stats], None] | None = None,
     strict: bool = False,
-    **inputs,
+    **inputs: Any,
 ) -> Tensor | Generated:
-    """Generates as `model.generate(**inputs)` does, drafting with `drafter` and verifying by `rule`.
+    """Generate as `model.generate(**inputs)` does, with drafts by `drafter` that `rule` verifies.
 
-    inputs: whatever `transformers.generate` takes for this model (input_ids, pixel_values, max_new_tokens, do_sample...);
-        `past_key_values` may be a conversation's, see `mmspec.vlm.conversation.Past`, or an empty cache, which is filled.
-    drafter: None decodes plainly through the same loop; else a drafter or its text, "lookup:longest=3" or
-        "eagle:chain=4@FOLDER" (`mmspec methods` lists them). "auto" drafts with what is at hand for the model as long as
-        measured times say that it is faster, see `mmspec.vlm.auto`.
-    rule: "exact", the text of another rule, or a Rule.
-    seed: an int, one int per row, or None to draw one from torch's global generator.
-    capture: True runs decode rounds without the host, as a CUDA graph on a GPU (see `mmspec.vlm.Rounds`, which keeps such
-        rounds from request to request); what cannot be captured runs as ever, and a warning says why.
-    on_stats: called with the request's Stats once it has run, for callers that want them beside a plain result.
-    strict: passes over drafts give the bits of single passes, so that greedy output equals that of `drafter=None` and
-        `strict=True` in any dtype, in batches of any kind; each pass costs more. See `mmspec.core.strict`.
-    Returns int64 [B, L] laid out as `transformers.generate` lays it out, or a Generated with `return_dict=True`
-    (then rows that failed are reported in its `errors` instead of raised).
-    Exact with exact rules: greedy output equals plain decoding, sampled output has its law.
-    Raises ValueError for unsupported models and combinations, and for models whose bits `strict` cannot keep; RowsFailed
-    (a ValueError) when rows met NaN or Inf,
-    or, sampled, processors that rule out every token.
+    Exact with exact rules: greedy output equals plain decoding, and sampled output has its distribution.
+
+    Args:
+        model: The transformers model, with or without adapters.
+        drafter: A drafter or its text, such as "lookup:longest=3" or "eagle:chain=4@FOLDER" (`mmspec methods` lists them).
+            "auto" uses the available drafters while measured times show that they are faster, see `mmspec.vlm.auto`. None
+            decodes plainly through the same loop.
+        rule: "exact", the text of another rule, or a Rule.
+        seed: An int, an int per row, or None to draw it from torch's global generator.
+        capture: True runs decoding rounds without the host, as a CUDA graph on a GPU. A `mmspec.vlm.Rounds` reuses the
+            captured rounds in later requests. Unsupported requests run uncaptured, and a warning gives the reason.
+        streamer: A streamer of transformers, which receives the accepted tokens of every round.
+        return_dict: Whether to return a Generated, which reports failed rows in its `errors` instead of raising.
+        on_stats: A function called with the request's Stats after it has run.
+        strict: Whether passes over drafts have the bits of single-token passes. Greedy output then equals that of
+            `drafter=None, strict=True` in any dtype and batch; each pass costs more. See `mmspec.core.strict`.
+        **inputs: The arguments of `transformers.generate` for this model (input_ids, pixel_values, max_new_tokens,
+            do_sample...). `past_key_values` may be a conversation, see `mmspec.vlm.conversation.Past`, or an empty cache,
+            which is filled.
+
+    Returns:
+        int64 [B, L] in the layout of `transformers.generate`, or a Generated with `return_dict=True`.
+
+    Raises:
+        ValueError: The model or combination is not supported, or `strict` is not supported by the model.
+        RowsFailed: (a ValueError) Rows had NaN or Inf logits or, in sampling, processors that excluded every token.
     """
     check_call(model, inputs)
     settings = RequestSettings(drafter, rule, seed, capture, strict, streamer, return_dict, on_stats)
-    given, turn = inputs, None
+    arguments, turn = inputs, None
     with ending(streamer):
         if (past := past_of(inputs)) is not None:
             inputs, turn = open_turn(past, unwrapped(model), inputs, settings.drafter_for(model))
-        engine = _CustomGenerate(settings, given, turn)
+        engine = _CustomGenerate(settings, arguments, turn)
         return drafted_generate(model)(**inputs, streamer=streamer, custom_generate=engine)
 
 
@@ -80,9 +89,10 @@ def start(
     strict: bool = False,
     **inputs,
 ) -> DecodingRun:
-    """A request that has not run yet: call its `step()` until it returns False; tokens are in `.target.tokens`.
+    """Return a request that has not run yet, with the arguments of `generate`.
 
-    Arguments as in `generate`. Requests on one model may take steps in any order.
+    Call its `step()` until it returns False; the tokens are in `.target.tokens`. Requests on the same model may take their
+    steps in any order.
     """
     check_call(model, inputs)
     settings = RequestSettings(drafter, rule, seed, capture, strict, by_hand=True)
@@ -103,9 +113,10 @@ def decode(
     tokenizer: object | None = None,
     **model_kwargs,
 ) -> Tensor | Generated:
-    """The same engine for `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
+    """Serve `model.generate(**inputs, custom_generate=mmspec.decode, drafter=..., rule=..., seed=...)`.
 
-    A `streamer=` and a `tokenizer=` given to `model.generate` are served although transformers does not pass them on.
+    The arguments are those of `generate`. A `streamer=` or `tokenizer=` of `model.generate` is used too, although
+    transformers does not pass it on.
     """
     streamer = streamer_of_call()
     engine = _CustomGenerate(RequestSettings(drafter, rule, seed, capture, strict, streamer), inputs_of_call())
@@ -117,12 +128,12 @@ decode.__signature__ = TokenizerSignature.of(decode)
 
 
 class _CustomGenerate:
-    """A callable for `custom_generate` that carries what transformers would lose on the way.
+    """A callable for `custom_generate` with the arguments that transformers would not pass on.
 
     Args:
-        settings: of the request.
-        inputs: the arguments of `generate` as the caller gave them; None where they are not known.
-        turn: of a conversation, where it was opened before the call.
+        settings: The settings of the request.
+        inputs: The arguments of `generate` as the caller passed them; None if they are unknown.
+        turn: The turn of a conversation, if it was opened before the call.
     """
 
     def __init__(self, settings: RequestSettings, inputs: dict | None, turn: Turn | None = None):
@@ -183,7 +194,7 @@ class _CustomGenerate:
 
 
 def _resume_conversation(request: TextRequest, model: nn.Module) -> None:
-    """Opens the turn of a conversation: the part of its prompt that this call reads, and where it stands."""
+    """Open the turn of a conversation: select the part of the prompt to read, and its positions."""
     past, ids = request.past, request.ids
     if request.config.token_healing:
         raise ValueError("token_healing: expected False in a conversation, got True; heal the prompt's tokens yourself")
@@ -199,14 +210,14 @@ def _resume_conversation(request: TextRequest, model: nn.Module) -> None:
 
 
 def _open(request: TextRequest, model: nn.Module) -> DecodingRun:
-    """The decoding of a request, before its prefill."""
+    """Return the decoding run of a request, before its prefill."""
     target, drafter, rule = prepare(model, request)
     settings, past = request.settings, request.past
     seed = target.agreed(int(torch.randint(2**62, ()))) if settings.seed is None else settings.seed
     keys = Keys.of(seed, target.batch, target.device)
     earlier = None if past is None else past.state_for(request.turn, drafter)
-    kept = dict(earlier=earlier, lasts=past is not None)
+    state = dict(earlier=earlier, lasts=past is not None)
     if settings.capture is False:
-        return DecodingRun(target, drafter, rule, keys, **kept)
+        return DecodingRun(target, drafter, rule, keys, **state)
     rounds = Rounds() if settings.capture is True else settings.capture
-    return CapturedDecoding(target, drafter, rule, keys, rounds=rounds, **kept)
+    return CapturedDecoding(target, drafter, rule, keys, rounds=rounds, **state)

@@ -1,4 +1,4 @@
-"""Which transformers models the target adapter takes, and where their parts are."""
+"""The supported transformers models, and the lookup of their parts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ PLACEHOLDERS = ("image_token_id", "video_token_id", "audio_token_id", "image_tok
 
 @dataclass(frozen=True, slots=True)
 class Architecture:
-    """A supported class. inputs: what prompts may hold. tested: how the suite checks it."""
+    """A supported class.
+
+    Attributes:
+        name: The name of the class.
+        inputs: The supported kinds of prompt input.
+        tested: How the test suite checks the class.
+    """
 
     name: str
     inputs: str
@@ -48,9 +54,9 @@ ARCHITECTURES = tuple(
     )
 )
 
-# text models that the suite tests, alone or in a wrapper
+# decoders that the test suite checks, with or without a wrapper
 _DECODERS = ("LlamaModel", "Qwen2Model", "Qwen3Model", "MistralModel", "Qwen2_5_VLTextModel", "Qwen3VLTextModel")
-_EVEN = ("LlavaForConditionalGeneration",)  # classes whose pictures all have as many tokens
+_EVEN = ("LlavaForConditionalGeneration",)  # classes with the same number of tokens for every picture
 _BY_NAME = {a.name: a for a in ARCHITECTURES}
 
 
@@ -58,20 +64,25 @@ _BY_NAME = {a.name: a for a in ARCHITECTURES}
 class Parts:
     """The parts of a target model, see `parts_of`.
 
-    direct: logits are the head applied to the decoder's last hidden state, so verify passes skip the wrapper.
-    plan: what each layer keeps of earlier tokens.
-    places: the device of each layer, see `layer_devices`.
-    placeholders: ids that stand for visual features in a prompt; a drafter must never propose them.
-    tokens_per_image: placeholders of every picture where the class gives all pictures as many, else None.
-    trusted: the suite tests this class over this decoder; others prove themselves.
-    last_only: the forward can return the last logits alone.
-    own: the decoder is transformers' own, whose windows are those of its masks.
-    mixers: its layers with states.
-    rotary: its rotary modules whose frequencies depend on the length.
-    most_positions: positions that the model was made for, None where its config has no such number.
-    learned_positions: rows of its learned table of positions, None where positions are computed.
-    device, dtype: of the embedded tokens.   like: an empty tensor of both.
-    group: the processes that share the layers, None for a single one.
+    Attributes:
+        model: The transformers model.
+        decoder: Its text decoder.
+        head: Its output head.
+        embed: Its token embeddings.
+        direct: Whether logits are the head's output on the last hidden states, so that passes skip the wrapper.
+        plan: The cache contents of each layer.
+        places: The device of each layer, see `layer_devices`.
+        hidden_size: The width of the hidden states.
+        vocab_size: The number of tokens in the vocabulary.
+        placeholders: The ids that stand for visual features in a prompt; a drafter must never propose them.
+        tokens_per_image: The number of placeholders of every picture; None if it varies.
+        trusted: Whether the test suite checks this class with this decoder; other models are tried first.
+        last_only: Whether the forward can return the last logits alone.
+        own: Whether the decoder is part of transformers, whose attention windows equal those of its masks.
+        mixers: The layers with states.
+        rotary: The rotary modules whose frequencies depend on the length.
+        most_positions: The number of positions that the config states; None without such a number.
+        learned_positions: The number of rows of the learned position table; None for computed positions.
     """
 
     model: nn.Module
@@ -99,40 +110,44 @@ class Parts:
 
     @property
     def device(self) -> torch.device:
+        """The device of the embedded tokens."""
         return execution_device(self.embed)
 
     @property
     def dtype(self) -> torch.dtype:
+        """The dtype of the embedded tokens."""
         return self.embed.weight.dtype
 
     @property
     def like(self) -> Tensor:
+        """An empty tensor with the dtype and device of the embedded tokens."""
         return torch.empty(0, dtype=self.dtype, device=self.device)
 
     @property
     def group(self) -> Any:
+        """The processes that share the layers, None for a single process."""
         return group_of(self.model)
 
 
 def supported() -> tuple[Architecture, ...]:
-    """The architectures the suite tests whole; any other model is taken when it proves itself, see `mmspec.vlm.admission`."""
+    """Return the architectures that the test suite checks; others need a passed trial, see `mmspec.vlm.admission`."""
     return ARCHITECTURES
 
 
-# of each model: the state of its modules and its config when its parts were found, and the parts with weak references
+# per model: the state of its modules and its config at the lookup, and the parts as weak references
 _REMEMBERED: WeakKeyDictionary[nn.Module, tuple[tuple, dict, Parts]] = WeakKeyDictionary()
 
 
 def parts_of(model: nn.Module) -> Parts:
     """Return the parts of a transformers model that continues text.
 
-    They are found once and again when a module, a weight's shape or device, a hook or the config has changed since.
+    They are remembered until a module, a weight's shape or device, a hook or the config changes.
 
     Args:
-        model: the transformers model, without wrappers.
+        model: The transformers model, without wrappers.
 
     Raises:
-        ValueError: for a model without the parts, and for an attention pattern or implementation that is not supported.
+        ValueError: A part is missing, or the attention pattern or implementation is not supported.
     """
     methods = [getattr(model, name, None) for name in ("get_decoder", "generate")]
     if not (isinstance(model, nn.Module) and all(map(callable, methods))):
@@ -140,13 +155,13 @@ def parts_of(model: nn.Module) -> Parts:
     modules, settings = _module_states(model), _settings(getattr(model, "config", None))
     known = _REMEMBERED.get(model)
     if known is None or known[:2] != (modules, settings):
-        known = _REMEMBERED[model] = modules, copy.deepcopy(settings), _with_modules(_found(model), ref)
+        known = _REMEMBERED[model] = modules, copy.deepcopy(settings), _with_modules(_look_up(model), ref)
     parts = _with_modules(known[2], lambda module: module())
     return replace(parts, head=on_input_device(parts.head), embed=on_input_device(parts.embed))
 
 
 def _module_states(model: nn.Module) -> tuple:
-    """Everything of a model's modules that decides about its parts. Modules are compared by weak references."""
+    """Return everything in a model's modules on which its parts depend. Modules are compared by weak references."""
     states, waiting, known = [id(vars(model).get("forward"))], [model], set()
     while waiting:
         module = waiting.pop()
@@ -167,20 +182,20 @@ def _module_states(model: nn.Module) -> tuple:
 
 
 def _settings(config: object) -> dict[str, object]:
-    """The fields of a config, and of the configs inside it."""
+    """Return the fields of a config, and of the configs inside it."""
     fields = vars(config).items() if isinstance(config, PreTrainedConfig) else ()
-    return {name: _settings(one) if isinstance(one, PreTrainedConfig) else one for name, one in fields}
+    return {name: _settings(value) if isinstance(value, PreTrainedConfig) else value for name, value in fields}
 
 
 def _with_modules(parts: Parts, change: Callable) -> Parts:
-    """The parts with `change` applied to each module that they hold."""
+    """Return the parts with `change` applied to each of their modules."""
     named = {name: change(getattr(parts, name)) for name in ("model", "decoder", "head", "embed")}
     mixers = tuple(replace(mixer, module=change(mixer.module)) for mixer in parts.mixers)
     return replace(parts, **named, mixers=mixers, rotary=tuple(map(change, parts.rotary)))
 
 
-def _found(model: nn.Module) -> Parts:
-    """The parts, looked up in the model."""
+def _look_up(model: nn.Module) -> Parts:
+    """Look up the parts of a model."""
     name, config = type(model).__name__, getattr(model, "config", None)
     if getattr(config, "is_encoder_decoder", False):
         raise ValueError(f"model: expected a decoder-only model, got the encoder-decoder {name}")
@@ -221,14 +236,14 @@ def _found(model: nn.Module) -> Parts:
 
 
 def _has_table(decoder: nn.Module, embed: nn.Module, most: int) -> bool:
-    """Whether a table in the decoder holds `most` positions. Some (OPT's) begin with a few rows that stand for none."""
-    tables = (one for one in decoder.modules() if isinstance(one, nn.Embedding) and one.weight is not embed.weight)
+    """Return whether the decoder has a table of `most` positions; OPT's begins with a few unused rows."""
+    tables = (part for part in decoder.modules() if isinstance(part, nn.Embedding) and part.weight is not embed.weight)
     return any(most <= table.num_embeddings < most + 16 for table in tables)
 
 
 def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
-    """The output head, the decoder and the token embeddings."""
-    inner = uncompiled(getattr(model, "language_model", model))  # some wrappers name their text model and nothing of it
+    """Return the output head, the decoder and the token embeddings."""
+    inner = uncompiled(getattr(model, "language_model", model))  # some wrappers expose their text model only
     try:
         decoder, embed = uncompiled(model.get_decoder()), uncompiled(model.get_input_embeddings())
         head = model.get_output_embeddings()
@@ -243,9 +258,9 @@ def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
 
 
 def _below_head(decoder: nn.Module, head: nn.Module, embed: nn.Module) -> nn.Module:
-    """What puts out hidden states in a decoder that ends in the head, as Llama 4's and Kosmos-2's do: logits are no states."""
-    while any(one is head for one in decoder.children()):
-        inner = [one for one in decoder.children() if one is not head and any(part is embed for part in one.modules())]
+    """Return the module with hidden states as output, in a decoder that contains the head (Llama 4, Kosmos-2)."""
+    while any(child is head for child in decoder.children()):
+        inner = [c for c in decoder.children() if c is not head and any(part is embed for part in c.modules())]
         if len(inner) != 1 or inner[0] is embed:
             return decoder
         decoder = inner[0]
@@ -253,19 +268,18 @@ def _below_head(decoder: nn.Module, head: nn.Module, embed: nn.Module) -> nn.Mod
 
 
 def _takes(model: nn.Module, argument: str) -> bool:
-    """Whether the model's forward has the argument, or hands on whatever it gets."""
+    """Return whether the model's forward accepts the argument."""
     parameters = signature(model.forward).parameters
-    return argument in parameters or any(one.kind is one.VAR_KEYWORD for one in parameters.values())
+    return argument in parameters or any(value.kind is value.VAR_KEYWORD for value in parameters.values())
 
 
 def _of_transformers(module: nn.Module) -> bool:
-    """Whether the class is the library's own: code from elsewhere may carry a tested class's name."""
+    """Return whether the class is part of transformers; other code may use the name of a tested class."""
     return type(module).__module__.startswith("transformers.models.")
 
 
 def _tokens_per_image(model: nn.Module, config: object) -> int | None:
-    """The number that the projector states, else the patches of a square tower, as its processor counts them:
-    `image_seq_length` keeps its default in many configs."""
+    """Return the tokens of a picture, from the projector or, as processors count them, from the vision tower's patches."""
     projector = getattr(model.base_model, "multi_modal_projector", None)
     if isinstance(stated := getattr(projector, "tokens_per_image", None), int):
         return stated
@@ -278,6 +292,6 @@ def _tokens_per_image(model: nn.Module, config: object) -> int | None:
 
 
 def placeholders_of(config: object) -> tuple[int, ...]:
-    """Ids that stand for visual or audio features in prompts of a model with this config."""
-    found = {getattr(config, name, None) for name in PLACEHOLDERS}
-    return tuple(sorted(i for i in found if isinstance(i, int)))
+    """Return the ids that stand for visual or audio features in the prompts of a model with this config."""
+    ids = {getattr(config, name, None) for name in PLACEHOLDERS}
+    return tuple(sorted(i for i in ids if isinstance(i, int)))

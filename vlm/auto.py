@@ -1,4 +1,4 @@
-"""`drafter="auto"`: the drafters offered for a target, under the goodput controller."""
+"""`drafter="auto"`: the goodput controller over the drafters that are offered for a target."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from mmspec.vlm.drafters.published import published_for
 from mmspec.vlm.hf_model import unwrapped
 
 AUTO = "auto"
-LONGEST = 15  # tokens that lookup copies at most: a pass over 16 nodes, of which the controller takes what pays
+LONGEST = 15  # most tokens that lookup copies: a pass over 16 nodes, of which the controller may use fewer
 Offer = Callable[[], Drafter | Sequence[Drafter]]
 _offered: WeakKeyDictionary[nn.Module, Offer] = WeakKeyDictionary()
-# of each model: its layout and the controller
+# per model: its layout and its controller
 _controls: WeakKeyDictionary[nn.Module, tuple[tuple, GoodputPortfolio]] = WeakKeyDictionary()
 _lock = Lock()
 
@@ -31,9 +31,9 @@ def offer(model: nn.Module, make: Offer) -> None:
     """Set the drafters that `drafter="auto"` chooses among for `model` from now on.
 
     Args:
-        model: The target, wrapped or not.
-        make: Returns the drafter, or several; called at the first request that asks for it. A drafter must not keep the model
-            alive that it is offered for, so `make` must not hold the model either.
+        model: The target, with or without wrappers.
+        make: A function that returns a drafter or several; called at the first request that needs it. Neither `make` nor
+            a drafter may hold a reference that keeps the model alive.
     """
     with _lock:
         _offered[unwrapped(model)] = cache(make)
@@ -41,7 +41,7 @@ def offer(model: nn.Module, make: Offer) -> None:
 
 
 def copy_offer(model: nn.Module, copied: nn.Module) -> None:
-    """Offer for a copy of a model the drafters that are offered for the model.
+    """Offer the drafters of a model for its copy too.
 
     Args:
         model: The transformers model, without wrappers.
@@ -53,55 +53,55 @@ def copy_offer(model: nn.Module, copied: nn.Module) -> None:
 
 
 def offered_drafters(model: nn.Module) -> tuple[Drafter, ...]:
-    """The drafters offered for `model`, as the zoo does for its own.
+    """Return the drafters offered for `model`, such as those of the zoo for its models.
 
-    Without an offer: prompt lookup, which needs no training, and a published drafter where one that fits is in the user's
-    Hugging Face cache, see `cached_drafter`. Nothing is fetched.
+    Without an offer, they are prompt lookup, which needs no training, and a fitting published drafter from the user's
+    Hugging Face cache, see `cached_drafter`. Nothing is downloaded.
     """
     inner = unwrapped(model)
     with _lock:
         make = _offered.get(inner)
     if make is None:
         lookup = PromptLookup(longest=LONGEST)
-        if not published_for(loaded_name(inner)):  # the cache is looked at for models that others trained drafters for
+        if not published_for(loaded_name(inner)):  # the cache is read only for models with a published drafter
             return (lookup,)
         trained = made_once(inner, ("drafter", "published"), lambda: cached_drafter(inner), inner)
         return (lookup,) if trained is None else (lookup, trained)
-    made = make()
-    return tuple(made) if isinstance(made, Sequence) else (made,)
+    drafters = make()
+    return tuple(drafters) if isinstance(drafters, Sequence) else (drafters,)
 
 
 def controller_for(model: nn.Module) -> GoodputPortfolio:
-    """A new controller over the offered drafters, which knows nothing yet."""
+    """Return a new controller over the offered drafters, without any measurements."""
     return GoodputPortfolio(offered_drafters(model))
 
 
 def automatic(model: nn.Module) -> GoodputPortfolio:
-    """The controller over the offered drafters: one a model, which goes on learning from request to request.
+    """Return the model's controller over the offered drafters, which learns across requests.
 
-    Exact whenever the drafters are, see `GoodputPortfolio`; plain decoding where nothing pays. A model with another adapter,
-    precision, device or attention implementation gets a new controller: its acceptance and its times are others. The
-    controller stays when only the values of weights change, as in training, since it forgets old rounds by itself.
+    It is exact if the drafters are, see `GoodputPortfolio`, and decodes plainly where no draft is faster. A model with
+    another adapter, precision, device or attention implementation gets a new controller, because its acceptance rate and
+    times differ. The controller remains when only weight values change, as in training, since it discounts old rounds.
     """
     inner = unwrapped(model)
     layout = layout_of(inner)
     with _lock:
         known = _controls.get(inner)
     if known is None or known[0] != layout:
-        made = layout, controller_for(inner)
+        new = layout, controller_for(inner)
         with _lock:
             if _controls.get(inner) is known:
-                _controls[inner] = made
+                _controls[inner] = new
             known = _controls[inner]
     return known[1]
 
 
 @method(
     AUTO, domain="vlm", kind="drafter", title="auto", exact=True, order=0,
-    about="what is at hand for the model, as long as measured times say that it is faster",
+    about="the drafters available for the model, as long as measured times say that drafting is faster",
 )  # fmt: skip
 def auto(parts: MethodParts) -> GoodputPortfolio:
-    """The controller of a model.
+    """Return the controller of a model.
 
     Args:
         parts: The model.
@@ -113,4 +113,4 @@ def auto(parts: MethodParts) -> GoodputPortfolio:
     "none", domain="vlm", kind="drafter", title="plain", exact=True, order=30, about="plain decoding", aliases=("ar",)
 )
 def none() -> None:
-    """No drafts."""
+    """Decode without drafts."""

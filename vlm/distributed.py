@@ -1,7 +1,7 @@
-"""Targets on several devices or in several processes: where the layers compute, and how processes agree on a number.
+"""Targets on several devices or in several processes: the devices of layers, and agreement of processes on a number.
 
-accelerate's hooks bring a module's inputs and weights together, and leave its outputs there. Modules between a request and its
-target's ends hand the outputs back to the device of the request.
+accelerate's hooks move a module's inputs and weights to the same device and leave its outputs there. The embeddings and
+the head of such a target move their outputs back to the device of the request.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from torch import Tensor, distributed, nn
 
 
 def group_of(model: nn.Module) -> Any:
-    """The processes among which transformers has split a model's layers (`tp_plan`); None where one has it whole."""
+    """Return the processes among which transformers has split a model's layers (`tp_plan`); None without a split."""
     mesh = getattr(model, "_device_mesh", None)
     if mesh is None or (getattr(model, "_tp_size", None) or 1) < 2:
         return None
@@ -21,49 +21,50 @@ def group_of(model: nn.Module) -> Any:
 
 
 def agreed(group: Any, number: int) -> int:
-    """The number of the group's first process."""
+    """Return the number of the group's first process."""
     if group is None:
         return number
-    told = torch.tensor([number], device=_backend_device(group))
-    distributed.broadcast(told, group=group, group_src=0)
-    return int(told)
+    shared = torch.tensor([number], device=_backend_device(group))
+    distributed.broadcast(shared, group=group, group_src=0)
+    return int(shared)
 
 
 def _backend_device(group: Any) -> torch.device:
-    """Where the group's backend takes tensors from."""
+    """Return the device of tensors that the group's backend supports."""
     return torch.device("cpu") if "gloo" in distributed.get_backend(group) else torch.accelerator.current_accelerator()
 
 
 def execution_device(module: nn.Module) -> torch.device:
-    """Where a module computes: accelerate's choice where it moves the weights, else where they are."""
+    """Return the device on which a module computes: that of accelerate's hook, else that of its weights."""
     device = hook_device(module)
     return module.weight.device if device is None else device
 
 
 def hook_device(module: nn.Module) -> torch.device | None:
-    """The device to which accelerate brings the weights of a module; None where it leaves them."""
+    """Return the device to which accelerate moves the weights of a module; None if it does not move them."""
     hook = getattr(module, "_hf_hook", None)
-    for one in getattr(hook, "hooks", None) or [hook]:
-        device = getattr(one, "execution_device", None)
+    for part in getattr(hook, "hooks", None) or [hook]:
+        device = getattr(part, "execution_device", None)
         if device is not None:
             return torch.device(device)
     return None
 
 
 def layer_devices(decoder: nn.Module, count: int) -> tuple[torch.device | None, ...]:
-    """Where each of `count` layers computes, by the index that its attention carries; None where none does."""
-    found: dict[int, torch.device] = {}
+    """Return the device of each of `count` layers, by the `layer_idx` of its attention; None if it is unknown."""
+    devices: dict[int, torch.device] = {}
     for module in decoder.modules():
         index = getattr(module, "layer_idx", None)
-        if isinstance(index, int) and index not in found:
-            hooks = (hook_device(one) for one in module.modules())
+        if isinstance(index, int) and index not in devices:
+            hooks = (hook_device(part) for part in module.modules())
             weight = next(module.parameters(), None)
-            found[index] = next((one for one in hooks if one is not None), None if weight is None else weight.device)
-    return tuple(found.get(index) for index in range(count))
+            own = None if weight is None else weight.device
+            devices[index] = next((device for device in hooks if device is not None), own)
+    return tuple(devices.get(index) for index in range(count))
 
 
 class SameDeviceModule:
-    """A module of one tensor whose outputs come back to where its inputs are; all else is the module's own."""
+    """A module of a single tensor argument whose output is moved to the device of its input."""
 
     def __init__(self, module: nn.Module):
         self.module = module
@@ -76,5 +77,5 @@ class SameDeviceModule:
 
 
 def on_input_device(module: nn.Module) -> nn.Module | SameDeviceModule:
-    """The module itself where nothing moves what goes through it."""
+    """Return the module, wrapped in SameDeviceModule if accelerate moves its outputs."""
     return SameDeviceModule(module) if hasattr(module, "_hf_hook") else module

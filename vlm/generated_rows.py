@@ -1,4 +1,4 @@
-"""The rows of a request: the tokens and scores that they have generated, and where they end."""
+"""The rows of a request: their generated tokens and scores, and the criteria that end them."""
 
 from __future__ import annotations
 
@@ -14,20 +14,23 @@ from mmspec.core.draft import Evidence
 
 
 class Stopping:
-    """Ends rows where `transformers.generate`, one token at a time, ends them.
+    """The stopping criteria of a request, which end rows at the same token as `transformers.generate`.
 
-    Ids that end a row, and its longest length, are looked up in every run of accepted tokens. All other criteria are called
-    once a step with all rows in their order, those that have ended included, as soon as every live row has reached the step.
-    They may therefore keep state, or know rows by their place. A row that is ahead is cut back to where they end it.
+    Eos ids and the length limit are looked up in every run of accepted tokens. All other criteria are called once per
+    step with all rows, as soon as every live row has reached the step. They may therefore store state or depend on the
+    order of rows. A row that is ahead is cut back to the step at which they end it.
 
-    As in transformers, a row that has ended is padded where an eos id is set; else all rows go on until every one has ended.
-
-    eos: ids that end a row.   most: tokens a row may generate, None without a limit.   others: all other criteria.
+    As in transformers, ended rows are padded if an eos id is set; otherwise all rows continue until all have ended.
 
     Args:
         criteria: the request's stopping criteria.
         prompt: int64 [B, P].
-        pad: the token behind a row that has ended.
+        pad: the token after the end of a row.
+
+    Attributes:
+        eos: the ids that end a row.
+        most: the limit of generated tokens of a row, None without a limit.
+        others: all other criteria.
     """
 
     def __init__(self, criteria: StoppingCriteriaList, prompt: Tensor, pad: int = 0):
@@ -39,20 +42,20 @@ class Stopping:
             [c for c in criteria if type(c) not in (EosTokenCriteria, MaxLengthCriteria)]
         )
         self.pads = any(hasattr(c, "eos_token_id") for c in criteria)
-        self.step = 0  # tokens of a row that the other criteria have seen
-        self._lengths: list[int | None] = [None] * len(prompt)  # of rows that have ended by them
+        self.step = 0  # the number of tokens per row that the other criteria have seen
+        self._lengths: list[int | None] = [None] * len(prompt)  # lengths of rows that have ended
         self._scores: list[Tensor] = []
 
     def cut(self, row: int, tokens: list[int], run: list[int]) -> tuple[list[int], bool]:
-        """Cut a run where an eos id or the longest length ends the row.
+        """Cut a run at the token where an eos id or the length limit ends the row.
 
         Args:
             row: the row.
-            tokens: what it has generated before.
+            tokens: its generated tokens before the run.
             run: the tokens to add.
 
         Returns:
-            The part of `run` that the row keeps, and whether it ends there.
+            The part of `run` that belongs to the row, and whether the row ends there.
         """
         room = len(run) + 1 if self.most is None else max(self.most - len(tokens), 1)
         end, stop = min(room, len(run)), room <= len(run)
@@ -68,11 +71,11 @@ class Stopping:
 
         Args:
             tokens: per row, the generated ids.
-            live: per row, whether it goes on.
-            scores: per row and step float32 [V], where the request keeps them; None else.
+            live: per row, whether it continues.
+            scores: per row and step float32 [V]; None if the request does not store them.
 
         Returns:
-            By row, the length at which it has ended; only rows that these calls end.
+            The lengths of the rows that these calls have ended, by row.
         """
         ended: dict[int, int] = {}
         while self.others and self._reached(tokens, live):
@@ -90,7 +93,7 @@ class Stopping:
         return ended
 
     def _reached(self, tokens: Sequence[list[int]], live: Sequence[bool]) -> bool:
-        """Whether transformers makes a further call, and all it needs is there."""
+        """Return whether transformers would make a further call, and all rows have reached its step."""
         if None not in self._lengths:
             return False
         there = [len(row) > self.step for row in tokens]
@@ -99,16 +102,16 @@ class Stopping:
         return not any(waits) and any(here and not over for here, over in zip(there, ended, strict=True))
 
     def _ids(self, tokens: Sequence[list[int]]) -> Tensor:
-        """int64 [B, P + step], all rows at the step."""
+        """Return the ids of all rows up to the step, int64 [B, P + step]."""
         rows = []
         for row, length in zip(tokens, self._lengths, strict=True):
-            kept = row[: self.step if length is None or not self.pads else min(length, self.step)]
-            rows.append(kept + [self.pad] * (self.step - len(kept)))
+            own = row[: self.step if length is None or not self.pads else min(length, self.step)]
+            rows.append(own + [self.pad] * (self.step - len(own)))
         tail = torch.tensor(rows, dtype=self.prompt.dtype, device=self.prompt.device)
         return torch.cat([self.prompt, tail], 1)
 
     def _step_scores(self, scores: Sequence[list[Tensor]] | None) -> tuple[Tensor, ...] | None:
-        """The scores of every step, float32 [B, V] each; a row that has ended repeats its last."""
+        """Return the scores of every step, float32 [B, V] each; an ended row repeats its last scores."""
         if scores is None:
             return None
         blank = torch.full_like(next(row[0] for row in scores if row), torch.nan)
@@ -118,24 +121,26 @@ class Stopping:
 
 FAILURES = {
     1: NOT_FINITE,
-    2: "expected a token to draw, got all of them ruled out by the logits processors",
+    2: "expected a token to draw, got all tokens ruled out by the logits processors",
 }
 
 
 class GeneratedRows(BatchTarget):
-    """A target's rows of generated tokens.
+    """The rows of a target with their generated tokens.
 
     Args:
         prompt: int64 [B, P].
         criteria: the request's stopping criteria.
-        pad: the token behind a row that has ended.
-        listener: called with a row, its new tokens and the number of accepted drafts among them; None for no listener.
-        keep_scores: scores and logits of every step are kept.
-        show_scores: stopping criteria get the scores of every step.
-        goes_on: rows are read on after they have ended, so that the cache then holds exactly their tokens but the last.
+        pad: the token after the end of a row.
+        listener: called with a row, its new tokens and the number of accepted draft tokens among them, or None.
+        keep_scores: whether to store the scores and logits of every step.
+        show_scores: whether stopping criteria receive the scores of every step.
+        goes_on: whether the target reads on after a row has ended; the cache then holds exactly its tokens but the last.
 
-    tokens: per row, the generated ids.
-    scores, logits: per row, float32 [V] of each generated token, with `keep_scores`.
+    Attributes:
+        tokens: per row, the generated ids.
+        scores: per row, float32 [V] of each generated token, with `keep_scores`.
+        logits: the same before the logits processors.
     """
 
     def __init__(
@@ -155,7 +160,7 @@ class GeneratedRows(BatchTarget):
         self.tokens: list[list[int]] = [[] for _ in range(self.batch)]
         self.scores: list[list[Tensor]] = [[] for _ in range(self.batch)]
         self.logits: list[list[Tensor]] = [[] for _ in range(self.batch)]
-        # of the last pass: its logits before the processors, and the evidence whose scores the commit keeps
+        # of the last pass: its logits before the processors, and the evidence whose scores the commit stores
         self._raw: Tensor | None = None
         self._scored: Evidence | None = None
 
@@ -165,12 +170,12 @@ class GeneratedRows(BatchTarget):
 
     @property
     def most(self) -> int | None:
-        """Tokens a row may generate; None without a limit."""
+        """The limit of generated tokens of a row; None without a limit."""
         return self.stopping.most
 
     @property
     def eos(self) -> frozenset[int]:
-        """Ids that stop a row."""
+        """The ids that end a row."""
         return frozenset(self.stopping.eos)
 
     @property
@@ -182,36 +187,36 @@ class GeneratedRows(BatchTarget):
         return self.prompt.device
 
     def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Appends a run to a live row, see `BatchTarget.commit_row`.   failure: the key in FAILURES, 0 for none."""
-        kept, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
+        """Append a run to a live row, see `BatchTarget.commit_row`; `failure` is a key in FAILURES, or 0."""
+        new, stop = self.stopping.cut(row, self.tokens[row], run) if run else ([], False)
         before = len(self.tokens[row])
-        self.tokens[row] += kept
+        self.tokens[row] += new
         self.live[row] = not stop
         if self._scored is not None:
-            self.record(row, len(kept))
+            self.record(row, len(new))
         if self.stopping.others:
             self._apply_criteria()
-            kept = self.tokens[row][before:]
+            new = self.tokens[row][before:]
         if self.goes_on:
-            del self.paths[row][len(kept) :]
+            del self.paths[row][len(new) :]
         if failure and self.live[row]:
             self.fail(row, FAILURES[failure], f"{len(self.tokens[row])} generated tokens")
-        accepted = min(len(kept), depth)
+        accepted = min(len(new), depth)
         if self.listener is not None:
-            self.listener(row, kept, accepted)
+            self.listener(row, new, accepted)
         return accepted
 
     def record(self, row: int, count: int) -> None:
-        """Keep a row's scores of the last round, of its first `count` tokens."""
+        """Store the scores of the first `count` tokens of a row's last round."""
         for node in self.paths[row][:count]:
             self.scores[row].append(self._scored.scores[row, node])
             self.logits[row].append(self._raw[row, node])
 
     def _apply_criteria(self) -> None:
-        """Ends rows where stopping criteria of all rows do, which may lie behind."""
+        """End rows by the other stopping criteria, possibly at an earlier token than their last."""
         ended = self.stopping.apply_criteria(self.tokens, self.live, self.scores if self.show_scores else None)
         for row, length in ended.items():
             self.live[row] = False
             self.errors.pop(row, None)
-            for kept in (self.tokens[row], self.scores[row], self.logits[row]):
-                del kept[length:]
+            for values in (self.tokens[row], self.scores[row], self.logits[row]):
+                del values[length:]

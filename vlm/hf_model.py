@@ -1,5 +1,7 @@
-"""The transformers side of a call: the model behind adapters and `torch.compile`, the `generate` of its class, and what that
-call knows but does not pass on to a `custom_generate` callable.
+"""The transformers side of a call.
+
+It finds the model inside adapters and `torch.compile`, the `generate` of its class, and the arguments that a call does
+not pass on to a `custom_generate` callable.
 """
 
 from __future__ import annotations
@@ -14,34 +16,36 @@ from transformers import GenerationMixin
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The transformers model inside an adapter (whatever has `get_base_model`, as peft's models do) or a compiled module.
+    """Return the transformers model inside an adapter (with `get_base_model`, as in peft) or a compiled module.
 
-    Adapters that change layers stay at work in it.   Raises ValueError for those that put a learned prompt before the
-    request's own: that prompt is the wrapper's and would be lost.
+    Adapters that change layers remain active in it.
+
+    Raises:
+        ValueError: The adapter learns a prompt, which belongs to the wrapper and would be lost.
     """
     for inner in _inwards(model):
         configs = getattr(inner, "peft_config", None)
-        if isinstance(configs, dict) and any(getattr(one, "is_prompt_learning", False) for one in configs.values()):
-            raise ValueError("model: expected an adapter that changes layers, such as LoRA, got one that learns a prompt, "
-                             "which drafted decoding would lose; decode it with model.generate")  # fmt: skip
+        if isinstance(configs, dict) and any(getattr(c, "is_prompt_learning", False) for c in configs.values()):
+            raise ValueError("model: expected an adapter that changes layers, such as LoRA, got an adapter that learns a "
+                             "prompt, which drafted decoding would lose; decode it with model.generate")  # fmt: skip
     return inner
 
 
 def class_generate(model: nn.Module) -> Callable:
-    """The `generate` that the class of a model defines, bound to the model.
+    """Return the `generate` that the class of a model defines, bound to the model.
 
-    An attribute of the object itself is passed over: it may be a handle of `mmspec.enable`, or the `custom_generate` of a
+    An attribute of the object itself is ignored: it may be a handle of `mmspec.enable` or the `custom_generate` of a
     checkpoint, and both call this package. The package decodes through no other `generate`.
 
     Args:
-        model: A transformers model or a wrapper. A wrapper whose class has its own `generate` may have work to do around
-            it, so that method is taken; otherwise the method of the model inside is taken.
+        model: A transformers model or a wrapper. If the wrapper's class has its own `generate`, that method is returned,
+            as it may do more than call the model inside; otherwise the method of the model inside.
 
     Returns:
         The bound method.
 
     Raises:
-        ValueError: If no class has such a method.
+        ValueError: No class has such a method.
     """
     for inner in _inwards(model):
         if callable(method := getattr(type(inner), "generate", None)):
@@ -50,17 +54,17 @@ def class_generate(model: nn.Module) -> Callable:
 
 
 def drafted_generate(model: nn.Module) -> Callable:
-    """`class_generate` for a drafted request.
+    """Return `class_generate` of a model for a drafted request.
 
     Raises:
-        ValueError: As `unwrapped` does.
+        ValueError: The adapter of the model is not supported, see `unwrapped`.
     """
     unwrapped(model)
     return class_generate(model)
 
 
 def _inwards(model: nn.Module) -> Iterator[nn.Module]:
-    """The model as it is given, then whatever each wrapper holds, up to the transformers model."""
+    """Yield the model, then the model inside each wrapper, down to the transformers model."""
     while True:
         yield model
         if hasattr(model, "get_base_model"):
@@ -72,9 +76,9 @@ def _inwards(model: nn.Module) -> Iterator[nn.Module]:
 
 
 def uncompiled(module: nn.Module | None) -> nn.Module | None:
-    """The module behind `torch.compile`; any other as it is.
+    """Return the module inside `torch.compile`; any other module is returned unchanged.
 
-    Passes over drafts have many shapes, for each of which a compiled module would be compiled again.
+    Passes over drafts have many shapes, and a compiled module would be recompiled for each of them.
     """
     while isinstance(inner := getattr(module, "_orig_mod", None), nn.Module):
         module = inner
@@ -82,15 +86,15 @@ def uncompiled(module: nn.Module | None) -> nn.Module | None:
 
 
 def check_layers(decoder: nn.Module, head: nn.Module) -> None:
-    """Checks that passes of a decoder keep a cache, and that a token's result does not depend on the others in its pass.
+    """Check that a decoder's passes use a cache, and that the result of a token depends on no other token of its pass.
 
     Raises:
-        ValueError: for gradient checkpointing in training mode, and for layers that are quantised dynamically.
+        ValueError: A layer is in training mode with gradient checkpointing, or is quantised dynamically.
     """
     for part in (*decoder.modules(), *head.modules()):
         if part.training and getattr(part, "gradient_checkpointing", False):
-            raise ValueError("model: expected one in eval mode or without gradient checkpointing, which keeps no cache while "
-                             "it trains; call model.eval() or model.gradient_checkpointing_disable() first")  # fmt: skip
+            raise ValueError("model: expected a model in eval mode, got training with gradient checkpointing, which keeps no "
+                             "cache; call model.eval() or model.gradient_checkpointing_disable() first")  # fmt: skip
         if type(part).__module__.startswith("torch.ao.nn.quantized.dynamic"):
             raise ValueError("model: expected layers that round each token by itself, got dynamic quantisation of torch.ao, "
                              "which scales all tokens of a pass together; quantise the weights alone, as torchao's "
@@ -102,16 +106,16 @@ _SORTING = GenerationMixin._extract_generation_mode_kwargs.__code__
 
 
 class TokenizerSignature(Signature):
-    """The signature of a `custom_generate` callable that takes a `tokenizer`: with it, the call keeps its tokenizer.
+    """The signature of a `custom_generate` callable with a `tokenizer`; reading it makes the call keep its tokenizer.
 
-    `generate` sorts its arguments before it does anything else. It takes the tokenizer out for its own decoding methods,
-    then reads the callable's signature and passes on the arguments that are still there. Stop strings and token healing
-    would find no tokenizer afterwards. Where this signature is read from that place, it puts the tokenizer back.
+    `generate` first removes the tokenizer from its arguments for its own decoding methods. It then reads the callable's
+    signature and passes the remaining arguments, so stop strings and token healing would have no tokenizer. When
+    `generate` reads this signature, it puts the tokenizer back.
     """
 
     @classmethod
     def of(cls, function: Callable) -> TokenizerSignature:
-        """The signature of `function`, which has a parameter `tokenizer`."""
+        """Return the signature of `function`, which has a parameter `tokenizer`."""
         own = signature(function)
         return cls(list(own.parameters.values()), return_annotation=own.return_annotation)
 
@@ -119,15 +123,15 @@ class TokenizerSignature(Signature):
     def parameters(self) -> Mapping[str, Parameter]:
         frame = sys._getframe(1)
         if frame.f_code is _SORTING:
-            found = frame.f_locals
-            tokenizer = found["generation_mode_kwargs"].get("tokenizer")
+            variables = frame.f_locals
+            tokenizer = variables["generation_mode_kwargs"].get("tokenizer")
             if tokenizer is not None:
-                found["kwargs"]["tokenizer"] = tokenizer
+                variables["kwargs"]["tokenizer"] = tokenizer
         return super().parameters
 
 
 def setting_of_call(model: nn.Module, inputs: Mapping[str, object], name: str) -> object:
-    """The generation setting `name` of a call with the arguments `inputs`, from the place that `generate` takes it from.
+    """Return the generation setting `name` of a call, in the order of precedence of `generate`.
 
     Args:
         model: the transformers model, without wrappers.
@@ -136,9 +140,9 @@ def setting_of_call(model: nn.Module, inputs: Mapping[str, object], name: str) -
     """
     if name in inputs:
         return inputs[name]
-    given = getattr(inputs.get("generation_config"), name, None)
+    setting = getattr(inputs.get("generation_config"), name, None)
     default = getattr(getattr(model, "generation_config", None), name, None)
-    return default if given is None else given
+    return default if setting is None else setting
 
 
 def _call() -> FrameType | None:
@@ -149,16 +153,16 @@ def _call() -> FrameType | None:
 
 
 def streamer_of_call() -> object | None:
-    """The `streamer` given to the `transformers.generate` call this code runs under, if there is one.
+    """Return the `streamer` of the `transformers.generate` call that runs this code, None if there is none.
 
-    `generate` hands a callable every argument but the streamer, after having put the prompt on it; an iterating reader
-    would then wait for ever. The call's own frame still holds it.
+    `generate` puts the prompt on the streamer, but does not pass the streamer to the callable: an iterating reader would
+    wait forever. It is therefore read from the frame of the call.
     """
     frame = _call()
     return None if frame is None else frame.f_locals.get("streamer")
 
 
 def inputs_of_call() -> dict | None:
-    """The inputs given to that call, before the target's vision tower turned pictures into its own features."""
+    """Return the inputs of that `transformers.generate` call, before the vision tower encoded the pictures."""
     frame = _call()
     return None if frame is None else {"inputs": frame.f_locals.get("inputs"), **frame.f_locals.get("kwargs", {})}

@@ -1,4 +1,4 @@
-"""Hooks of one thread around a decoder: its inputs, its hidden states at chosen levels, and a mask in the place of its own."""
+"""Hooks on a decoder that record its inputs and hidden states or replace its mask, for calls of the current thread."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 @dataclass(frozen=True, slots=True)
 class LayerOutput:
-    """The state that leaves decoder layer `layer`, as the layer itself returns it. What enters the next layer is the same
-    but where a model adds something in between, as those with DeepStack do with vision features."""
+    """The state that decoder layer `layer` returns.
+
+    It equals the input of the next layer except in models that add to it in between, such as vision features in DeepStack.
+    """
 
     layer: int
 
@@ -24,9 +26,12 @@ Level = int | LayerOutput
 
 @dataclass(slots=True)
 class RecordedStates:
-    """embeds: the merged input embeddings, vision features in place; hidden: the states the head reads, [B, T, H].
+    """The recorded states of a decoder's call.
 
-    levels: [B, T, n * H], the states at n chosen levels, side by side; None where none were chosen.
+    Attributes:
+        embeds: float [B, T, H], the input embeddings, with vision features in place.
+        hidden: float [B, T, H], the states that the head reads.
+        levels: float [B, T, n * H], the concatenated states of n chosen levels; None without levels.
     """
 
     embeds: Tensor | None = None
@@ -36,7 +41,7 @@ class RecordedStates:
 
 @contextmanager
 def override_mask(decoder: nn.Module, mask: Tensor | Mapping[str, Tensor | None]) -> Iterator[None]:
-    """The decoder gets `mask` in calls made by this thread inside the block, whatever its wrapper makes of the one it got."""
+    """Pass `mask` to the decoder in calls of this thread inside the block, in place of the mask of its wrapper."""
     thread = threading.get_ident()
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
@@ -51,13 +56,18 @@ def override_mask(decoder: nn.Module, mask: Tensor | Mapping[str, Tensor | None]
 
 @contextmanager
 def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -> Iterator[RecordedStates]:
-    """Records the decoder's inputs and outputs of calls made by this thread inside the block.
+    """Record the inputs and outputs of the decoder in calls of this thread inside the block.
 
-    levels: states to record too: an index stands for what enters that decoder layer, the number of layers for what enters
-    the final norm, `LayerOutput` for what a layer returns.   Raises ValueError for a layer the decoder does not have.
+    Args:
+        decoder: The decoder.
+        levels: Further states to record: an index for the input of that decoder layer, the number of layers for the input
+            of the final norm, a `LayerOutput` for the output of a layer.
+
+    Raises:
+        ValueError: The decoder has no such layer.
     """
     seen, thread = RecordedStates(), threading.get_ident()
-    found: dict[Level, Tensor] = {}
+    states: dict[Level, Tensor] = {}
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
         if threading.get_ident() == thread:
@@ -69,20 +79,20 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
         if threading.get_ident() == thread:
             seen.hidden = output[0]
             if levels is not None:
-                device = found[levels[0]].device  # layers may lie on several
-                seen.levels = torch.cat([found[level].to(device) for level in levels], -1)
+                device = states[levels[0]].device  # layers may lie on several devices
+                seen.levels = torch.cat([states[level].to(device) for level in levels], -1)
 
     def entering(level: int) -> Callable:
         def note(module: nn.Module, args: tuple, kwargs: dict) -> None:
             if threading.get_ident() == thread:
-                found[level] = args[0] if args else kwargs["hidden_states"]
+                states[level] = args[0] if args else kwargs["hidden_states"]
 
         return note
 
     def leaving(level: LayerOutput) -> Callable:
         def note(module: nn.Module, args: tuple, output: object) -> None:
             if threading.get_ident() == thread:
-                found[level] = output[0] if isinstance(output, tuple) else output
+                states[level] = output[0] if isinstance(output, tuple) else output
 
         return note
 
@@ -100,8 +110,7 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
 
 
 def _layer(decoder: nn.Module, level: int, last: int = 0) -> nn.Module:
-    """The module that state `level` enters: a decoder layer, or the final norm behind them all.   last: how many of these
-    modules, from the end, are none that is asked for."""
+    """Return the module whose input is state `level`, a decoder layer or the final norm; the last `last` are excluded."""
     layers = decoder.layers
     if not 0 <= level <= len(layers) - last:
         raise ValueError(f"levels: expected layers 0 to {len(layers) - last} of the target, got {level}")

@@ -1,4 +1,4 @@
-"""A recurrent layer's pass over a drafted tree: by closed forms, or by the layer's own single steps."""
+"""The pass of a recurrent layer over a draft tree, by closed forms or by the layer's own single steps."""
 
 from __future__ import annotations
 
@@ -24,9 +24,15 @@ from mmspec.core.tree_recurrence import (
 
 @dataclass(slots=True)
 class TreePass:
-    """One mixer's pass over a draft.   full: convolutions' windows and inputs, by their number.   brought: the recurrence's.
+    """The pass of a mixer over a draft, by closed forms.
 
-    columns: see `SlotCache`.   turned: the class keeps its states with the values' axis before the keys'.
+    Attributes:
+        layer: The layer's states in the cache.
+        tree: The draft tree.
+        columns: The tree's convolution columns, see `SlotCache`.
+        full: The windows and inputs of the layer's convolutions, by number.
+        brought: The state update of the recurrence.
+        turned: Whether the class stores its states with the value axis before the key axis.
     """
 
     layer: StateLayer
@@ -44,7 +50,7 @@ class TreePass:
         activation: str | None = None,
         **kwargs: object,
     ) -> Tensor:
-        """Stands for `causal_conv1d_fn`, whose `hidden_states` are [B, C, K + N]; gives the nodes' columns alone."""
+        """Replace `causal_conv1d_fn` with `hidden_states` [B, C, K + N]; return the columns of the nodes."""
         tree = self.tree
         if tree.straight:
             out = chain_conv(hidden_states, weight, bias, tree.nodes)
@@ -53,7 +59,7 @@ class TreePass:
         return (out if activation is None else ACT2FN[activation](out)).to(hidden_states.dtype)
 
     def _read(self, taps: int, full: Tensor) -> Tensor:
-        """What `conv_columns` says of this draft."""
+        """Return `conv_columns` of this draft."""
         tree, known = self.tree, self.columns
         size = taps, full.shape[-1] - tree.nodes
         if size not in known:
@@ -64,8 +70,20 @@ class TreePass:
         self, query: Tensor, key: Tensor, value: Tensor, g: Tensor, beta: Tensor, use_qk_l2norm_in_kernel: bool = False,
         **kwargs: object,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Stands for the (gated, or channelwise gated) delta rule. query, key: [B, N, Hk, K]; value: [B, N, H, V];
-        g: [B, N, H] or [B, N, H, K]; beta: [B, N, H]."""
+        """Replace the delta rule, gated per head or per channel.
+
+        Args:
+            query: float [B, N, Hk, K].
+            key: float [B, N, Hk, K].
+            value: float [B, N, H, V].
+            g: float [B, N, H] or [B, N, H, K], the logarithms of the decay.
+            beta: float [B, N, H], the update rates.
+            use_qk_l2norm_in_kernel: Whether queries and keys are normalised.
+            **kwargs: Ignored.
+
+        Returns:
+            The outputs [B, N, H, V], and the state before the draft.
+        """
         groups = value.shape[2] // key.shape[2]
         wide = [repeat_heads(x.float(), groups).transpose(1, 2) for x in (query, key)]
         if use_qk_l2norm_in_kernel:
@@ -83,8 +101,22 @@ class TreePass:
         self, hidden_states: Tensor, dt: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None = None,
         dt_bias: Tensor | None = None, dt_softplus: bool = False, **kwargs: object,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Stands for the chunked scan of Mamba 2, as single steps do it: without the limit of `dt`. hidden_states:
-        [B, N, H, P]; dt: [B, N, H]; A: [H]; B, C: [B, N, G, S]."""
+        """Replace the chunked scan of Mamba 2; like single steps, it does not limit `dt`.
+
+        Args:
+            hidden_states: float [B, N, H, P].
+            dt: float [B, N, H], the step sizes.
+            A: float [H].
+            B: float [B, N, G, S].
+            C: float [B, N, G, S].
+            D: float [H], the skip connection, or None.
+            dt_bias: float [H], or None.
+            dt_softplus: Whether `dt` passes through a softplus.
+            **kwargs: Ignored.
+
+        Returns:
+            The outputs [B, N, H, P], and the state before the draft.
+        """
         if dt_bias is not None:
             dt = dt + dt_bias.to(dt.dtype)
         dt = (torch.nn.functional.softplus(dt) if dt_softplus else dt).float()
@@ -103,7 +135,7 @@ class TreePass:
         return out.to(hidden_states.dtype), start
 
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
-        """See `Part`."""
+        """Return the states after the accepted paths, see `StateUpdate`."""
         conv, recurrent = dict(states.conv), dict(states.recurrent)
         for number, full in self.full.items():
             conv[number] = window_behind(full, states.conv[number].shape[-1], paths)
@@ -114,11 +146,11 @@ class TreePass:
 
 
 def repeat_heads(heads: Tensor, times: int) -> Tensor:
-    """Every head [B, N, H, ...] `times` times, one beside the other."""
+    """Repeat every head of [B, N, H, ...] `times` times, with its copies adjacent."""
     return heads if times == 1 else heads.repeat_interleave(times, 2)
 
 
-# what a mixer's forward calls -> what stands for it; the first set whose names are all its recurrent calls is its form
+# a mixer's functions -> their stand-ins; the form of a mixer is the first entry that covers all its recurrent calls
 _CONV = {"causal_conv1d_fn": "conv", "causal_conv1d_update": None}
 FORMS: tuple[dict[str, str | None], ...] = (
     {"torch_chunk_gated_delta_rule": "delta", "torch_recurrent_gated_delta_rule": None, **_CONV},
@@ -134,7 +166,7 @@ FORMS: tuple[dict[str, str | None], ...] = (
 
 
 def form_of(names: set[str]) -> dict[str, str] | None:
-    """What to put in the place of a mixer's functions, None where it has no closed form. names: what its forward calls."""
+    """Return the stand-ins of a mixer whose forward calls the functions `names`; None without a closed form."""
     rolled = "update_recurrent_state" in names
     for form in FORMS:
         main = [name for name, stand in form.items() if stand]
@@ -144,8 +176,8 @@ def form_of(names: set[str]) -> dict[str, str] | None:
 
 
 def refuse_single_step(*args: object, **kwargs: object) -> None:
-    """Stands for single-step functions, which a pass over a draft never reaches."""
-    raise RuntimeError("a single step in a pass over a draft: its states would be written in place")
+    """Replace single-step functions, which a pass over a draft never calls."""
+    raise RuntimeError("expected no single step in a pass over a draft, got a step that would overwrite the states")
 
 
 def stand_ins(form: dict[str, str], run: TreePass) -> dict[str, Callable]:
@@ -154,11 +186,19 @@ def stand_ins(form: dict[str, str], run: TreePass) -> dict[str, Callable]:
 
 @dataclass(slots=True)
 class StepwisePass:
-    """A pass of one mixer whose every node is one step behind its parent: level by level, all rows and siblings at once.
-    Behind an accepted path the recorded inputs take their steps again, from the committed states; none is kept in between.
+    """The pass of a mixer over a draft, in which every node is a single step after its parent.
 
-    args, kwargs: of the mixer's call, with [B, N, ...] tensors.   root: the states behind every row's root.
-    alone: every node's step is a call of its own, whose bits hang on no other node.
+    The tree is read level by level, with all rows and siblings in the same call. No states of draft nodes are stored: after
+    acceptance, the recorded inputs of the accepted path are stepped again from the committed states.
+
+    Attributes:
+        module: The mixer.
+        layer: The layer's states in the cache.
+        args: The arguments of the mixer's call, with [B, N, ...] tensors.
+        kwargs: Its keyword arguments.
+        tree: The draft tree.
+        alone: Whether the step of every node is a call of its own, so that its bits depend on no other node.
+        root: The states after every row's root.
     """
 
     module: nn.Module
@@ -174,7 +214,7 @@ class StepwisePass:
         return self.args[0] if self.args else self.kwargs["hidden_states"]
 
     def run(self, call: Callable) -> Tensor:
-        """The mixer's outputs of all nodes, [B, N, H].   call: its own forward."""
+        """Return the mixer's outputs of all nodes, [B, N, H]; `call` is its own forward."""
         hidden = self.hidden
         batch, nodes = hidden.shape[:2]
         parent = self.tree.parent.expand(batch, -1).tolist()
@@ -182,22 +222,22 @@ class StepwisePass:
         out, states, place = None, self.layer.committed, {}
         for level in range(max(map(max, levels)) + 1):
             at = [(row, node) for row in range(batch) for node in range(nodes) if levels[row][node] == level]
-            rows, picked = (torch.tensor(one, device=hidden.device) for one in zip(*at, strict=True))
+            rows, picked = (torch.tensor(indices, device=hidden.device) for indices in zip(*at, strict=True))
             came = [place[row, parent[row][node]] if level else row for row, node in at]
-            made, states = self._steps(call, states.rows(torch.tensor(came, device=hidden.device)), rows, picked)
-            place = {one: index for index, one in enumerate(at)}
+            step, states = self._steps(call, states.rows(torch.tensor(came, device=hidden.device)), rows, picked)
+            place = {pair: index for index, pair in enumerate(at)}
             self.root = self.root or states
-            out = made.new_zeros(batch, nodes, made.shape[-1]) if out is None else out
-            out[rows, picked] = made[:, 0]
+            out = step.new_zeros(batch, nodes, step.shape[-1]) if out is None else out
+            out[rows, picked] = step[:, 0]
         return out
 
     def _steps(self, call: Callable, states: LayerStates, rows: Tensor, nodes: Tensor) -> tuple[Tensor, LayerStates]:
-        """One step of some nodes behind `states`, at once or each by itself."""
+        """Run a step of some nodes from `states`, in one call or a call per node."""
         if not self.alone:
             return self._step(call, states, rows, nodes)
         index = torch.arange(len(rows), device=rows.device)
-        made = [self._step(call, states.rows(one), rows[one], nodes[one]) for one in index.split(1)]
-        return torch.cat([out for out, _ in made]), LayerStates.joined([behind for _, behind in made])
+        steps = [self._step(call, states.rows(i), rows[i], nodes[i]) for i in index.split(1)]
+        return torch.cat([out for out, _ in steps]), LayerStates.joined([behind for _, behind in steps])
 
     def _step(self, call: Callable, states: LayerStates, rows: Tensor, nodes: Tensor) -> tuple[Tensor, LayerStates]:
         size = self.hidden.shape[:2]
@@ -206,12 +246,12 @@ class StepwisePass:
             whole = isinstance(value, Tensor) and value.shape[:2] == size
             return value[rows, nodes][:, None] if whole else value
 
-        with self.layer.serving(states, states) as made:  # a step may write into them: they are copies
+        with self.layer.serving(states, states) as behind:  # a step may write into the states: they are copies
             out = call(*map(own, self.args), **{name: own(value) for name, value in self.kwargs.items()})
-        return (out[0] if isinstance(out, tuple) else out), made
+        return (out[0] if isinstance(out, tuple) else out), behind
 
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
-        """See `Part`."""
+        """Return the states after the accepted paths, see `StateUpdate`."""
         path = paths.rows
         longest, device = max(map(len, path)), self.hidden.device
         for step in range(longest):

@@ -1,8 +1,8 @@
-"""Recurrent and convolution layers of transformers' classes, passed over a drafted tree.
+"""Forward passes of transformers' recurrent and convolution layers over a draft tree.
 
-During a pass over a draft the forward of a layer, and only its forward, reads a tree: the class's own code with closed forms
-in the place of the functions that it calls, or its own single steps (`mixer_passes.py`). States are the request's, in its
-cache; calls with any other cache go to the class's own forward.
+During such a pass, the forward of each layer with states reads a tree. It runs either the class's own code, with closed
+forms in place of the functions that it calls, or the class's single steps (`mixer_passes.py`). The states belong to the
+request and are stored in its cache; calls with any other cache go to the class's own forward.
 """
 
 from __future__ import annotations
@@ -29,8 +29,14 @@ _WRITERS = {"update_conv_state", "update_recurrent_state"}
 
 @dataclass(frozen=True, eq=False)
 class Mixer:
-    """A module that keeps states.   index: of its layer.   form: what stands for which of its functions; None for steps.
-    alone: steps of single nodes."""
+    """A module with recurrent or convolution states.
+
+    Attributes:
+        module: The module.
+        index: The index of its layer.
+        form: The method of `TreePass` that replaces each function of its forward; None for single steps.
+        alone: Whether every node is a step of its own.
+    """
 
     module: nn.Module
     index: int
@@ -39,42 +45,46 @@ class Mixer:
 
     @cached_property
     def code(self) -> Callable:
-        """The class's own forward."""
+        """The forward of the class."""
         return _code(self.module)
 
     @cached_property
     def single(self) -> dict[str, Callable]:
-        """What stands for the functions of single steps that it calls."""
+        """The stand-ins for the single-step functions that the forward calls."""
         code = self.code
         names = (n for n in code.__code__.co_names if n.endswith(("_update", "recurrent_gated_delta_rule")))
         return {name: refuse_single_step for name in names if name in code.__globals__}
 
 
 def mixers_of(decoder: nn.Module, plan: LayerPlan) -> tuple[Mixer, ...]:
-    """The mixers of a decoder's layers with states.   Raises ValueError for a layer that does not keep them in the cache."""
+    """Return the mixers of a decoder's layers with states.
+
+    Raises:
+        ValueError: A layer does not store its states in the cache.
+    """
     if not plan.stateful:
         return ()
-    found = []
+    mixers = []
     for module in decoder.modules():
         if getattr(module, "layer_idx", None) in plan.stateful:
             names = set(_code(module).__code__.co_names)
             if names & _WRITERS:
-                found.append(Mixer(module, module.layer_idx, form_of(names)))
-    missing = sorted(set(plan.stateful) - {mixer.index for mixer in found})
+                mixers.append(Mixer(module, module.layer_idx, form_of(names)))
+    missing = sorted(set(plan.stateful) - {mixer.index for mixer in mixers})
     if missing:
         raise ValueError(f"model: expected recurrent layers that keep their states in the cache, got layer {missing[0]} of a "
                          f"{type(decoder).__name__} that does not; decode it with model.generate")  # fmt: skip
-    return tuple(found)
+    return tuple(mixers)
 
 
 def stepwise(mixers: tuple[Mixer, ...]) -> tuple[Mixer, ...]:
-    """The same modules by their own steps, a node at a time."""
+    """Return the mixers with single steps in place of closed forms, one node at a time."""
     return tuple(replace(mixer, form=None, alone=True) for mixer in mixers)
 
 
 @contextmanager
 def tree_passes(mixers: tuple[Mixer, ...], cache: SlotCache, tree: Tree) -> Iterator[None]:
-    """Passes with `cache` made inside go over the nodes of `tree`."""
+    """Make forward passes with `cache` inside the block read the nodes of `tree`."""
     if not mixers:
         yield
         return
@@ -90,12 +100,12 @@ def tree_passes(mixers: tuple[Mixer, ...], cache: SlotCache, tree: Tree) -> Iter
 
 
 def _slot(module: nn.Module) -> str:
-    """Where a forward is put: below accelerate's, which moves weights, where there is one."""
+    """Return the attribute for the new forward: below accelerate's forward, which moves weights, if it is installed."""
     return "_old_forward" if hasattr(module, "_hf_hook") else "forward"
 
 
 def _install(mixer: Mixer) -> None:
-    """Puts a forward in the module's own place that asks each call's cache whether it goes over a draft."""
+    """Replace the module's forward by `_forward`, which reads a tree if the call's cache holds it."""
     module = mixer.module
     with _LOCK:
         count = _INSTALLED.get(id(module), 0)
@@ -120,7 +130,7 @@ def _remove(mixer: Mixer) -> None:
 
 
 def _forward(mixer: Mixer, own: Callable, args: tuple, kwargs: dict) -> Tensor:
-    cache = next((one for one in (*args, *kwargs.values()) if isinstance(one, SlotCache)), None)
+    cache = next((value for value in (*args, *kwargs.values()) if isinstance(value, SlotCache)), None)
     if cache is None or cache.tree is None:
         return own(*args, **kwargs)
     layer = cache.layers[mixer.index]
@@ -138,7 +148,7 @@ def _forward(mixer: Mixer, own: Callable, args: tuple, kwargs: dict) -> Tensor:
 
 @contextmanager
 def _weights_at_hand(module: nn.Module) -> Iterator[None]:
-    """Filters are read without a call of their module, which accelerate would need to bring what it has put elsewhere."""
+    """Bring offloaded convolution weights to their device: the pass reads them without a call of their module."""
     away = [child for child in module.children() if isinstance(child, nn.Conv1d) and hasattr(child, "_hf_hook")]
     for child in away:
         child._hf_hook.pre_forward(child)
@@ -148,12 +158,12 @@ def _weights_at_hand(module: nn.Module) -> Iterator[None]:
 
 
 def _rebound(mixer: Mixer, part: TreePass) -> Callable:
-    """The class's own forward, calling the stand-ins."""
+    """Return the forward of the class with the stand-ins among its globals."""
     code = mixer.code
     names = code.__globals__ | mixer.single | stand_ins(mixer.form, part)
-    made = FunctionType(code.__code__, names, code.__name__, code.__defaults__, code.__closure__)
-    made.__kwdefaults__ = code.__kwdefaults__
-    return made
+    forward = FunctionType(code.__code__, names, code.__name__, code.__defaults__, code.__closure__)
+    forward.__kwdefaults__ = code.__kwdefaults__
+    return forward
 
 
 def _code(module: nn.Module) -> Callable:

@@ -1,4 +1,4 @@
-"""What a call returns: sequences, statistics and errors, with transformers' cache filled behind them."""
+"""The result of a call: sequences, statistics and errors, and transformers' cache, filled with the request's tokens."""
 
 from __future__ import annotations
 
@@ -19,31 +19,35 @@ from mmspec.core.tree import uncached_chain
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.target import TextTarget
 
-# implementations that give the text of a dynamic cache: they differ in where and how long tensors are kept
+# implementations with the same output as a dynamic cache: they differ only in where and how long they store tensors
 _SAME_TEXT = ("dynamic", "offloaded", "static", "offloaded_static", "sliding_window", "hybrid", "hybrid_chunked",
               "offloaded_hybrid", "offloaded_hybrid_chunked")  # fmt: skip
 
 
 def check_implementation(name: object) -> None:
-    """Raises ValueError for a `cache_implementation` that changes the text, as a quantized cache does."""
+    """Refuse a `cache_implementation` that changes the output, as a quantized cache does.
+
+    Raises:
+        ValueError: The implementation stores other keys and values than a dynamic cache.
+    """
     if name is not None and name not in _SAME_TEXT:
-        raise ValueError(f"cache_implementation: expected one that keeps keys and values as they are, such as 'dynamic', got "
-                         f"{name!r}; leave it out, or decode with model.generate")  # fmt: skip
+        raise ValueError(f"cache_implementation: expected an implementation that keeps keys and values as they are, such as "
+                         f"'dynamic', got {name!r}; leave it out, or decode with model.generate")  # fmt: skip
 
 
 def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: GenerationConfig) -> Cache | None:
-    """The cache that a call has to fill, None where it fills none.
+    """Return the cache that a call has to fill, None if there is none.
 
-    transformers makes a cache for every call, in the layout of the class. It is handed back with `return_dict_in_generate`.
-    A cache that the caller gave is filled in any case.
+    transformers creates a cache for every call, in the layout of the class, and returns it with `return_dict_in_generate`.
+    A cache that the caller passed is always filled.
 
     Args:
         cache: the call's `past_key_values`.
-        inputs: the arguments of the call as the caller gave them; None where they are not known.
+        inputs: the arguments of the call as the caller passed them; None if they are unknown.
         config: the call's settings.
 
     Raises:
-        ValueError: for a caller's cache with content, and for one of a class whose text or layout is not known.
+        ValueError: the caller's cache is not empty, or its class is not supported.
     """
     if cache is None or isinstance(cache, Past):
         return None
@@ -59,11 +63,14 @@ def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: Ge
 
 
 def check_layout(cache: Cache, target: TextTarget) -> None:
-    """Raises ValueError where a request's keys, values and states do not fit into the layers of `cache`, or may not be those
-    of its tokens: a criterion may end one row behind another, and recurrent layers do not go back."""
+    """Check that the layers of `cache` can store the keys, values and states of a request's tokens.
+
+    Raises:
+        ValueError: the layers do not fit; or a stopping criterion may cut a row back, which recurrent states do not allow.
+    """
     if target.parts.plan.stateful and target.stopping.others and target.batch > 1:
-        raise ValueError("stopping_criteria: expected eos ids and lengths alone beside a returned cache with recurrent "
-                         "states, got others in a batch; send the rows one by one")  # fmt: skip
+        raise ValueError("stopping_criteria: expected only eos ids and lengths with a returned cache of recurrent states, "
+                         "got other criteria in a batch; send the rows one by one")  # fmt: skip
     for index in target.parts.plan.stateful:
         if index >= len(cache.layers) or not hasattr(cache.layers[index], "update_conv_state"):
             raise ValueError(f"past_key_values: expected a cache with layers for recurrent states, got a "
@@ -72,16 +79,16 @@ def check_layout(cache: Cache, target: TextTarget) -> None:
     room = min((layer.max_cache_len for layer in fixed), default=None)
     if room is not None and (target.most is None or target.prompt.shape[1] + target.most - 1 > room):
         most = "no limit" if target.most is None else target.prompt.shape[1] + target.most - 1
-        raise ValueError(f"past_key_values: expected a cache with room for prompt and answer, {most} tokens, got one for "
-                         f"{room}; make a larger one")  # fmt: skip
+        raise ValueError(f"past_key_values: expected a cache with room for prompt and answer, {most} tokens, got room for "
+                         f"{room}; pass a larger cache")  # fmt: skip
 
 
 @torch.no_grad()
 def fill_cache(cache: Cache, target: TextTarget) -> None:
-    """Puts into `cache` what a finished request holds: all tokens of the longest row but the last, padding included.
+    """Fill `cache` with the tokens of a finished request except the last, padding included.
 
-    Every row has to be as long, see `output.complete`. Keys and values of layers that see all tokens are views into
-    the request's own pool, so that nothing is copied.
+    All rows must have the same length, see `complete`. Keys and values of layers with full attention are views into the
+    request's own pool, so nothing is copied.
     """
     held = target.cache
     for index, layer in enumerate(target.parts.plan.layers):
@@ -92,13 +99,13 @@ def fill_cache(cache: Cache, target: TextTarget) -> None:
             for number, states in own.committed.recurrent.items():
                 cache.layers[index].update_recurrent_state(states, number)
         if layer.slots and own.is_initialized:
-            _put(cache, index, *(one[:, :, : held.width] for one in held.at(index)))
+            _put(cache, index, *(tensor[:, :, : held.width] for tensor in held.at(index)))
         elif layer.kind == "cross" and own.is_initialized:
             _put(cache, index, own.keys, own.values)
 
 
 def _put(cache: Cache, index: int, keys: Tensor, values: Tensor) -> None:
-    """Fills one empty layer. keys, values: [B, heads, L, dim]."""
+    """Fill an empty layer with keys and values [B, heads, L, dim]."""
     if cache.layer_class_to_replicate is not None:
         cache.layers.extend(cache.layer_class_to_replicate() for _ in range(index + 1 - len(cache.layers)))
     layer = cache.layers[index]
@@ -112,23 +119,25 @@ def _put(cache: Cache, index: int, keys: Tensor, values: Tensor) -> None:
 
 
 def _filled(layer: object) -> bool:
-    """Whether a layer of a cache holds tokens or states."""
+    """Return whether a layer of a cache holds tokens or states."""
     states = getattr(layer, "has_previous_state", {})
     return any(states.values()) or (hasattr(layer, "get_seq_length") and int(layer.get_seq_length()) > 0)
 
 
-_WIDEST = 64  # tokens of a pass over padding, whose logits then need little more memory than those that are kept
+_WIDEST = 64  # tokens of a pass over padding; limits the memory of its logits
 
 
 @dataclass
 class Generated(GenerateDecoderOnlyOutput):
-    """transformers' own output class with the speculative statistics beside it.
+    """transformers' output class with the statistics of drafting.
 
-    sequences: int64 [B, L], laid out as `transformers.generate` lays it out.
-    past_key_values: with `return_dict_in_generate`, transformers' own cache of the sequences without their last token, with
-        which the class's `generate` goes on; in a conversation the conversation; None where a row failed.
-    read: tokens of the prompt that passed through the model; in a conversation those that were new.
-    stats: the request's Stats.   errors: per failed row, one sentence (None when all went well).
+    Attributes:
+        sequences: int64 [B, L], in the layout of `transformers.generate`.
+        past_key_values: with `return_dict_in_generate`, transformers' cache of the sequences without their last token,
+            which the class's `generate` can continue; in a conversation, the conversation; None if a row failed.
+        read: the number of prompt tokens that passed through the model; in a conversation, of the new tokens.
+        stats: the request's Stats.
+        errors: a sentence for each failed row; None if no row failed.
     """
 
     read: int | None = None
@@ -137,8 +146,10 @@ class Generated(GenerateDecoderOnlyOutput):
 
 
 class RowsFailed(ValueError):
-    """Some rows met NaN or Inf logits, or had no token left to draw. `partial` is the Generated result: finished rows
-    whole, failed rows cut short."""
+    """Rows failed because of NaN or Inf logits, or because processors excluded every token.
+
+    `partial` is the Generated result, with complete rows except those that failed.
+    """
 
     def __init__(self, partial: Generated):
         super().__init__("; ".join(partial.errors.values()) + "; other rows are complete in the error's `partial`")
@@ -148,7 +159,15 @@ class RowsFailed(ValueError):
 def collect(
     target: TextTarget, stats: Stats, *, scores: bool = False, logits: bool = False, cache: Cache | None = None
 ) -> Generated:
-    """The result of a finished request."""
+    """Return the result of a finished request.
+
+    Args:
+        target: the request's target.
+        stats: the request's Stats.
+        scores: whether to return the scores of every token.
+        logits: whether to return the logits of every token.
+        cache: the value of `past_key_values`.
+    """
     longest = max(target.emitted)
     tail = [t + [target.pad] * (longest - len(t)) for t in target.tokens]
     tail = torch.tensor(tail, dtype=target.prompt.dtype, device=target.device).reshape(target.batch, longest)
@@ -164,14 +183,17 @@ def collect(
 
 
 def _steps(rows: list[list[Tensor]], longest: int) -> tuple[Tensor, ...]:
-    """Per generated position [B, V]; NaN behind the end of a row that failed."""
+    """Return [B, V] for every generated position, with NaN after the end of a failed row."""
     blank = next((torch.full_like(row[0], torch.nan) for row in rows if row), None)
     return tuple(torch.stack([row[i] if i < len(row) else blank for row in rows]) for i in range(longest))
 
 
 def complete(decoding: DecodingRun, cache: Cache | None) -> Cache | None:
-    """Gives a finished request what transformers adds behind rows that ended early, and fills `cache`; None where a row
-    failed."""
+    """Read the padding after rows that ended early, as transformers does, and fill `cache`.
+
+    Returns:
+        The cache; None if there is none or a row failed.
+    """
     target, stats = decoding.target, decoding.stats
     if target.keep_scores or cache is not None:
         with stats.time("target"):
@@ -184,16 +206,16 @@ def complete(decoding: DecodingRun, cache: Cache | None) -> Cache | None:
 
 @torch.no_grad()
 def _read_padding(target: TextTarget) -> int:
-    """Lets a finished request read the padding behind rows that ended early, as far as the longest row was read.
+    """Read the padding after rows of a finished request that ended early, up to the length of the longest row.
 
-    Scores, logits and keys of these rows are then those of transformers. The padding is known, so that a pass reads many
-    tokens at once. Rows that failed are left as they are.
+    The scores, logits and keys of these rows then equal those of transformers. The padding is known, so a pass reads many
+    tokens at once. Failed rows do not change.
 
     Args:
-        target: the request; one that `goes_on`, see `TextTarget`.
+        target: the target of a request with `goes_on`, see `GeneratedRows`.
 
     Returns:
-        The number of passes, 0 where all rows are of one length.
+        The number of passes, 0 if all rows have the same length.
     """
     longest, passes = max(target.emitted), 0
     _forget_cut_rows(target)
@@ -207,7 +229,7 @@ def _read_padding(target: TextTarget) -> int:
 
 
 def _forget_cut_rows(target: TextTarget) -> None:
-    """Takes tokens out of the cache that a row had read when a stopping criterion ended it further back."""
+    """Remove from the cache the tokens that a row had read beyond the place where a stopping criterion ended it."""
     held, start = target.cache.lengths, target.prompt.shape[1]
     wanted = [min(n, start + max(count - 1, 0)) for n, count in zip(held, target.emitted, strict=True)]
     if wanted != held:
@@ -217,5 +239,5 @@ def _forget_cut_rows(target: TextTarget) -> None:
 
 
 def _lacks(target: TextTarget, longest: int) -> list[int]:
-    """Per row, the tokens of padding that it has not read."""
+    """Return the number of unread padding tokens of every row."""
     return [0 if row in target.errors else longest - count for row, count in enumerate(target.emitted)]

@@ -1,4 +1,4 @@
-"""The cost curve of a target: seconds of a pass over w nodes, measured at once instead of along requests."""
+"""The measured cost curve of a target: the seconds of a pass by its number of nodes."""
 
 from __future__ import annotations
 
@@ -22,24 +22,24 @@ WIDTHS = (1, 2, 3, 4, 5, 6, 8, 12, 16, 24, 32, 48)
 def measure_pass_costs(
     model: nn.Module, widths: Sequence[int] = WIDTHS, *, prompt: int = 64, batch: int = 1, repeats: int = 5
 ) -> dict[int, float]:
-    """Measure the cost of target passes by width, and pad later passes to wider ones where those are cheaper.
+    """Measure the cost of target passes by width, and pad later passes to a greater width if that is cheaper.
 
-    Requests with `drafter="auto"` measure their own passes and need no call of this. Other requests pad their passes only
-    after it: a seed has to give its words again, so the widths of their passes must not depend on times measured on the way.
-    The passes write scratch slots that nothing commits, and draw no random numbers.
+    Requests with `drafter="auto"` measure their own passes and do not need this function. Other requests pad their passes
+    only after it has run: a seed must reproduce its output, so their widths must not depend on times measured meanwhile.
+    The passes write scratch slots that are never committed, and draw no random numbers.
 
     Args:
-        model: The transformers model, wrapped or not.
-        widths: Nodes of a row, from 1 up; 1 is measured in any case.
-        prompt: Tokens of the prompt behind which passes are measured.
-        batch: Rows. Costs hold for this number of rows and this number of the processor's threads.
-        repeats: Passes of each width; widths take turns.
+        model: The transformers model, with or without wrappers.
+        widths: Numbers of nodes in a row, at least 1; width 1 is always measured.
+        prompt: The number of prompt tokens before the measured passes.
+        batch: The number of rows. The costs are valid for this number of rows and the current number of CPU threads.
+        repeats: The number of passes of each width; the widths take turns.
 
     Returns:
-        The cost of each width in passes over single nodes.
+        The cost of each width, in units of a pass over a single node.
 
     Raises:
-        ValueError: for numbers below 1, and as `mmspec.generate` does for models that it cannot serve.
+        ValueError: A number is below 1, or `mmspec.generate` does not support the model.
     """
     widths = sorted({1, *widths})
     for name, number in (("widths", widths[0]), ("prompt", prompt), ("batch", batch), ("repeats", repeats)):
@@ -50,7 +50,7 @@ def measure_pass_costs(
     for turn in range(repeats + 1):
         for width in widths:
             seconds = _timed(target, width)
-            if turn:  # the first pass of a shape is slower than the next ones
+            if turn:  # the first pass of a shape is slower
                 costs.add(width, seconds)
     costs.settle()
     return {width: cost for width, cost in costs.curve().items() if width in widths}
@@ -60,11 +60,11 @@ def _prefilled(model: nn.Module, batch: int, prompt: int, longest: int) -> TextT
     parts = take_apart(unwrapped(model))
     allowed = [token for token in range(min(parts.vocab_size, 4096)) if token not in parts.placeholders]
     ids = torch.tensor(allowed, device=parts.device)[torch.arange(batch * prompt, device=parts.device) % len(allowed)]
-    # every row is to be at the same place, so that no row is padded
+    # rows of equal length need no padding
     ids = ids.view(batch, prompt)
-    # a seed, since a request without one draws it
-    given = dict(input_ids=ids, attention_mask=torch.ones_like(ids))
-    request = start(model, seed=0, do_sample=False, max_new_tokens=longest + 2, **given)
+    # without a seed, the request would draw a number from torch's global generator
+    inputs = dict(input_ids=ids, attention_mask=torch.ones_like(ids))
+    request = start(model, seed=0, do_sample=False, max_new_tokens=longest + 2, **inputs)
     request.step()
     target = request.target
     target.pads = False
@@ -72,7 +72,7 @@ def _prefilled(model: nn.Module, batch: int, prompt: int, longest: int) -> TextT
 
 
 def _timed(target: TextTarget, width: int) -> float:
-    """Seconds of a pass over a chain of `width` nodes; reading the best token waits for the device."""
+    """Return the seconds of a pass over a chain of `width` nodes; reading the best token waits for the device."""
     value = target.pending[:, None].expand(-1, width)
     draft = Draft(value, chain(width - 1, target.device), Law("none" if width == 1 else "deterministic"))
     began = perf_counter()

@@ -1,4 +1,4 @@
-"""A request: the arguments of our own calls, the call that transformers has prepared, and who serves it."""
+"""A request: the arguments of mmspec's own calls, the call prepared by transformers, and its target, drafter and rule."""
 
 from __future__ import annotations
 
@@ -27,12 +27,21 @@ from mmspec.vlm.target import TextTarget
 
 @dataclass(frozen=True)
 class RequestSettings:
-    """The arguments of `mmspec.generate` that are not transformers' own, see there.
+    """The arguments of `mmspec.generate` beside those of transformers, see `mmspec.vlm.api.generate`.
 
-    by_hand: the caller takes the steps, so that the request is only opened.
+    Attributes:
+        drafter: A drafter, its text, or None.
+        rule: A rule or its text.
+        seed: An int, an int per row, or None.
+        capture: Whether rounds are captured, or the Rounds to reuse.
+        strict: Whether passes over drafts have the bits of single-token passes.
+        streamer: A streamer of transformers.
+        return_dict: Whether to return a Generated.
+        on_stats: A function called with the request's Stats.
+        by_hand: Whether the caller takes the steps, so that the request is only opened.
 
     Raises:
-        ValueError: for a `capture` that is no switch and no Rounds, and for switches that are no truth values.
+        ValueError: `capture` is neither a boolean nor Rounds, or another switch is not a boolean.
     """
 
     drafter: Drafter | str | None = None
@@ -54,7 +63,11 @@ class RequestSettings:
         boolean("strict", self.strict)
 
     def drafter_for(self, model: nn.Module) -> Drafter | None:
-        """The drafter object, that of a text made for the model.   Raises ValueError for an unknown text."""
+        """Return the drafter object, which is created for the model if the setting is a text.
+
+        Raises:
+            ValueError: The text names no drafter.
+        """
         if not isinstance(self.drafter, str):
             return self.drafter
         from mmspec.vlm.drafters.from_text import drafter_from_text
@@ -64,13 +77,19 @@ class RequestSettings:
 
 @dataclass
 class TextRequest:
-    """A `generate` call as transformers hands it to a `custom_generate` callable.
+    """A `generate` call as transformers passes it to a `custom_generate` callable.
 
-    ids: int64 [B, P].
-    model_kwargs: the arguments of the first pass.
-    inputs: the arguments of the call as the caller gave them; None where they are not known.
-    past, turn: the conversation that it goes on, and its turn there; None for a request of its own.
-    cache: transformers' cache to fill behind the request, None for none.
+    Attributes:
+        settings: The arguments of mmspec.
+        ids: int64 [B, P], the prompt.
+        processors: The logits processors.
+        stopping: The stopping criteria.
+        config: The generation config.
+        model_kwargs: The arguments of the first pass.
+        inputs: The arguments of the call as the caller passed them; None if they are unknown.
+        past: The conversation that the request continues, or None.
+        turn: The turn of the conversation, or None.
+        cache: The cache of transformers to fill after the request, or None.
     """
 
     settings: RequestSettings
@@ -91,19 +110,19 @@ class TextRequest:
 
     @property
     def keeps_scores(self) -> bool:
-        """Whether scores of every step are returned, processed or raw."""
+        """Whether the scores or logits of every step are returned."""
         return bool(self.config.return_dict_in_generate and (self.config.output_scores or self.config.output_logits))
 
 
 def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter | None, Rule]:
-    """Make the target, the drafter and the rule of a request.
+    """Create the target, the drafter and the rule of a request.
 
     Args:
-        model: the transformers model, without wrappers.
-        request: the request; its config was checked with `check_config`.
+        model: The transformers model, without wrappers.
+        request: The request; `check_config` has checked its config.
 
     Raises:
-        ValueError: for a request that cannot be served exactly, with what to do.
+        ValueError: The request cannot be decoded exactly; the message proposes a change.
     """
     settings, config, streamer = request.settings, request.config, request.settings.streamer
     if streamer is not None and request.ids.shape[0] > 1:
@@ -136,26 +155,32 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
 
 
 def check_call(model: nn.Module, inputs: dict) -> None:
-    """Raises ValueError for arguments of `generate` that its `custom_generate` cannot serve. Takes an empty
-    `custom_generate` out of `inputs`, since ours comes in its place."""
+    """Check the arguments of a `generate` call, and remove an empty `custom_generate` from `inputs`.
+
+    Raises:
+        ValueError: The combination of arguments is not supported.
+    """
     if inputs.pop("custom_generate", None) is not None:
         raise ValueError("custom_generate: expected none, as mmspec.generate is one; call model.generate with it")
     if inputs.get("assistant_model") is not None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
     model = unwrapped(model)
     if inputs.get("tokenizer") is None and setting_of_call(model, inputs, "stop_strings") is not None:
-        raise ValueError("stop_strings: expected the tokenizer beside it, got none; pass tokenizer=")
+        raise ValueError("stop_strings: expected a tokenizer too, got none; pass tokenizer=")
     check_implementation(setting_of_call(model, inputs, "cache_implementation"))
     check_numbers(inputs)
 
 
 def check_config(ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:
-    """Raises ValueError for a prepared call whose prompt or settings cannot be served.
+    """Check the prompt and settings of a prepared call.
 
     Args:
         ids: int64 [B, P].
-        config: the call's settings.
-        model_kwargs: the arguments of the first pass.
+        config: The call's settings.
+        model_kwargs: The arguments of the first pass.
+
+    Raises:
+        ValueError: The prompt is empty or incomplete, or a setting is not supported.
     """
     if ids.shape[0] == 0:
         raise ValueError("input_ids: expected at least one row, got a batch of none; send a prompt")
@@ -171,7 +196,7 @@ def check_config(ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> N
     embeds = model_kwargs.get("inputs_embeds")
     if ids.shape[1] == 0 or (embeds is not None and embeds.shape[1] != ids.shape[1]):
         raise ValueError(f"input_ids: expected the ids of the whole prompt, got {ids.shape[1]} of them; "
-                         "beside inputs_embeds, pass as many input_ids")  # fmt: skip
+                         "with inputs_embeds, pass as many input_ids too")  # fmt: skip
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
-            raise ValueError(f"{name}: expected False, got True; states of verified drafts are not kept per token")
+            raise ValueError(f"{name}: expected False, got True; states of verified drafts are not stored per token")

@@ -1,4 +1,4 @@
-"""Streamers: fed run by run as the loop commits."""
+"""Streamers of a request, which receive the accepted tokens of every round."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 @contextmanager
 def ending(streamer: object | None) -> Iterator[None]:
-    """Ends the streamer behind the block, after errors too, so that no reader waits for ever."""
+    """End the streamer after the block, also after an error, so that no reader waits forever."""
     try:
         yield
     finally:
@@ -20,13 +20,13 @@ def ending(streamer: object | None) -> Iterator[None]:
 
 
 class StreamerFeed:
-    """Passes accepted runs on: to `put_run(ids, accepted)` where the streamer has it, else token by token to `put`."""
+    """Pass each round's tokens to `put_run(ids, accepted)` of a streamer, or to its `put` if it has no `put_run`."""
 
     def __init__(self, streamer: object):
         self.streamer = streamer
 
     def __call__(self, row: int, run: list[int], accepted: int) -> None:
-        """run: ids row `row` emitted this round, the first `accepted` of them drafted ones."""
+        """Pass on the ids `run` of a round, of which the first `accepted` are draft tokens."""
         if hasattr(self.streamer, "put_run"):
             self.streamer.put_run(run, accepted)
             return
@@ -35,10 +35,10 @@ class StreamerFeed:
 
 
 class DeferredStreamer:
-    """Stands in for a streamer while it is open whether the request is served: the prompt waits for the first token.
+    """A streamer that holds the prompt back until the first token, because the request may still be refused.
 
     Args:
-        streamer: The streamer. A refused request leaves it untouched, so that another request may use it.
+        streamer: The streamer. A refused request does not change it, so another request can use it.
     """
 
     def __init__(self, streamer: Any):
@@ -48,7 +48,7 @@ class DeferredStreamer:
             self.put_run = self._put_run
 
     def put(self, value: Any) -> None:
-        """The prompt at first, then tokens."""
+        """Receive the prompt, then tokens."""
         if self._prompt or self.begun:
             self._begin()
             self.streamer.put(value)
@@ -56,12 +56,12 @@ class DeferredStreamer:
             self._prompt.append(value)
 
     def end(self) -> None:
-        """The end of a request that has given tokens; that of another one waits for `close`."""
+        """End the streamer if tokens have been put; otherwise `close` ends it."""
         if self.begun:
             self.streamer.end()
 
     def close(self) -> None:
-        """The end of a request that is over without a token."""
+        """End the streamer of a request that has finished without a token."""
         if not self.begun:
             self._begin()
             self.streamer.end()
@@ -78,9 +78,13 @@ class DeferredStreamer:
 
 
 class TextRuns:
-    """A streamer for one row: `write(text, drafted)` is called as soon as a token's text is known.
+    """A streamer for one row that writes the text of each token and whether the token was drafted.
 
-    A piece of text belongs to the token that completes it: to an accepted draft, or to what the target itself put there.
+    A piece of text belongs to the token that completes it, a draft token or a token of the target.
+
+    Args:
+        tokenizer: The tokenizer.
+        write: Called as `write(text, drafted)` as soon as a token's text is known.
     """
 
     def __init__(self, tokenizer: Any, write: Callable[[str, bool], None]):
@@ -89,21 +93,21 @@ class TextRuns:
         self.shown = ""
 
     def put(self, value: Any) -> None:
-        """The prompt, which is not shown."""
+        """Ignore the prompt."""
 
     def put_run(self, run: list[int], accepted: int) -> None:
-        """One round: ids, the first `accepted` of them drafted."""
+        """Write the text of a round's ids, of which the first `accepted` are draft tokens."""
         for place, token in enumerate(run):
             self.ids.append(token)
             self._show(place < accepted)
 
     def end(self) -> None:
-        """Shows what was held back."""
+        """Write the text that was held back."""
         self._show(False, last=True)
 
     def _show(self, drafted: bool, last: bool = False) -> None:
         text = self.tokenizer.decode(self.ids, skip_special_tokens=True).lstrip()
-        # a character of several tokens is unreadable until its last one, and an unfinished tail may still change
+        # a character of several tokens is unreadable until its last token, and an unfinished tail may still change
         if text.startswith(self.shown) and (last or not text.endswith("\ufffd")):
             if len(text) > len(self.shown):
                 self.write(text[len(self.shown) :], drafted)

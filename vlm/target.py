@@ -1,4 +1,4 @@
-"""The target's side of one text request over a transformers model: all of its state, none of it on modules."""
+"""The target of a text request over a transformers model: all state of the request, none of it stored on modules."""
 
 from __future__ import annotations
 
@@ -39,26 +39,27 @@ _ROOM = 512  # slots allocated for generated tokens before the pool has to doubl
 
 
 class TextTarget(GeneratedRows):
-    """A batch of prompts being continued by a causal (vision-)language model.
+    """A batch of prompts continued by a causal (vision-)language model.
 
-    next_position: int64 [B] or [A, B] (A axes of M-RoPE), position of the root.
-    cache.lengths: rows of the cache. These advance together with `tokens`, but none is derived from another.
-    prompt_positions: int64 [..., B or 1, P], as `next_position`, of the tokens that the prefill reads.
-    prompt_embeds, prompt_hidden: float [B, P, H], their merged input embeddings and last hidden states; with `levels`,
-        prompt_hidden and the evidence's hidden hold the states at those levels side by side, see `record_states`.
-    inputs: the prompt as the caller gave it, see `prompt_inputs`; None when it is not known.
-    turn: of a conversation; the prefill reads the tokens behind the first `turn.start`, which the cache holds.
-    read: the number of tokens that the prefill has read.
-    places: the points that a later turn can go back to, see `StateCheckpoint`; of layers with states only.
-    last_hidden: float [1, 1, F], of a conversation, the states behind the last token in the cache.
-    lasting: prompt inputs that every pass gets, see `lasting_inputs`.
-    pass_costs: the measured costs of this model's passes.
-    scored: nodes of a row in the last pass, padding included.
-    pads: whether a pass is padded where a wider pass is known to be cheaper.
-    adapts: whether costs measured on the way count too; without, a seed gives its words again.
-    asks: whether a pass may ask the device whether its logits are finite.
-    strict: a pass over a draft gives logits, keys and values the bits of single passes, see `mmspec.core.strict`.
-    surroundings: what makes the context managers around each pass over a draft; empty for most requests.
+    Attributes:
+        next_position: int64 [B] or [A, B] (A axes of M-RoPE), the position of the root.
+        prompt_positions: int64 [..., B or 1, P], the positions of the tokens that the prefill reads.
+        prompt_embeds: float [B, P, H], their input embeddings, with vision features in place.
+        prompt_hidden: float [B, P, H], their last hidden states; with `levels` the states at these levels, concatenated,
+            as in the evidence, see `record_states`.
+        inputs: The prompt as the caller passed it, see `prompt_inputs`; None if it is unknown.
+        turn: The turn of a conversation; the cache holds the first `turn.start` tokens, and the prefill reads the rest.
+        read: The number of tokens that the prefill has read.
+        places: The tokens that a later turn can go back to, see `StateCheckpoint`; for layers with states only.
+        last_hidden: float [1, 1, F], in a conversation, the states of the last token in the cache.
+        lasting: The prompt inputs of every pass, see `lasting_inputs`.
+        pass_costs: The measured costs of the model's passes.
+        scored: The number of nodes of a row in the last pass, padding included.
+        pads: Whether a pass is padded if a wider pass is known to be cheaper.
+        adapts: Whether costs measured during requests count too; if not, a seed reproduces its output.
+        asks: Whether a pass may wait for the device to learn whether its logits are finite.
+        strict: Whether passes over drafts have the bits of single-token passes, see `mmspec.core.strict`.
+        surroundings: Functions that return the context managers around each pass over a draft.
     """
 
     asks, pads, adapts, scored = True, False, False, 1
@@ -96,16 +97,16 @@ class TextTarget(GeneratedRows):
         self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
         self._barren: Tensor | None = None
         self.lasting: dict[str, Tensor] = {}
-        # tokens of the longest prompt, and the largest position of a prompt's last token
+        # the length of the longest prompt, and the largest position of a prompt's last token
         self._longest = self._last = 0
         self.rope = StepRope(parts.rotary) if parts.rotary else None
         self.strict = strict
-        # closed forms of recurrences over a tree add up in another order than single steps
+        # closed forms of recurrences over a tree sum in another order than single steps
         self.mixers = stepwise(parts.mixers) if strict else parts.mixers
         # functions, since bound methods would keep the target and its cache alive
         makers = ((self.rope, _turned), (self.mixers, _along_tree), (strict, _in_single_bits))
         self.surroundings = tuple(make for needed, make in makers if needed)
-        # passes that depend on the draft's shape, and those that processes share, are not padded
+        # passes that depend on the draft's shape or that several processes share are not padded
         self.pads = not self.surroundings and parts.group is None
         attention = getattr(parts.decoder.config, "_attn_implementation", None)
         layout = self.batch, self.device, self.dtype, attention, strict, bool(self.processors.bound)
@@ -115,7 +116,7 @@ class TextTarget(GeneratedRows):
         return ProcessorGuide.of(self.processors, self.prompt, self.tokens, self.live, self.parts.vocab_size)
 
     def agreed(self, number: int) -> int:
-        """`number` where the target is one process's; where several share it, what the first of them says."""
+        """Return `number`, or the first process's number if several processes share the target."""
         return agreed(self.parts.group, number)
 
     @torch.no_grad()
@@ -138,7 +139,7 @@ class TextTarget(GeneratedRows):
         self.next_position = positions[..., -1].expand(*positions.shape[:-2], self.batch)
         if self.rope is not None:
             self._last = int(rotary_positions(positions[..., -1:]).max())
-        # the last prompt token is the root of round 0, so its slot is left for the commit to count
+        # the last prompt token is the root of round 0, so the commit counts its slot
         self.cache.advance(-1)
         if mask is not None and mask.dim() == 2:
             self.padding = mask == 0
@@ -147,7 +148,7 @@ class TextTarget(GeneratedRows):
         return draft, self._evidence(draft, read.logits, self.prompt_hidden[:, -1:])
 
     def _read(self, inputs: dict, positions: Tensor) -> PrefillResult:
-        """The whole prompt; in a conversation of layers with states in two parts, what may later change apart."""
+        """Read the whole prompt; in a conversation with states, the tail that may change later is read separately."""
         count = self.prompt.shape[1]
         tail = self.turn.tail if self.turn is not None and self.parts.plan.stateful else 0
         if not 0 < tail < count:
@@ -164,7 +165,7 @@ class TextTarget(GeneratedRows):
         return self._settle(count, read.then(read_rest(self.parts, self.cache, rest, self.levels)))
 
     def _read_on(self, rest: UnreadPrompt) -> PrefillResult:
-        """What stands behind the tokens that the cache holds."""
+        """Read the tokens after those in the cache."""
         count, tail = rest.ids.shape[1], self.turn.tail if self.parts.plan.stateful else 0
         pieces = [rest] if not 0 < tail < count else rest.split(count - tail)
         read, end = None, self.turn.start
@@ -175,7 +176,7 @@ class TextTarget(GeneratedRows):
         return read
 
     def _settle(self, count: int, read: PrefillResult) -> PrefillResult:
-        """Notes that layers with states can go back to the place behind the first `count` tokens."""
+        """Record that layers with states can go back to the first `count` tokens."""
         if self.turn is not None and self.parts.plan.stateful:
             self.places.append(StateCheckpoint(count, self.cache.mark(), read.hidden[:, -1:].clone()))
         return read
@@ -195,7 +196,7 @@ class TextTarget(GeneratedRows):
             use_cache=True,
         )
         if self.lasting:
-            inputs |= {name: given.expand(-1, self.scored, *given.shape[2:]) for name, given in self.lasting.items()}
+            inputs |= {name: value.expand(-1, self.scored, *value.shape[2:]) for name, value in self.lasting.items()}
         if not self.surroundings:
             logits, hidden = self._pass(inputs)
             return self._evidence(draft, logits[:, : tree.nodes], hidden[:, : tree.nodes])
@@ -206,7 +207,7 @@ class TextTarget(GeneratedRows):
         return self._evidence(draft, logits, hidden)
 
     def _pass(self, inputs: dict) -> tuple[Tensor, Tensor]:
-        """Logits and hidden states of one pass."""
+        """Run a pass; return its logits and hidden states."""
         if self.parts.direct and self.levels is None:
             hidden = self.parts.decoder(**inputs).last_hidden_state.to(self.device)
             return self.parts.head(hidden), hidden
@@ -218,7 +219,7 @@ class TextTarget(GeneratedRows):
         return logits.to(self.device), (seen.hidden if self.levels is None else seen.levels).to(self.device)
 
     def _places(self, depth: Tensor) -> Tensor:
-        """Positions of a draft's nodes, of which some that no row can keep may lie beyond a learned table."""
+        """Return the positions of a draft's nodes, clamped to the learned table: nodes beyond it are never accepted."""
         places, table = self.next_position[..., None] + depth, self.parts.learned_positions
         return places if table is None else places.clamp(max=table - 1)
 
@@ -231,7 +232,7 @@ class TextTarget(GeneratedRows):
         return Evidence(scores=scores, greedy=self.greedy, hidden=hidden, bad=bad)
 
     def _drawable(self, scores: Tensor, bad: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """Scores with nodes neutralised, and counted as bad, from which nothing can be drawn: processors left no token."""
+        """Neutralise nodes for which the processors excluded every token, and count them as bad."""
         scores, barren = neutralise_bad_scores(scores, self.asks)
         if barren is None or bad is None:
             self._barren = barren
@@ -250,11 +251,11 @@ class TextTarget(GeneratedRows):
         return accepted
 
     def read_on(self, draft: Draft, counts: list[int]) -> None:
-        """Reads known tokens behind rows that have ended, and keeps their scores.
+        """Read known tokens after rows that have ended, and store their scores.
 
         Args:
-            draft: a chain whose root is the last token of every row, with the known tokens behind it.
-            counts: the number of nodes to keep of every row; as many known tokens become the row's own.
+            draft: A chain whose root is the last token of every row, followed by the known tokens.
+            counts: The number of nodes to commit of every row; the row gets as many padding tokens.
         """
         with self.processors.reading(counts):
             evidence = self.score(draft)
@@ -267,20 +268,20 @@ class TextTarget(GeneratedRows):
         self._keep_paths()
 
     def _keep_paths(self) -> None:
-        """Commits the nodes in `paths`, whose tokens the rows have taken."""
+        """Commit the nodes in `paths`, whose tokens have been appended to the rows."""
         with single_steps() if self.strict else nullcontext():
             self.cache.commit(self.paths)
         self.next_position = self.next_position + self.steps
 
     def _failure(self, evidence: Evidence) -> Tensor | None:
-        """The key in FAILURES behind every node, bool or int64 [B, N]; None for none anywhere."""
+        """Return the key in FAILURES of every node, bool or int64 [B, N]; None if no node failed."""
         if evidence.bad is None or self._barren is None:
             return evidence.bad
         return evidence.bad.long() + self._barren
 
 
 def _turned(target: TextTarget, draft: Draft) -> AbstractContextManager:
-    """Passes inside see the rotary embeddings of plain decoding, where all rows take their steps together."""
+    """Give passes inside the rotary embeddings of plain decoding, where all rows step together."""
     step = max(target.emitted) + draft.tree.max_depth
     if max(target._longest, target._last + 1 + step) < target.rope.switch:
         return target.rope.at(target._longest)
@@ -290,10 +291,10 @@ def _turned(target: TextTarget, draft: Draft) -> AbstractContextManager:
 
 
 def _along_tree(target: TextTarget, draft: Draft) -> AbstractContextManager:
-    """Layers with states inside go over the nodes of the draft."""
+    """Make layers with states read the nodes of the draft."""
     return tree_passes(target.mixers, target.cache, draft.tree)
 
 
 def _in_single_bits(target: TextTarget, draft: Draft) -> AbstractContextManager:
-    """Passes inside have the bits of single ones."""
+    """Give passes inside the bits of single-token passes."""
     return over_draft(target.cache, draft.tree, target.batch)

@@ -17,7 +17,7 @@ from mkdocs.structure.pages import Page
 ROOT = Path(__file__).resolve().parents[2]
 # file of the repository -> page of the site
 JOINED = {
-    "BENCHMARKS.md": "measured.md",
+    "BENCHMARKS.md": "house.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
     "SECURITY.md": "security.md",

@@ -1,1 +1,1 @@
-"""Image models that transformers ships, behind the one interface of `mmspec.imagegen.model`."""
+"""Adapters of the image models in transformers to the interface of `mmspec.imagegen.model`."""

@@ -1,4 +1,4 @@
-"""Chameleon and Anole: image tokens inside the language model's vocabulary, masked by transformers and unmasked here."""
+"""Chameleon and Anole: image tokens of the language model's vocabulary, which transformers masks."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _BEGIN = "<racm3:break>"
 
 
 class Chameleon(DecoderModel):
-    """`ChameleonForConditionalGeneration` with image weights ("ANOLE"; "Chameleon" withholds them). One square grid.
+    """The adapter of `ChameleonForConditionalGeneration` with image weights, for a square grid.
 
-    The model's forward pass overwrites the logits of image tokens, so the decoder runs alone and the head is applied to
-    image tokens only; which ids those are, and of which code, is read from the vocabulary map.
+    "ANOLE"; "Chameleon" withholds these weights. The model's forward pass overwrites the logits of image tokens, so the
+    decoder runs alone and the head is applied to image tokens only. Their ids and codes come from the vocabulary map.
 
-    A prompt is [beginning of sentence, words, separator, begin of image]; the last is appended where it is missing. The
-    unconditional branch is [beginning of sentence, begin of image], padded and masked. The first token of a prompt is taken
-    for its beginning of sentence: `bos_token_id` defaults to 1 in transformers' config, which is the padding of the published
-    vocabulary.
+    A prompt is [beginning of sentence, words, separator, begin of image]; the last token is appended where it is
+    missing. The unconditional branch is [beginning of sentence, begin of image], padded and masked. The beginning of
+    sentence is the first token of a prompt: the default `bos_token_id` 1 of transformers' config is the padding of the
+    published vocabulary.
     """
 
     name = "Chameleon"
@@ -47,7 +47,7 @@ class Chameleon(DecoderModel):
     def tokenize(self, text: str) -> Tensor:
         return self.processor(text=[text], return_tensors="pt")["input_ids"][0]
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
+    def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
         begin = torch.tensor([self.begin])
         rows = tuple(row if int(row[-1]) == self.begin else torch.cat([row, begin.to(row.device)]) for row in rows)
         return TokenPrompts(rows, tuple(row[[0, -1]] for row in rows))

@@ -18,10 +18,13 @@ from mmspec.imagegen.model import ImageModelOutput
 
 
 class ImageVocabulary:
-    """ids: int64 [V], the token id of every value: codes 0..K-1, then the forced specials.
+    """The token ids of an image's values.
 
-    Of a plain head only the rows that belong to codes are multiplied: the others are masked in an image span anyway, and an
-    image vocabulary is a small part of the whole.
+    With a plain head, only the rows of codes are multiplied: the others are masked inside an image, and the image
+    vocabulary is a small part of the whole.
+
+    Attributes:
+        ids: int64 [V], the token id of every value: codes 0..K-1, then the forced special tokens.
     """
 
     def __init__(self, codes: Sequence[int], specials: Sequence[int], device: torch.device):
@@ -32,13 +35,13 @@ class ImageVocabulary:
         self._place = None if contiguous else self.ids[: self.codes] - self._low
 
     def to(self, device: torch.device) -> None:
-        """Moves the tables."""
+        """Move the tables."""
         self.ids = self.ids.to(device)
         self._place = None if self._place is None else self._place.to(device)
 
     def logits(self, head: nn.Linear, hidden: Tensor) -> Tensor:
-        """float32 [..., V] of hidden [..., H]; 0 for specials, which the geometry forces."""
-        plain = type(head) is nn.Linear and head.bias is None  # else it does more than its weight says
+        """Return float32 [..., V] of hidden states [..., H]; 0 for special tokens, which the geometry forces."""
+        plain = type(head) is nn.Linear and head.bias is None  # otherwise the weight alone does not define the head
         logits = (
             F.linear(hidden, head.weight[self._low : self._high])
             if plain
@@ -51,7 +54,11 @@ class ImageVocabulary:
 
 
 def codes_in_order(ids: Mapping[int, int], count: int) -> list[int]:
-    """Token ids by code, from a map of codes to ids. Raises ValueError unless the codes are 0..count-1."""
+    """Return the token ids by code, from a map of codes to ids.
+
+    Raises:
+        ValueError: The codes are not 0..count-1.
+    """
     if sorted(ids) != list(range(count)):
         raise ValueError(f"vocabulary_map: expected an image token for each of the {count} codes of the tokenizer, got "
                          f"{len(ids)}; load the checkpoint's own config")  # fmt: skip
@@ -59,13 +66,16 @@ def codes_in_order(ids: Mapping[int, int], count: int) -> list[int]:
 
 
 class DecoderModel(ABC):
-    """A `FeatureModel` over a transformers decoder; a subclass says what its tokens mean.
+    """A `FeatureModel` over a transformers decoder; a subclass defines the meaning of its tokens.
 
-    Both branches of all rows run as one batch, left padded to the longest prompt, with positions that count a row's own
-    tokens: a padded row computes what it would compute alone.
+    Both branches of all rows run as a single batch, left-padded to the longest prompt. Positions count a row's own
+    tokens, so a padded row gives the same result as without padding.
 
-    no_pixels: one sentence why the model cannot decode its codes, None where it can.
-    Raises ValueError for an attention implementation that takes no mask of a tree, and for layers that keep no slots.
+    Attributes:
+        no_pixels: A sentence that says why the model cannot decode its codes; None where it can.
+
+    Raises:
+        ValueError: The attention implementation supports no tree mask, or the layers have no cache slots.
     """
 
     name: str
@@ -95,35 +105,50 @@ class DecoderModel(ABC):
         return self.embed_tokens.weight.dtype
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> None:
-        """Moves the transformers model and the tables."""
+        """Move the transformers model and the tables."""
         self.model.to(device=device, dtype=dtype)
         if self.vocabulary is not None:
             self.vocabulary.to(self.device)
 
     @abstractmethod
     def embed(self, value: Tensor) -> Tensor:
-        """Input embeddings [..., H] of values int64 [...]."""
+        """Return the input embeddings [..., H] of values int64 [...]."""
 
     @abstractmethod
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [..., V] of the decoder's states [..., H]."""
+        """Return float32 [..., V] of the decoder's states [..., H]."""
 
     @abstractmethod
     def tokenize(self, text: str) -> Tensor:
-        """int64 [P], the prompt of one image as the model's processor makes it."""
+        """Return int64 [P], the prompt of an image as the model's processor encodes it."""
 
     @abstractmethod
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
-        """The condition of rows of token ids. given: what came with them;   texts: the user gave texts."""
+    def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
+        """Return the condition of rows of token ids.
+
+        Args:
+            rows: The token ids int64 [P] of each row.
+            inputs: The other entries of the processor's output.
+            texts: Whether the user passed texts.
+        """
 
     def positions(self, start: Tensor, index: Tensor) -> Tensor:
-        """Position ids of values int64 [R, N] whose rows' first value stands at start [R]."""
+        """Return the position ids of values.
+
+        Args:
+            start: int64 [R], the position of each row's first value.
+            index: int64 [R, N], the values' indices.
+        """
         return start[:, None] + index
 
     def prepare(self, prompts: object) -> TokenPrompts:
-        """prompts: texts (with a processor), token ids per image, or what the model's processor returned.
+        """Convert prompts to the condition of a request.
 
-        Raises ValueError for anything else, and for texts without a processor.
+        Args:
+            prompts: Texts (with a processor), token ids per image, or the output of the model's processor.
+
+        Raises:
+            ValueError: The prompts are anything else, or they are texts and there is no processor.
         """
         if isinstance(prompts, TokenPrompts):
             return prompts
@@ -133,10 +158,10 @@ class DecoderModel(ABC):
                 raise ValueError("prompts: expected token ids, got text and no processor; give pipeline_for the processor "
                                  "of the checkpoint")  # fmt: skip
             return self.prompts(token_rows([self.tokenize(text) for text in texts]), {}, texts=True)
-        given = prompts if isinstance(prompts, Mapping) else {"input_ids": prompts}
-        if given.get("pixel_values") is not None:
-            raise ValueError(f"prompts: expected text alone for {self.name}, got pictures; leave pixel_values out")
-        return self.prompts(token_rows(given.get("input_ids"), given.get("attention_mask")), given, texts=False)
+        inputs = prompts if isinstance(prompts, Mapping) else {"input_ids": prompts}
+        if inputs.get("pixel_values") is not None:
+            raise ValueError(f"prompts: expected text alone for {self.name}, got images; leave pixel_values out")
+        return self.prompts(token_rows(inputs.get("input_ids"), inputs.get("attention_mask")), inputs, texts=False)
 
     def rows(self, condition: TokenPrompts) -> int:
         return len(condition.cond)
@@ -145,8 +170,8 @@ class DecoderModel(ABC):
         rows = condition.cond
         if paired:
             if condition.uncond is None:
-                raise ValueError(f"guidance_scale: expected 1 or less, got more for {self.name}, which was trained without "
-                                 "an unconditional branch")  # fmt: skip
+                raise ValueError(f"guidance_scale: expected at most 1 for {self.name}, which was trained without an "
+                                 "unconditional branch, got more; use guidance_scale 1")  # fmt: skip
             rows = (*rows, *condition.uncond)
         ids, real, padded = left_padded(rows, self.device)
         self._check_length(ids.shape[1])
@@ -159,14 +184,14 @@ class DecoderModel(ABC):
         return ImageModelOutput(self.logits(last), last, states), ids.shape[1]
 
     def _check_length(self, prompt: int) -> None:
-        """Refuses prompts behind which a picture leaves a window, or crosses a change of the rotary frequencies."""
+        """Refuse prompts where the image would leave an attention window or cross a change of the rotary frequencies."""
         total = prompt + self.geometry.total
         if self.window is not None and not self.window.hides_nothing(prompt, self.geometry.total):
-            raise ValueError(f"prompts: expected prompt and picture to fit the {self.window.name} of {self.window.tokens} "
-                             f"tokens of {self.name}, got {total}; draw smaller or shorten the prompt")  # fmt: skip
+            raise ValueError(f"prompts: expected prompt and image to fit the {self.window.name} of {self.window.tokens} "
+                             f"tokens of {self.name}, got {total}; use a smaller size or a shorter prompt")  # fmt: skip
         if self.rotary and total > (switch := first_switch(self.rotary)):
-            raise ValueError(f"prompts: expected prompt and picture within {switch} tokens, where the rotary frequencies of "
-                             f"{self.name} change, got {total}; draw smaller or shorten the prompt")  # fmt: skip
+            raise ValueError(f"prompts: expected prompt and image within {switch} tokens, where the rotary frequencies of "
+                             f"{self.name} change, got {total}; use a smaller size or a shorter prompt")  # fmt: skip
 
     def forward(self, value: Tensor, index: Tensor, bias: Tensor | None, cache: SlotCache) -> ImageModelOutput:
         states = self._run(self.embed(value), self.positions(cache.start, index), bias, cache)
@@ -182,24 +207,32 @@ class DecoderModel(ABC):
 
     @abstractmethod
     def codebook(self) -> Tensor:
-        """float32 [K, d], the geometry in which codes are neighbours."""
+        """Return float32 [K, d], the vectors whose distances make codes neighbours."""
 
 
 def unit_range(pixels: Tensor) -> Tensor:
-    """float32 pixels in 0..1 of pixels in -1..1, which is what the tokenizers of Janus and Emu3 give."""
+    """Convert pixels in -1..1, the output of Janus's and Emu3's tokenizers, to float32 pixels in 0..1."""
     return ((pixels.float() + 1) / 2).clamp(0, 1)
 
 
 def latent_side(pixels: int, factor: int, name: str) -> int:
-    """Codes along a side. Raises ValueError for pixels that are no multiple of `factor`."""
+    """Return the number of codes along a side.
+
+    Raises:
+        ValueError: The pixels are no multiple of `factor`.
+    """
     if pixels < factor or pixels % factor:
         raise ValueError(f"size: expected a {name} that is a multiple of {factor} pixels, got {pixels}")
     return pixels // factor
 
 
-def check_grid(given: object, expected: tuple[int, ...], what: str) -> None:
-    """Raises ValueError unless every row of `given` [..., n] is the grid the adapter was opened for."""
-    rows = torch.as_tensor(given).cpu()
+def check_grid(inputs: object, expected: tuple[int, ...], what: str) -> None:
+    """Check that every row of `inputs` [..., n] is the grid that the adapter was opened for.
+
+    Raises:
+        ValueError: A row has another grid.
+    """
+    rows = torch.as_tensor(inputs).cpu()
     if rows.numel() % len(expected) or not bool((rows.reshape(-1, len(expected)) == torch.tensor(expected)).all()):
         raise ValueError(f"{what}: expected {expected} for every image, got {rows.tolist()}; open the pipeline with the "
                          "size the prompts were made for")  # fmt: skip

@@ -1,4 +1,4 @@
-"""Emu3-Gen: rows of image tokens, each ended by a token of its own, inside the language model's vocabulary."""
+"""Emu3-Gen: rows of image tokens inside the language model's vocabulary, each row with an end token."""
 
 from __future__ import annotations
 
@@ -26,15 +26,20 @@ _END_OF_LINE, _END_OF_FRAME, _END_OF_IMAGE = "<|extra_200|>", "<|extra_201|>", "
 
 
 class Emu3(DecoderModel):
-    """`Emu3ForConditionalGeneration`, or `Emu3ForCausalLM` with its processor ("Emu3: Next-Token Prediction is All You Need").
+    """The adapter of `Emu3ForConditionalGeneration`, or of `Emu3ForCausalLM` with its processor.
 
-    size: (height, width) in pixels.   negative: the text of the unconditional branch where prompts are texts.
-    Forced: end-of-line behind every row, then end-of-frame, end-of-image and end-of-sequence.
+    "Emu3: Next-Token Prediction is All You Need". End-of-line is forced behind every row, then end-of-frame,
+    end-of-image and end-of-sequence. transformers runs the unconditional branch as a second forward pass; here both
+    branches are a single batch, and rows of different length have their own positions. For texts that branch is the
+    negative prompt with the same image header, as in the authors' code; transformers' example leaves the header out.
+    For token ids it is `negative_prompt_ids`, or else the prompt's last token, as in `generate`. Users add the
+    published quality suffix themselves.
 
-    transformers runs the unconditional branch as a second forward pass of its own; here both are one batch, and rows of
-    different length keep their own positions. For texts that branch is the negative prompt with the same image header, as
-    in the authors' code; the example of transformers leaves the header out. For token ids it is `negative_prompt_ids`, and
-    without them the prompt's last token, as in `generate`. The published quality suffix is the user's to write.
+    Args:
+        model: The transformers model.
+        processor: Its processor.
+        size: (height, width) in pixels.
+        negative: The text of the unconditional branch where prompts are texts.
     """
 
     name = "Emu3"
@@ -67,15 +72,15 @@ class Emu3(DecoderModel):
             image_area=grid.rows * grid.cols * self.processor.downsample_ratio**2, return_tensors="pt",
         )["input_ids"][0]  # fmt: skip
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
-        if given.get("image_sizes") is not None:
-            check_grid(given["image_sizes"], (self.geometry.rows, self.geometry.cols), "image_sizes")
+    def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
+        if inputs.get("image_sizes") is not None:
+            check_grid(inputs["image_sizes"], (self.geometry.rows, self.geometry.cols), "image_sizes")
         if texts:
             return TokenPrompts(rows, token_rows([self.tokenize(self.negative)]) * len(rows))
-        negative = given.get("negative_prompt_ids")
+        negative = inputs.get("negative_prompt_ids")
         if negative is None:
             return TokenPrompts(rows, tuple(row[-1:] for row in rows))
-        others = token_rows(negative, given.get("negative_prompt_attention_mask"))
+        others = token_rows(negative, inputs.get("negative_prompt_attention_mask"))
         if len(others) not in (1, len(rows)):
             raise ValueError(f"negative_prompt_ids: expected 1 row or {len(rows)}, got {len(others)}")
         return TokenPrompts(rows, others * len(rows) if len(others) == 1 else others)
@@ -99,12 +104,12 @@ class Emu3(DecoderModel):
 
 
 def _token_ids(model: nn.Module, processor: object, vq: nn.Module | None) -> tuple[list[int], list[int]]:
-    """Ids of the codes, and of end-of-line, end-of-frame, end-of-image and end-of-sequence."""
+    """Return the ids of the codes, and of end-of-line, end-of-frame, end-of-image and end-of-sequence."""
     names = getattr(model.config, "vocabulary_map", None)
     if names is None:
         if processor is None:
-            raise ValueError(f"processor: expected one, since {type(model).__name__} does not say which tokens are image "
-                             "codes, got None")  # fmt: skip
+            raise ValueError(f"processor: expected a processor, since {type(model).__name__} does not know which tokens are "
+                             "image codes, got None; give the checkpoint's processor")  # fmt: skip
         names = processor.tokenizer.get_vocab()
     codes = {int(name[-8:-2]): i for name, i in names.items() if name.startswith("<|visual token")}
     missing = [name for name in (_END_OF_LINE, _END_OF_FRAME, _END_OF_IMAGE) if name not in names]

@@ -1,4 +1,4 @@
-"""The autoregressive part of GLM-Image: a small grid, then the large one, at positions with three axes."""
+"""The autoregressive part of GLM-Image: a small grid, then the large grid, at positions with three axes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,17 @@ FACTOR = 32  # pixels per code of the finished image
 
 
 class GlmImage(DecoderModel):
-    """`GlmImageForConditionalGeneration`, text to image. No unconditional branch.
+    """The adapter of `GlmImageForConditionalGeneration`, text to image, without an unconditional branch.
 
-    size: (height, width) of the finished image in pixels.   preview: rows and columns of the small grid, by default what
-    the processor asks for.   Code c is token c; the head covers the vision vocabulary alone, and of that only codes are
-    left in: transformers' loop also allows the end-of-image token inside a grid, which no decoder could read. The
-    end-of-image token behind the grids is not generated.
+    Code c is token c. The head covers the vision vocabulary alone, and only codes are allowed: transformers' loop also
+    allows the end-of-image token inside a grid, which no decoder can read. The end-of-image token behind the grids is
+    not generated. The codes condition a diffusion model in diffusers, so this adapter decodes no pixels.
 
-    The codes condition a diffusion model that diffusers ships, so there are no pixels here.
+    Args:
+        model: The transformers model.
+        processor: Its processor.
+        size: (height, width) of the finished image in pixels.
+        preview: Rows and columns of the small grid; None for the processor's choice.
     """
 
     name = "GLM-Image"
@@ -52,10 +55,10 @@ class GlmImage(DecoderModel):
             [message], tokenize=True, return_dict=True, processor_kwargs=sizes
         )["input_ids"][0]  # fmt: skip
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
-        if given.get("image_grid_thw") is not None:
+    def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
+        if inputs.get("image_grid_thw") is not None:
             small, large = self.geometry.grids
-            check_grid(given["image_grid_thw"], (1, *large, 1, *small), "image_grid_thw")
+            check_grid(inputs["image_grid_thw"], (1, *large, 1, *small), "image_grid_thw")
         return TokenPrompts(rows)
 
     def positions(self, start: Tensor, index: Tensor) -> Tensor:
@@ -72,15 +75,15 @@ class GlmImage(DecoderModel):
 
 
 def preview_grid(rows: int, cols: int) -> tuple[int, int]:
-    """Rows and columns of the small grid: about 16 x 16 codes in the large grid's proportions."""
+    """Return the rows and columns of the small grid: about 16 x 16 codes in the large grid's proportions."""
     ratio = rows / cols
     return int(sqrt(ratio) * (FACTOR // 2)), int(sqrt(1 / ratio) * (FACTOR // 2))
 
 
 def axis_positions(geometry: Geometry) -> Tensor:
-    """int64 [3, total], time, row and column of every value behind the prompt's end.
+    """Return int64 [3, total], time, row and column of every value behind the prompt's end.
 
-    A grid stands at one time, its rows and columns count from there, and the next begins at the longer side's end.
+    A grid has a single time, from which its rows and columns count. The next grid begins at the end of the longer side.
     """
     starts, time = [], 0
     for rows, cols in geometry.grids:

@@ -1,4 +1,4 @@
-"""Janus and Janus-Pro: a language model with its own embeddings and its own head for image codes."""
+"""Janus and Janus-Pro: a language model with embeddings and a head of its own for image codes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from mmspec.imagegen.geometry import Geometry
 
 
 class Janus(DecoderModel):
-    """`JanusForConditionalGeneration` ("Janus", "Janus-Pro"). One square grid, nothing forced.
+    """The adapter of `JanusForConditionalGeneration` ("Janus", "Janus-Pro"): a square grid without forced values.
 
     The unconditional branch is the prompt with the padding token in place of all but the beginning-of-sentence and
-    begin-of-image tokens; unlike padding, those stay visible. Rows are all conditional, then all unconditional, as in
-    transformers; DeepSeek's own code interleaves them. transformers counts positions over padding, this counts a row's own
-    tokens: the rotary embedding sees differences alone, so the law is the same.
+    begin-of-image tokens; unlike padding, these tokens stay visible. Rows are all conditional, then all unconditional,
+    as in transformers; DeepSeek's own code interleaves them. transformers counts positions over padding, this adapter
+    counts a row's own tokens. The rotary embedding depends on differences alone, so the distribution is the same.
     """
 
     name = "Janus"
@@ -28,8 +28,8 @@ class Janus(DecoderModel):
         from transformers import LlamaModel
 
         decoder, side = model.model.language_model, model.config.vq_config.num_patches
-        if not isinstance(decoder, LlamaModel):  # what masks and positions are right for
-            raise ValueError(f"text_config: expected a Llama, as every Janus has, got {type(decoder).__name__}; take a Janus "
+        if not isinstance(decoder, LlamaModel):  # masks and positions are those of a Llama
+            raise ValueError(f"text_config: expected a Llama, as in every Janus, got {type(decoder).__name__}; use a Janus "
                              "checkpoint")  # fmt: skip
         super().__init__(model, decoder, Geometry.square(side), model.config.vq_config.num_embeddings, processor)
         settings, text = model.generation_config, model.config.text_config
@@ -49,7 +49,7 @@ class Janus(DecoderModel):
         prompt = self.processor.apply_chat_template([message], add_generation_prompt=True)
         return self.processor(text=prompt, generation_mode="image", return_tensors="pt")["input_ids"][0]
 
-    def prompts(self, rows: tuple[Tensor, ...], given: Mapping, *, texts: bool) -> TokenPrompts:
+    def prompts(self, rows: tuple[Tensor, ...], inputs: Mapping, *, texts: bool) -> TokenPrompts:
         if any(int(row[-1]) != self.begin for row in rows):
             raise ValueError(f"prompts: expected ids that end with the begin-of-image token {self.begin}, got another; call "
                              "the processor with generation_mode='image'")  # fmt: skip
@@ -72,5 +72,5 @@ class Janus(DecoderModel):
 
 
 def _first_id(*ids: int | list[int] | None) -> int | None:
-    found = next((one for one in ids if one is not None), None)
-    return found[0] if isinstance(found, (list, tuple)) else found
+    first = next((number for number in ids if number is not None), None)
+    return first[0] if isinstance(first, (list, tuple)) else first

@@ -1,4 +1,4 @@
-"""What a user may hand an adapter as prompts, and ragged rows of token ids as one left-padded batch."""
+"""The prompts that adapters support, and ragged rows of token ids as a left-padded batch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from torch import Tensor
 class TokenPrompts:
     """The condition of a batch, without padding.
 
-    cond: per image, int64 [P] token ids up to where the image begins.   uncond: their unconditional counterparts, None
-    for a model without them.
+    Attributes:
+        cond: int64 [P] per image, the token ids up to the begin of the image.
+        uncond: Their unconditional counterparts; None for a model without an unconditional branch.
     """
 
     cond: tuple[Tensor, ...]
@@ -22,46 +23,49 @@ class TokenPrompts:
 
 
 def prompt_texts(prompts: object) -> list[str] | None:
-    """The texts, where prompts are a text or several; else None."""
+    """Return the texts of a text or a sequence of texts; None for other prompts."""
     if isinstance(prompts, str):
         return [prompts]
-    if isinstance(prompts, Sequence) and prompts and all(isinstance(one, str) for one in prompts):
+    if isinstance(prompts, Sequence) and prompts and all(isinstance(text, str) for text in prompts):
         return list(prompts)
     return None
 
 
 def token_rows(prompts: object, mask: object = None) -> tuple[Tensor, ...]:
-    """Token ids int64 [P] per row, padding taken out.
+    """Return the token ids int64 [P] of each row, without padding.
 
-    prompts: int64 [B, P] or [P], or a sequence of such rows.   mask: [B, P], 0 where a tensor of rows is padding.
-    Raises ValueError for anything else and for an empty prompt.
+    Args:
+        prompts: int64 [B, P] or [P], or a sequence of such rows.
+        mask: [B, P], 0 at padding, for a tensor of rows.
+
+    Raises:
+        ValueError: The prompts are anything else, or a prompt is empty.
     """
     if isinstance(prompts, Tensor) and mask is not None:
-        rows = [ids[kept.bool()] for ids, kept in zip(prompts, torch.as_tensor(mask), strict=True)]
+        rows = [ids[real.bool()] for ids, real in zip(prompts, torch.as_tensor(mask), strict=True)]
     else:
         rows = _split_rows(prompts)
     if not rows or any(row.numel() == 0 or row.dim() != 1 or row.is_floating_point() for row in rows):
-        raise ValueError("prompts: expected texts, token ids or what a processor returned, got no ids in some row; "
+        raise ValueError("prompts: expected texts, token ids or a processor's output, got a row without ids; "
                          "give every image a prompt")  # fmt: skip
     return tuple(row.long().cpu() for row in rows)
 
 
 def _split_rows(prompts: object) -> list[Tensor]:
     if isinstance(prompts, Mapping) or not isinstance(prompts, (Tensor, Sequence)) or len(prompts) == 0:
-        raise ValueError(
-            f"prompts: expected texts, token ids or what a processor returned, got {type(prompts).__name__}"
-        )
+        raise ValueError(f"prompts: expected texts, token ids or a processor's output, got {type(prompts).__name__}")
     if isinstance(prompts, Tensor):
         return list(prompts) if prompts.dim() == 2 else [prompts]
-    if all(isinstance(one, int) for one in prompts):
+    if all(isinstance(row, int) for row in prompts):
         return [torch.tensor(prompts)]
-    return [torch.as_tensor(one) for one in prompts]
+    return [torch.as_tensor(row) for row in prompts]
 
 
 def left_padded(rows: Sequence[Tensor], device: torch.device) -> tuple[Tensor, Tensor, bool]:
-    """Rows of token ids as one batch whose last column holds every row's last id.
+    """Pad rows of token ids on the left, so that the last column holds every row's last id.
 
-    Returns ids int64 [R, P] (0 in the padding), real bool [R, P], and whether anything is padded.
+    Returns:
+        The ids int64 [R, P], 0 in the padding; real bool [R, P]; and whether any row is padded.
     """
     longest = max(map(len, rows))
     ids = torch.zeros(len(rows), longest, dtype=torch.long)

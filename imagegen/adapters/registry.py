@@ -1,4 +1,4 @@
-"""Which transformers models can draw, and the pipeline of one."""
+"""The supported image models of transformers, and the pipeline of a model."""
 
 from __future__ import annotations
 
@@ -19,7 +19,17 @@ from mmspec.imagegen.pipeline import ImagePipeline
 
 @dataclass(frozen=True, slots=True)
 class AdapterFamily:
-    """A supported class. guidance_scale, top_k: of the published sampler.   sized: whether the user chooses the size."""
+    """A supported class.
+
+    Attributes:
+        name: The name of the class in transformers.
+        adapter: The adapter.
+        guidance_scale: The guidance scale of the published sampler.
+        top_k: The top-k of the published sampler.
+        sized: Whether the user chooses the size.
+        pixels: Whether the model decodes its codes to pixels.
+        tested: How the adapter is tested.
+    """
 
     name: str
     adapter: Callable[..., DecoderModel]
@@ -52,39 +62,43 @@ class AdapterPipeline(ImagePipeline):
         self.guidance_scale, self.top_k = guidance_scale, top_k
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Moves the transformers model."""
+        """Move the transformers model."""
         self.model.to(device, dtype)
         return self
 
 
 def supported() -> tuple[AdapterFamily, ...]:
-    """The classes `pipeline_for` takes."""
+    """Return the classes that `pipeline_for` supports."""
     return FAMILIES
 
 
 def pipeline_for(
     model: nn.Module, processor: object = None, *, size: tuple[int, int] | None = None, **options: object
 ) -> AdapterPipeline:
-    """A pipeline over an image model of transformers, with the defaults of its published sampler.
+    """Return a pipeline over an image model of transformers, with the defaults of its published sampler.
 
-    model: Janus, Emu3, Chameleon/Anole or GLM-Image as transformers loads it.   processor: its processor, for prompts that
-    are texts; with token ids it can be left out (but for `Emu3ForCausalLM`, whose tokenizer names the image tokens).
-    size: (height, width) in pixels where the model leaves the choice, by default the published one.
-    options: what the adapter takes beyond: `negative` for Emu3, `preview` for GLM-Image.
-    Raises ValueError for another class, and for a size a model cannot draw.
+    Args:
+        model: Janus, Emu3, Chameleon/Anole or GLM-Image as transformers loads it.
+        processor: Its processor, for prompts that are texts. Token ids need none, except for `Emu3ForCausalLM`, whose
+            tokenizer names the image tokens.
+        size: (height, width) in pixels where the model supports several; None for the published size.
+        options: Further arguments of the adapter: `negative` for Emu3, `preview` for GLM-Image.
+
+    Raises:
+        ValueError: The class is another, or the model does not support the size.
     """
     family = _family_of(type(model))
     if family is None:
-        raise ValueError(f"model: expected one of {', '.join(one.name for one in FAMILIES)} as transformers has it, got "
+        raise ValueError(f"model: expected one of {', '.join(family.name for family in FAMILIES)} of transformers, got "
                          f"{type(model).__name__} of {type(model).__module__}")  # fmt: skip
     if size is not None:
         if not family.sized:
-            raise ValueError(f"size: expected None, since {family.name} draws in one size only, got {size}")
+            raise ValueError(f"size: expected None, since {family.name} has a fixed size, got {size}; leave size out")
         options["size"] = size
     return AdapterPipeline(family.adapter(model, processor, **options), family.guidance_scale, family.top_k)
 
 
 def _family_of(kind: type) -> AdapterFamily | None:
-    """The family of a class of transformers or of one derived from it; code of the same name from elsewhere is another."""
+    """Return the family of a class of transformers or of its subclass; other code of the same name does not count."""
     names = {base.__name__ for base in kind.__mro__ if base.__module__.startswith("transformers.")}
     return next((family for family in FAMILIES if family.name in names), None)

@@ -1,4 +1,4 @@
-"""KL autoencoders: published configs, key names and weights into diffusers' class and back."""
+"""KL autoencoders: published configs, key names and weights, converted to diffusers' class and back."""
 
 from __future__ import annotations
 
@@ -23,19 +23,29 @@ if TYPE_CHECKING:
 
 
 SCALE = 0.2325
-_PARTS = ("ddconfig", "encoder_and_decoder")  # where nested configs keep the sizes that both sides share
+_PARTS = ("ddconfig", "encoder_and_decoder")  # sections of nested configs with the sizes of both sides
 # fields that only training reads, or that are the same in every such model
 _LEFT_OUT = ("double_z", "in_channels", "out_ch", "dropout", "stride")
 
 
 @dataclass(frozen=True, slots=True)
 class KLConfig:
-    """Fields under their published names, plus those the public code fixes (`norm_groups`, `scale`).
+    """The sizes of the autoencoder under their published names; the public code fixes `norm_groups` and `scale`.
 
-    embed_dim: channels of the latent.   z_channels: None for as many; no other number is supported.
-    ch_mult: widths per level in units of ch, finest first; each level but the last halves the image.
-    resolution: pixels a side at which `..._attn_resolutions` are counted; only where attention stands depends on it.
-    scale: latents times it are tokens.   Raises ValueError for sizes that do not fit.
+    Args:
+        embed_dim: The channels of the latent.
+        ch: The base width.
+        ch_mult: The width of each level in units of ch, finest first; each level but the last halves the image.
+        num_res_blocks: The residual blocks per level.
+        encoder_attn_resolutions: The resolutions at which the encoder has attention.
+        decoder_attn_resolutions: The resolutions at which the decoder has attention.
+        resolution: The pixels per side to which the attention resolutions refer; nothing else depends on it.
+        z_channels: None or embed_dim; no other number is supported.
+        norm_groups: The groups of each group norm.
+        scale: The factor from latents to tokens.
+
+    Raises:
+        ValueError: The sizes do not fit together.
     """
 
     embed_dim: int = 16
@@ -59,8 +69,8 @@ class KLConfig:
             raise ValueError(f"ch_mult: expected widths that are multiples of {self.norm_groups} (norm_groups), got "
                              f"{self.ch_mult} of {self.ch}; use others")  # fmt: skip
         if self.z_channels not in (None, self.embed_dim):
-            raise ValueError(f"z_channels: expected embed_dim {self.embed_dim}, got {self.z_channels}; such autoencoders are "
-                             "not supported")  # fmt: skip
+            raise ValueError(f"z_channels: expected embed_dim {self.embed_dim}, got {self.z_channels}; autoencoders with "
+                             "another number are not supported")  # fmt: skip
         if not self.scale > 0:
             raise ValueError(f"scale: expected a number above 0, got {self.scale}; correct it")
 
@@ -75,14 +85,15 @@ class KLConfig:
         return 2 ** (len(self.ch_mult) - 1)
 
     def attends(self, side: str, level: int) -> bool:
-        """Whether a level, 0 the finest, of "encoder" or "decoder" has attention behind each of its blocks."""
+        """Return whether a level of "encoder" or "decoder" has attention behind each block; level 0 is the finest."""
         return self.resolution >> level in getattr(self, f"{side}_attn_resolutions")
 
     @classmethod
     def of(cls, config: KLConfig | Mapping[str, Any]) -> KLConfig:
-        """From a mapping of published field names, those of both sides nested or not.
+        """Return the config of a mapping of published field names, nested or flat.
 
-        Raises ValueError for unknown fields and values of a wrong type.
+        Raises:
+            ValueError: A field is unknown, or a value has a wrong type.
         """
         return (
             config
@@ -92,34 +103,34 @@ class KLConfig:
 
     @classmethod
     def of_model(cls, model: AutoencoderKL) -> KLConfig:
-        """The config of a diffusers model that `kl_from_state_dict` made."""
-        made, levels = model.config, len(model.config.block_out_channels)
-        sides = {"encoder": list(made.down_block_types), "decoder": list(made.up_block_types)[::-1]}
-        resolution = made.sample_size
+        """Return the config of a diffusers model that `kl_from_state_dict` built."""
+        config, levels = model.config, len(model.config.block_out_channels)
+        sides = {"encoder": list(config.down_block_types), "decoder": list(config.up_block_types)[::-1]}
+        resolution = config.sample_size
         attention = {
             f"{side}_attn_resolutions": tuple(resolution >> i for i in range(levels) if kinds[i].startswith("Attn"))
             for side, kinds in sides.items()
         }
-        return cls(embed_dim=made.latent_channels, ch=made.block_out_channels[0], num_res_blocks=made.layers_per_block,
-                   ch_mult=tuple(width // made.block_out_channels[0] for width in made.block_out_channels),
-                   resolution=resolution, norm_groups=made.norm_num_groups, scale=made.scaling_factor,
-                   **attention)  # fmt: skip
+        base = config.block_out_channels[0]
+        return cls(embed_dim=config.latent_channels, ch=base, num_res_blocks=config.layers_per_block,
+                   ch_mult=tuple(width // base for width in config.block_out_channels), resolution=resolution,
+                   norm_groups=config.norm_num_groups, scale=config.scaling_factor, **attention)  # fmt: skip
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, as `of` takes them."""
+        """Return every field in the form that `of` reads."""
         return asdict(self)
 
 
 def flat_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a config without its nesting, nor those that say nothing here."""
-    found = {name: value for name, value in config.items() if name not in _PARTS}
+    """Return the fields of a config without its nesting and without the fields that have no meaning here."""
+    fields = {name: value for name, value in config.items() if name not in _PARTS}
     for part in _PARTS:
         if isinstance(config.get(part), Mapping):
-            found = {**config[part], **found}
-    return {name: value for name, value in found.items() if name not in _LEFT_OUT}
+            fields = {**config[part], **fields}
+    return {name: value for name, value in fields.items() if name not in _LEFT_OUT}
 
 
-# of diffusers -> published, in this order
+# diffusers' name -> published name, in this order
 _RENAMED = [
     (re.compile(pattern), into)
     for pattern, into in (
@@ -144,60 +155,67 @@ _LINEAR = re.compile(r"\.attn(_1)?\.?\d*\.(q|k|v|proj_out)\.weight$")
 
 
 def published_name(name: str, levels: int) -> str:
-    """The published name of a tensor of diffusers. levels: of the autoencoder; the decoder's are counted from the finest."""
+    """Return the published name of a tensor of diffusers in an autoencoder of `levels` levels.
+
+    The published decoder counts its levels from the finest.
+    """
     for pattern, into in _RENAMED:
         name = pattern.sub(into, name)
-    return _UP.sub(lambda found: f"decoder.up.{levels - 1 - int(found[1])}.", name)
+    return _UP.sub(lambda match: f"decoder.up.{levels - 1 - int(match[1])}.", name)
 
 
 def as_published(name: str, value: Tensor) -> Tensor:
-    """A tensor in its published shape: what is a linear layer in diffusers is a 1 x 1 convolution there."""
+    """Return a tensor in its published shape: a linear layer of diffusers is a 1 x 1 convolution there."""
     return value[:, :, None, None] if _LINEAR.search(name) else value
 
 
 def as_diffusers(name: str, value: Tensor) -> Tensor:
-    """A tensor of that published name in the shape of diffusers."""
+    """Return a tensor of that published name in the shape of diffusers."""
     return value[:, :, 0, 0] if _LINEAR.search(name) else value
 
 
 _WRAPPERS = ("model", "state_dict", "module")
-_LOSS = "loss."  # of the training's discriminator
+_LOSS = "loss."  # weights of the training's discriminator
 
 
 def kl_from_state_dict(
     sd: Mapping[str, Any] | str | Path, config: KLConfig | Mapping[str, Any] | None = None
 ) -> AutoencoderKL:
-    """The autoencoder a published checkpoint holds, as diffusers' class, in eval mode, in the checkpoint's dtype.
+    """Load the autoencoder of a published checkpoint as diffusers' class, in eval mode, in the checkpoint's dtype.
 
-    sd: tensors under the published names, raw or under "model", of any size; or a .safetensors file.
-    config: published field names; what the weights tell may be left out. They do not tell `scale`, by which latents become
-        tokens: it is MAR's 0.2325 where not given, and the model's `config.scaling_factor`.
-    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and fields of a wrong type.
+    Args:
+        sd: Tensors under the published names, raw or under "model", of any size; or a .safetensors file.
+        config: Published field names; fields that follow from the weights may be left out. `scale`, the factor from
+            latents to tokens, does not follow from them and is MAR's 0.2325 by default; it becomes the model's
+            `config.scaling_factor`.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen, or a field has a wrong type.
     """
     weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, "mar"), _WRAPPERS)
     weights = {name: value for name, value in weights.items() if not name.startswith(_LOSS)}
     with nullcontext() if isinstance(sd, Mapping) else naming(sd):
         if not isinstance(config, KLConfig):
-            given = flat_fields(config or {})
-            check_types(KLConfig, given)
-            config = KLConfig.of({**_fields(weights, given), **given})
+            fields = flat_fields(config or {})
+            check_types(KLConfig, fields)
+            config = KLConfig.of({**_fields(weights, fields), **fields})
         return _filled(sketch(lambda: build_kl(config), len(weights), "config"), weights, len(config.ch_mult))
 
 
 def kl_to_state_dict(model: AutoencoderKL) -> dict[str, Tensor]:
-    """The weights under the published names, in the published shapes."""
+    """Return the weights under the published names, in the published shapes."""
     levels, state = len(model.config.block_out_channels), model.state_dict()
     named = {published_name(name, levels): value for name, value in state.items()}
     return {name: as_published(name, value) for name, value in named.items()}
 
 
 def write_kl(model: AutoencoderKL, folder: Path) -> None:
-    """Weights and config under their published names into a folder, made if need be."""
+    """Write the weights and the config under their published names into a folder, which is created if needed."""
     write_parts(kl_to_state_dict(model), KLConfig.of_model(model).to_dict(), folder)
 
 
 def build_kl(config: KLConfig) -> AutoencoderKL:
-    """diffusers' model of a config, with random weights."""
+    """Return diffusers' model of a config, with random weights."""
     from diffusers import AutoencoderKL
 
     levels = range(len(config.ch_mult))
@@ -220,35 +238,35 @@ def _filled(model: AutoencoderKL, weights: Mapping[str, Tensor], levels: int) ->
     return model.eval().requires_grad_(False)
 
 
-def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields that follow from the weights; what is missing there is left out."""
-    found: dict[str, Any] = {}
+def _fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that follow from the weights."""
+    implied: dict[str, Any] = {}
     if _dims(weights, "post_quant_conv.weight") > 1:
-        found["embed_dim"] = weights["post_quant_conv.weight"].shape[1]
+        implied["embed_dim"] = weights["post_quant_conv.weight"].shape[1]
     if _dims(weights, "encoder.conv_in.weight"):
-        found["ch"] = weights["encoder.conv_in.weight"].shape[0]
+        implied["ch"] = weights["encoder.conv_in.weight"].shape[0]
     levels, blocks = (
         count_modules(weights, r"encoder\.down\.(\d+)\."),
         count_modules(weights, r"encoder\.down\.0\.block\.(\d+)\."),
     )
     widths = [f"encoder.down.{level}.block.0.conv1.weight" for level in range(min(levels, len(weights)))]
-    if found.get("ch") and widths and all(_dims(weights, name) for name in widths):
-        found["ch_mult"] = tuple(weights[name].shape[0] // found["ch"] for name in widths)
+    if implied.get("ch") and widths and all(_dims(weights, name) for name in widths):
+        implied["ch_mult"] = tuple(weights[name].shape[0] // implied["ch"] for name in widths)
     if blocks:
-        found["num_res_blocks"] = blocks
-    return found | _attention(weights, given)
+        implied["num_res_blocks"] = blocks
+    return implied | _attention(weights, config)
 
 
-def _attention(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Where attention stands: levels that have it, as sides of an image whose resolution makes them what the config says."""
+def _attention(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the attention resolutions: the levels with attention, and the image resolution that the config implies."""
     sides = {"encoder": r"encoder\.down\.(\d+)\.attn\.", "decoder": r"decoder\.up\.(\d+)\.attn\."}
     levels = {side: sorted({int(at[1]) for at in map(re.compile(p).match, weights) if at}) for side, p in sides.items()}
-    coarsest = max((level for found in levels.values() for level in found), default=None)
+    coarsest = max((level for numbers in levels.values() for level in numbers), default=None)
     if coarsest is None or coarsest > 30:
         return {}
-    sizes = [size for side in sides for size in given.get(f"{side}_attn_resolutions", ())]
-    resolution = given.get("resolution") or min(sizes or [16]) << coarsest
-    resolutions = {f"{side}_attn_resolutions": tuple(resolution >> i for i in found) for side, found in levels.items()}
+    sizes = [size for side in sides for size in config.get(f"{side}_attn_resolutions", ())]
+    resolution = config.get("resolution") or min(sizes or [16]) << coarsest
+    resolutions = {f"{side}_attn_resolutions": tuple(resolution >> i for i in own) for side, own in levels.items()}
     return {"resolution": resolution, **resolutions}
 
 

@@ -20,21 +20,22 @@ Prepared = tuple[MaskedTarget, "MaskedDecoding", Rule]
 
 
 class MaskedDecoding(ABC):
-    """A drafter of masked tokens. It brings its rule, and may bring an order, steps and a target of its own."""
+    """A drafter of masked tokens. It brings its rule, and may bring its own order, steps and target."""
 
     __slots__ = ()
 
     def prepare(self, model: MaskedModel, request: Any) -> Prepared:
-        """The target, the drafter and the rule of a resolved `MARRequest`.
+        """Return the target, the drafter and the rule of a resolved `MARRequest`.
 
-        Raises ValueError for another rule than the decoding's own, and for an order or noise of another shape.
+        Raises:
+            ValueError: The request names another rule, or its order or noise has another shape.
         """
-        rule, given = self.rule(model), request.rule
-        if isinstance(given, Rule):
-            rule = given
-        elif given not in (None, rule.name):
-            raise UnsupportedCombination(f"rule: expected it left out or {rule.name!r}, by which decoding {self.name!r} is "
-                                         f"verified, got {given!r}; drop it")  # fmt: skip
+        rule, wish = self.rule(model), request.rule
+        if isinstance(wish, Rule):
+            rule = wish
+        elif wish not in (None, rule.name):
+            raise UnsupportedCombination(f"rule: expected no rule or {rule.name!r}, which verifies decoding {self.name!r}, "
+                                         f"got {wish!r}; leave it out")  # fmt: skip
         keys, labels, head = request.keys, request.condition, model.head(request.num_sampling_steps)
         order, noise = request.order, request.noise
         order = self.orders(keys, model.total) if order is None else _checked_order(order, len(labels), model.total)
@@ -50,34 +51,34 @@ class MaskedDecoding(ABC):
         return target, self, rule
 
     def orders(self, keys: Keys, total: int) -> Tensor:
-        """int64 [B, total], consumed from its end: MAR's, uniform."""
+        """Return int64 [B, total], consumed from its end: MAR's uniformly random order."""
         return random_orders(keys, total)
 
     def steps(self, total: int, num_iter: int) -> tuple[GenerationStep, ...]:
-        """The plan of plain decoding: MAR's, which the cosine gives."""
+        """Return the plan of plain decoding, MAR's cosine."""
         return cosine_steps(total, num_iter)
 
     def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
-        """The target of a request; settings as `MaskedTarget` takes them."""
+        """Return the target of a request; the settings are those of `MaskedTarget`."""
         return MaskedTarget(model, labels, **settings)
 
     @abstractmethod
     def rule(self, model: MaskedModel) -> Rule:
-        """The rule of its drafts on `model`."""
+        """Return the rule that verifies this decoding's drafts on `model`."""
 
 
 def _checked_order(order: Tensor, rows: int, total: int) -> Tensor:
     if not isinstance(order, Tensor):
         raise ValueError(f"order: expected an integer tensor of shape [{rows}, {total}], got {order!r:.60}; pass one")
-    sound = order.shape == (rows, total) and not order.is_floating_point()
-    if not sound or not torch.equal(order.sort(-1).values.cpu(), torch.arange(total).expand(rows, -1)):
+    has_shape = order.shape == (rows, total) and not order.is_floating_point()
+    if not has_shape or not torch.equal(order.sort(-1).values.cpu(), torch.arange(total).expand(rows, -1)):
         raise ValueError(f"order: expected a permutation of 0..{total - 1} for each of {rows} rows, got "
                          f"{tuple(order.shape)} of {order.dtype}; give each position once")  # fmt: skip
     return order
 
 
 class PlainSteps(Memoryless, MaskedDecoding):
-    """Drafts nothing: asks for the positions of the next step, and the target draws them all."""
+    """Plain decoding: it drafts nothing and asks for the positions of the next step, which the target draws."""
 
     name = "none"
 
@@ -89,7 +90,7 @@ class PlainSteps(Memoryless, MaskedDecoding):
 
 
 class OwnDraw(Rule):
-    """Every open position takes the target's own draw: the target alone, step by step. Exact, as nothing is drafted."""
+    """The rule of plain decoding: every open position gets the target's own draw. Exact, as nothing is drafted."""
 
     name = "exact"
     exact = True

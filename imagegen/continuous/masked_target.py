@@ -1,4 +1,4 @@
-"""The target of masked continuous tokens: vectors filled in a random order, several a pass, under rules that give a mask."""
+"""The target of masked continuous tokens: vectors in a random order, several per pass, under rules with mask verdicts."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ from mmspec.io.validation import LARGEST_SCALE, check_fields, number
 
 @dataclass(slots=True)
 class TokenEvidence(Evidence):
-    """Evidence of a target that draws every token itself, with the noise of its position.
+    """The evidence of a target that draws every token itself, with the noise of its position.
 
-    own: float32 [B, N, d], its draw for each node, finite everywhere.   mean: of the last denoising step.
-    trajectory: the denoising trajectory of each draw, rows [B * N]; rows of `bad` nodes hold NaN or Inf.
+    Attributes:
+        own: float32 [B, N, d], its draw for each node, finite everywhere; `mean` is that of the last denoising step.
+        trajectory: The denoising trajectory of each draw, rows [B * N]; rows of `bad` nodes hold NaN or Inf.
     """
 
     own: Tensor | None = None
@@ -33,8 +34,15 @@ class TokenEvidence(Evidence):
 
 
 class MaskedModel(Protocol):
-    """name: what tables print.   total: L, tokens of an image.   dim: d of a token.   device, dtype: of the weights.
-    no_pixels: one sentence why tokens cannot be decoded, None where they can.
+    """A model of masked tokens.
+
+    Attributes:
+        name: The name in tables.
+        total: L, the number of tokens of an image.
+        dim: d, the width of a token.
+        device: The device of the weights.
+        dtype: The dtype of the weights.
+        no_pixels: A sentence that says why tokens cannot be decoded; None where they can.
     """
 
     name: str
@@ -45,7 +53,7 @@ class MaskedModel(Protocol):
     no_pixels: str | None
 
     def prepare(self, prompts: object) -> Tensor:
-        """A row for each image, the condition made from what the user gave: int64 [B], or features float [B, P, C]."""
+        """Convert the user's prompts to a condition per image: int64 [B], or features float [B, P, C]."""
 
     def condition(
         self,
@@ -56,18 +64,23 @@ class MaskedModel(Protocol):
         wanted: Tensor | None = None,
         slots: DecoderPass = FULL_PASS,
     ) -> Tensor:
-        """z [C, B, L, width], what the head is conditioned on, of C branches: 1, or 2 with the unconditional one.
+        """Return z [C, B, L, width], the head's condition, of C branches: 1, or 2 with the unconditional branch.
 
-        tokens: float [B, L, d].   mask: bool [B, L], True where masked; no one sees what stands there.
-        wanted: int64 [B, N], the positions whose z will be read, L for none; a model may leave others out. None for all.
-        slots: which tokens the decoder computes, rows [C * B], those of the conditional branch first.
+        Args:
+            tokens: float [B, L, d].
+            mask: bool [B, L], True where masked; the values there are not read.
+            labels: The conditions, as `prepare` returns them.
+            paired: Whether the unconditional branch runs too.
+            wanted: int64 [B, N], the positions whose z will be read, L for none; the model may skip others. None for
+                all.
+            slots: The tokens that the decoder computes, rows [C * B], the conditional branch first.
         """
 
     def head(self, num_sampling_steps: str | int | None = None) -> Head:
-        """The head with as many denoising steps, None for the model's own."""
+        """Return the head with a number of denoising steps, None for the model's own."""
 
     def decode(self, tokens: Tensor) -> Tensor:
-        """Pixels float32 [B, 3, H, W] in 0..1 of an image's tokens float [B, L, d]."""
+        """Return pixels float32 [B, 3, H, W] in 0..1 of tokens float [B, L, d]."""
 
 
 Schedule = Literal["linear", "constant"]
@@ -75,10 +88,15 @@ Schedule = Literal["linear", "constant"]
 
 @dataclass(frozen=True, slots=True)
 class TokenGuidance:
-    """scale: s; at exactly 1 only the conditional branch is run.   schedule: "constant", or "linear" from about 1 at the
-    first token to s at the last: 1 + (s - 1) (total - masked) / total, with what a step leaves masked.
+    """Classifier-free guidance of masked tokens.
 
-    Raises ValueError for a scale outside 0..1000 and an unknown schedule.
+    Args:
+        scale: The scale s; at exactly 1 only the conditional branch runs.
+        schedule: "constant", or "linear" from about 1 at the first token to s at the last: 1 + (s - 1) (total - masked)
+            / total, where `masked` counts the tokens that a step leaves masked.
+
+    Raises:
+        ValueError: The scale is outside 0..1000, or the schedule is unknown.
     """
 
     scale: float = 1.0
@@ -97,11 +115,11 @@ class TokenGuidance:
         return self.scale != 1
 
     def at(self, masked: int, total: int) -> float:
-        """The scale of a step that leaves `masked` of `total` tokens masked."""
+        """Return the scale of a step that leaves `masked` of `total` tokens masked."""
         return self.scale if self.schedule == "constant" else 1 + (self.scale - 1) * (total - masked) / total
 
     def by_rank(self, steps: Sequence[GenerationStep], total: int) -> Tensor:
-        """float32 [total], the scale of the token at each rank of the order, whoever decides it and when."""
+        """Return float32 [total], the scale of the token at each rank of the order, in whichever round it is drawn."""
         scales = torch.empty(total)
         for step in steps:
             scales[step.first : step.last] = self.at(step.masked, total)
@@ -109,16 +127,20 @@ class TokenGuidance:
 
 
 class MaskedTarget(MaskFilledTarget):
-    """A batch of images being filled, each in an order of its own; a pass sees all known tokens and no others.
+    """A batch of images that is filled, each row in its own order; a pass sees all known tokens and no others.
 
-    values: float32 [B, L, d].   plan: the steps of plain decoding.   head: the head of the model with `num_sampling_steps`.
-    head_calls: calls of heads so far, one after another.   rank: int64 [B, L], the rank of each position in the order.
-    scales: float32 [B, L], guidance of each position, which follows from its rank; None without guidance.
-    counts: int64 [B, L], denoising steps of each position where they are annealed; else None.
+    A draft names the position of every node in `Draft.index`, L for padding. A valid node holds a drafted value; the
+    others ask for a value. The correction of a verdict, float [B, N, d], goes to the open nodes that are not accepted.
+    Rows may differ in the number of known tokens, and no row depends on another row.
 
-    A draft names the position of every node in `Draft.index`, L for a node that only pads. A valid node holds a drafted
-    value; the others ask for a value. The correction of a verdict, float [B, N, d], goes to the open nodes that are not kept.
-    Rows may differ in the number of known tokens; no row's numbers depend on another row.
+    Attributes:
+        values: float32 [B, L, d], the tokens.
+        plan: The steps of plain decoding.
+        head: The model's head with `num_sampling_steps`.
+        head_calls: The number of sequential calls of heads so far.
+        rank: int64 [B, L], the rank of each position in the order.
+        scales: float32 [B, L], the guidance scale of each position, given by its rank; None without guidance.
+        counts: int64 [B, L], the denoising steps of each position where they are annealed; else None.
     """
 
     not_finite = "expected finite tokens, got NaN or Inf"
@@ -131,18 +153,18 @@ class MaskedTarget(MaskFilledTarget):
         """Start with empty images.
 
         Args:
-            model: the model of masked tokens.
-            labels: a row for each image, as the model's `prepare` gives it.
-            num_sampling_steps: denoising steps of the head, None for the model's own.
-            steps: the plan of plain decoding, see `cosine_steps`.
-            guidance: of the conditional branch.
-            temperature: of the head's noise.
+            model: The model of masked tokens.
+            labels: The conditions, as the model's `prepare` returns them.
+            num_sampling_steps: The denoising steps of the head, None for the model's own.
+            steps: The plan of plain decoding, see `cosine_steps`.
+            guidance: The guidance of the conditional branch.
+            temperature: The factor on the head's noise.
             order: int64 [B, L], consumed from its end.
-            noise: of each position; a drafter that shares it has its trajectories aligned.
-            listener: the progress callback.
-            head_sampling: the sampler of the head, None for plain sampling.
-            windows: the steps with equally many denoising steps, see `Annealing.by_rank`.
-            keys: of the request; speculation over head time needs them.
+            noise: The noise of each position; a drafter that shares it has aligned trajectories.
+            listener: The progress callback.
+            head_sampling: The sampler of the head, None for plain sampling.
+            windows: The first step of each step's window, see `Annealing.by_rank`.
+            keys: The keys of the request, which speculation over head time needs.
         """
         super().__init__(len(labels), model.total, torch.zeros(model.dim, device=model.device), listener)
         self.model, self.labels, self.plan = model, labels, tuple(steps)
@@ -159,35 +181,35 @@ class MaskedTarget(MaskFilledTarget):
 
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
-        """The first step: there is no prompt to run before it."""
+        """Run the first step; there is no prompt before it."""
         draft = self.open_draft(self.next_positions())
         return draft, self.score(draft)
 
     def next_positions(self) -> Tensor:
-        """int64 [B, N], the positions that the next step of plain decoding decides in each row, ascending in the order."""
+        """Return int64 [B, N], the positions of each row's next step of plain decoding, ascending in the order."""
         left = [room if live else 0 for room, live in zip(self.room, self.live, strict=True)]
         ends = self.step_ends(left)
         count = [rest - end for rest, end in zip(left, ends, strict=True)]
         most = max(count)
-        # the last in the order of those that are not known; a drafter may have left holes
+        # the last unknown positions in the order; a drafter may have left holes
         rank = self.rank.masked_fill(self.known, -1).topk(most).values.flip(-1)
         position = self.order.gather(1, rank.clamp_min(0))
         wanted = torch.arange(most, device=rank.device) >= most - torch.tensor(count, device=rank.device)[:, None]
         return torch.where(wanted, position, self.total)
 
     def step_ends(self, left: list[int]) -> list[int]:
-        """For each row with `left` open tokens, how many stay open behind the next step of the plan."""
+        """Return for each row with `left` open tokens how many stay open after the next step of the plan."""
         return [next((step.first for step in self.plan if step.first < rest), rest) for rest in left]
 
     def open_draft(self, position: Tensor) -> Draft:
-        """A draft without drafted values, whose nodes ask for those of `position` int64 [B, N]."""
+        """Return a draft without drafted values, whose nodes ask for the values at `position` int64 [B, N]."""
         value = self.values.new_zeros(*position.shape, self.model.dim)
         shape = chains((0,) * position.shape[1], position.device)
         return Draft(value, shape, Law("none"), torch.zeros_like(position, dtype=torch.bool), position)
 
     @torch.no_grad()
     def score(self, draft: Draft) -> TokenEvidence:
-        """One pass: what every node's token is, were it drawn now, given all that is known."""
+        """Run a pass and draw every node's token, given all known tokens."""
         place = draft.index.clamp(max=self.total - 1)
         drawn, shape = self.draw(self.head, self.conditions(draft, place), draft.index), (*place.shape, -1)
         value, mean = drawn.value.view(shape), drawn.last.mean.view(shape)
@@ -196,14 +218,19 @@ class MaskedTarget(MaskFilledTarget):
         return TokenEvidence(mean=mean, bad=bad, own=own, trajectory=drawn)
 
     def conditions(self, draft: Draft, place: Tensor) -> Tensor:
-        """z [C, B, N, width] of the nodes of a draft, at positions int64 [B, N]: given what is known, and no drafts."""
+        """Return z [C, B, N, width] of a draft's nodes at positions int64 [B, N], given the known tokens and no drafts."""
         z = self.model.condition(self.values, ~self.known, self.labels, self.scales is not None, draft.index)
         return torch.stack([gather_nodes(branch, place) for branch in z])
 
     def draw(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
-        """The trajectories of a head, this model's or a drafter's, at positions int64 [B, N], rows [B * N]; L at pads.
+        """Draw the trajectories of a head, this model's or a drafter's, rows [B * N].
 
-        z: [C, B, N, width], as `conditions` gives it. A shorter head has the noise of its own steps.
+        A shorter head uses the noise of its own steps.
+
+        Args:
+            head: The head.
+            z: [C, B, N, width], as `conditions` returns it.
+            index: int64 [B, N], the positions; L at padding.
         """
         place = index.clamp(max=self.total - 1)
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(place))
@@ -213,9 +240,8 @@ class MaskedTarget(MaskFilledTarget):
         counts = None
         if self.counts is not None:
             pads, counts = index == self.total, self.counts.gather(1, place)
-            counts = counts.where(
-                ~pads, counts.masked_fill(pads, 0).amax()
-            ).flatten()  # pads need no count of their own
+            # padding gets an existing count, so that it adds no run of the head
+            counts = counts.where(~pads, counts.masked_fill(pads, 0).amax()).flatten()
         drawn = self.head_sampling.draw(head, request, counts)
         self.head_calls += request.calls
         return drawn

@@ -1,4 +1,4 @@
-"""ImageEagle: one decoder layer that drafts from the target's hidden states, its trees, and the state of a request."""
+"""ImageEagle: a decoder layer that drafts from the target's hidden states, its trees, and the state of a request."""
 
 from __future__ import annotations
 
@@ -21,27 +21,36 @@ from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
 from mmspec.methods import MethodParts, method, value_of
 
-# how often the child drawn first, second, ... is kept: only the ratios shape the tree
+# acceptance rates of the child drawn first, second, ...; only their ratios shape the tree
 KEEP_RATES = (0.5, 0.2, 0.1, 0.07, 0.05)
 
 
 def deep_tree(nodes: int = 57, depth: int = 5) -> tuple[int, ...]:
-    """Parents of a fixed tree of `nodes` drafted nodes, widest at depth 3, with up to 5 children a node.
+    """Return the parents of a fixed tree of `nodes` drafted nodes, widest at depth 3, with up to 5 children per node.
 
-    The default has the size, the depth and the root's degree of the static tree in LANTERN's public code, not its very nodes.
-    Raises ValueError when there is no such tree.
+    The default has the size, the depth and the root's degree of the static tree in LANTERN's public code, but not the
+    same nodes.
+
+    Raises:
+        ValueError: There is no such tree.
     """
     return likeliest_tree(nodes + 1, depth, KEEP_RATES)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageEagleConfig:
-    """Sizes of the drafter; hidden_size and vocab_size (V, values) are the target's.
+    """Sizes of the drafter under transformers' field names; hidden_size and vocab_size (V) are the target's.
 
-    num_key_value_heads: 0 for as many as queries have.   bias: of the fusing layer.
-    positions: values of the images it was trained on, 0 for any: no weight depends on it.
-    time_pairs: pairs of each head that turn with the frame of a video, as in LlamaGen's config.
-    embedding: "target" reads values through the target's embedding, "own" stores one (as published drafters do).
+    Args:
+        num_key_value_heads: The number of key and value heads; 0 for num_attention_heads.
+        bias: Whether the fusing layer has a bias.
+        positions: The number of values of the training images, 0 for any: no weight depends on it.
+        time_pairs: The rotary pairs of each head that turn with the frame of a video, as in LlamaGen's config.
+        embedding: "target" reads values through the target's embedding, "own" stores an embedding, as published
+            drafters do.
+
+    Raises:
+        ValueError: The sizes do not fit together.
     """
 
     hidden_size: int
@@ -65,25 +74,19 @@ class ImageEagleConfig:
         check_rotary_pairs("hidden_size", self.layer().dim, self.time_pairs)
 
     def layer(self) -> LayerConfig:
-        """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
+        """Return the sizes of the decoder layer."""
         return LayerConfig.of(self)
 
 
 class ImageEagle(ShapeMixin, Pretrained):
-    """Predicts the target's next hidden state from the last one and the next value's embedding ("EAGLE: Speculative Sampling
-    Requires Rethinking Feature Uncertainty", as LANTERN uses it for images).
+    """A drafter that predicts the target's next hidden state from the last state and the next value's embedding. Exact.
 
-    One Llama layer without its first norm over Linear([embedding ; state]); no norm in front of the target's own head. A
-    slot stands in the grid cell of the value it embeds: one place to the left of the target's own positions, so a prompt of
-    P positions leaves P - 1 slots before the image. Those embed value 0 beside the prompt's true states and have zero
-    rotary rows, as have slots behind the grid. In a guided request the drafter runs both branches as a pair, and its logits
-    are guided and warped as the target's are.
-
-    Exact: chains and trees drawn without replacement go with block and traversal verification, trees drawn with
-    replacement with K-SEQ, greedy requests and `DynamicTree` with target-match. Laws of image values are flat, so fixed
-    deep trees are the default (as "LANTERN++" found).
-    The published drafters norm with eps 1e-6 where their target has 1e-5; each keeps its own.
-    Weights and settings only: a request's state is what `open` returns.
+    "EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", as LANTERN uses it for images: a Llama layer
+    without its first norm over Linear([embedding ; state]), and the target's head. A slot has the grid cell of the
+    value that it embeds, one place left of the target's positions. P prompt positions leave P - 1 slots before the
+    image, which embed value 0 and have zero rotary rows. Guided requests run both branches. Block and traversal
+    verification fit draws without replacement, K-SEQ draws with replacement, target-match greedy requests and
+    `DynamicTree`. Fixed deep trees are the default, as image distributions are flat ("LANTERN++").
     """
 
     kind: ClassVar[str] = "image_eagle"
@@ -102,23 +105,30 @@ class ImageEagle(ShapeMixin, Pretrained):
 
     @staticmethod
     def sizes_for(model: FeatureModel, heads: int, intermediate_size: int = 0, time_pairs: int = 0) -> ImageEagleConfig:
-        """Sizes of a drafter for `model`. intermediate_size: 0 for 8/3 of the width, rounded up to a multiple of 64."""
+        """Return the sizes of a drafter for a model.
+
+        Args:
+            model: The target's model.
+            heads: The number of attention heads.
+            intermediate_size: The hidden width; 0 for 8/3 of the width, rounded up to a multiple of 64.
+            time_pairs: See `ImageEagleConfig`.
+        """
         inner = intermediate_size or -(-8 * model.width // (3 * 64)) * 64
         return ImageEagleConfig(model.width, inner, heads, model.size, positions=model.geometry.total,
                                 time_pairs=time_pairs)  # fmt: skip
 
     def open(self, target: object) -> object:
-        """State of one request over an `ImageTarget`; the prompt is read now.
+        """Return the state of a request over an `ImageTarget`, and read the prompt at once.
 
-        Raises ValueError where the target does not tell its states or the drafter was made for another one.
+        Raises:
+            ValueError: The target does not return its states, or the drafter was made for another target.
         """
         state = self.open_without_prefill(target)
         state.prefill()
         return state
 
     def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft.   Raises as `open`."""
-
+        """Return the state of a request whose prompt is read before the first draft; errors are as in `open`."""
         model, weight = target.model, self.fc.weight
         self.check(model)
         if (weight.device, weight.dtype) != (model.device, model.dtype):
@@ -127,46 +137,58 @@ class ImageEagle(ShapeMixin, Pretrained):
         return ImageEagleState(self, target)
 
     def check(self, model: FeatureModel) -> None:
-        """Raises ValueError when the drafter was made for another target."""
+        """Check that the drafter was made for this model.
+
+        Raises:
+            ValueError: It was made for another model.
+        """
         if not hasattr(model, "width"):
-            raise ValueError(f"drafter: expected a target that tells its hidden states, got {model.name}; use a drafter that "
-                             "needs none, such as SJD")  # fmt: skip
+            raise ValueError(f"drafter: expected a target that returns its hidden states, got {model.name}; use a drafter "
+                             "that needs none, such as SJD")  # fmt: skip
         config = self.config
         pairs = [("hidden_size", config.hidden_size, model.width), ("vocab_size", config.vocab_size, model.size)]
         if config.positions:
             pairs.append(("positions", config.positions, model.geometry.total))
         for field, own, theirs in pairs:
             if own != theirs:
-                raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; train one for it")
+                raise ValueError(
+                    f"drafter: expected {field} {theirs} as in the target, got {own}; train one for this target"
+                )
         if model.geometry.frames > 1 and not config.time_pairs:
             raise ValueError(f"drafter: expected time_pairs of 1 or more for {model.geometry.frames} frames, got 0; train "
-                             "one for videos")  # fmt: skip
+                             "a drafter for videos")  # fmt: skip
 
     def fitted(self, target: object) -> Self:
-        """Itself, checked against a pipeline or model and moved to the model's device and dtype."""
+        """Check the drafter against a pipeline or model, move it to the model's device and dtype, and return it."""
         model = getattr(target, "model", target)
         self.check(model)
         return self.to(device=model.device, dtype=model.dtype)
 
     def embed(self, model: FeatureModel, value: Tensor) -> Tensor:
-        """[..., H] of values int64 [...]."""
+        """Return the embeddings [..., H] of values int64 [...]."""
         return model.embed(value) if self.embedding is None else F.embedding(value, self.embedding.weight)
 
     def fuse(self, embeds: Tensor, hidden: Tensor) -> Tensor:
-        """The layer's input [R, n, H] from next embeddings and states, [R, n, H] each."""
+        """Return the layer's input [R, n, H] of next embeddings and states, [R, n, H] each."""
         return F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
 
     def rotary(self, geometry: Geometry, beyond: int) -> Tensor:
-        """Rotary rows of every value, float32 [total + beyond, 2, head_dim]; see `cell_rotary`."""
+        """Return the rotary rows of every value, float32 [total + beyond, 2, head_dim]; see `cell_rotary`."""
         layer = self.layer.config
         return cell_rotary(geometry, layer.dim, layer.rope_theta, beyond, self.fc.weight.device, self.config.time_pairs)
 
 
 def prompt_slots(drafter: object, model: FeatureModel, hidden: Tensor, padding: Tensor | None) -> tuple[Tensor, Tensor]:
-    """What the layer attends from at all prompt positions but the last, whose value the first pass brings: float [R, S, H],
-    and int64 [R], how many of a row's slots are in use. Padding is left out.
+    """Return the layer's inputs at all unpadded prompt positions but the last, which the first pass completes.
 
-    hidden: float [R, P, H], the prompt's states, R = C * B.   padding: bool [R, P or more], or None.
+    Args:
+        drafter: The drafter.
+        model: The target's model.
+        hidden: float [R, P, H], the prompt's states, R = C * B.
+        padding: bool [R, P or more], or None.
+
+    Returns:
+        The inputs float [R, S, H], and int64 [R], the number of used slots per row.
     """
     rows, slots = hidden.shape[0], hidden.shape[1] - 1
     hidden = hidden[:, :slots]
@@ -182,12 +204,14 @@ def prompt_slots(drafter: object, model: FeatureModel, hidden: Tensor, padding: 
 
 
 class ImageEagleState(PairState):
-    """Keeps the slots of committed pairs (state before value i, embedding of value i) in a cache of its own.
+    """The state of a request: a KV cache of committed pairs (state before value i, embedding of value i).
 
-    Features are held with the branches side by side, [B, n, C * H], as the target's evidence holds its states; the layer
-    and the head see them as rows [C * B, n, H].
-    next_position: index of the value that the next pair embeds.   rotary: a row for every value, and some behind the last.
-    Both are None before the prompt is read.
+    Features have the branches side by side, [B, n, C * H], as in the target's evidence; the layer and the head see them
+    as rows [C * B, n, H].
+
+    Attributes:
+        next_position: int64 [B], the index of the value that the next pair embeds; set by `prefill`.
+        rotary: The rotary rows of every value, and some behind the last; None before the prompt is read.
     """
 
     def __init__(self, drafter: ShapeMixin, target: ImageTarget):
@@ -201,7 +225,6 @@ class ImageEagleState(PairState):
 
     @torch.no_grad()
     def prefill(self) -> None:
-        """Reads the prompt: all its positions but the last, whose value came with the first pass."""
         target, drafter = self.target, self.drafter
         self.rotary = drafter.rotary(target.geometry, 2 * self.shape.longest + 20)
         self.next_position = torch.zeros(target.batch, dtype=torch.long, device=target.device)
@@ -219,8 +242,7 @@ class ImageEagleState(PairState):
         return self._sides(drafter.layer(fused, fused, turned, self.cache, bias))
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, V], guided and warped as the target's, of predicted states [B, n, C * H].   depth: of the
-        children, from 1."""
+        """Return the guided and warped logits float32 [B, n, V] of states [B, n, C * H] for children at a depth from 1."""
         index = (self.next_position[:, None] + (depth - 1)).expand(-1, out.shape[1])
         raw = self.model.logits(self._branches(out))
         return self.target.warped(self.target.guided(raw, index), index)
@@ -228,7 +250,7 @@ class ImageEagleState(PairState):
     law = logits
 
     def _rows(self, tensor: Tensor) -> Tensor:
-        """What both branches share, [B, ...], as rows [C * B, ...]; of a single row a view."""
+        """Expand a tensor [B, ...] that both branches share to rows [C * B, ...]; a view for a single row."""
         if self.copies == 1:
             return tensor
         if tensor.shape[0] == 1:
@@ -236,14 +258,14 @@ class ImageEagleState(PairState):
         return tensor.repeat(self.copies, *[1] * (tensor.dim() - 1))
 
     def _branches(self, sides: Tensor) -> Tensor:
-        """[B, n, C * H] as rows [C * B, n, H]; of a single value a view."""
+        """Convert [B, n, C * H] to rows [C * B, n, H]; a view for a single value."""
         if self.copies == 1:
             return sides
         batch, count, _ = sides.shape
         return sides.reshape(batch, count, self.copies, -1).permute(2, 0, 1, 3).reshape(self.copies * batch, count, -1)
 
     def _sides(self, rows: Tensor) -> Tensor:
-        """Rows [C * B, n, H] with the branches side by side, [B, n, C * H]; of a single value a view."""
+        """Convert rows [C * B, n, H] to [B, n, C * H], the branches side by side; a view for a single value."""
         if self.copies == 1:
             return rows
         batch, count = rows.shape[0] // self.copies, rows.shape[1]
@@ -263,11 +285,11 @@ def eagle_decoding(
 
     Args:
         parts: The model and its drafter, "eagle".
-        nodes: The drafted nodes of the tree.
+        nodes: The number of drafted nodes of the tree.
         depth: The levels of the tree.
-        chain: The values of a chain in the tree's place, 0 for the tree.
+        chain: The length of a chain that replaces the tree, 0 for the tree.
         drawn: How siblings are drawn.
-        length: The controller of a chain in the tree's place, such as (confidence:threshold=0.4,longest=8).
+        length: The controller of a chain that replaces the tree, such as (confidence:threshold=0.4,longest=8).
     """
     control = value_of(length, "image", "controller", parts) or (FixedLength(chain) if chain else None)
     shape = StaticTree(deep_tree(nodes, depth), drawn) if control is None else Chain(control)

@@ -1,4 +1,4 @@
-"""Training an image drafter: the teacher pass over given images, and the distances to its states and laws."""
+"""Training of an image drafter: the teacher's pass over images, and the distances to its states and distributions."""
 
 from __future__ import annotations
 
@@ -15,11 +15,14 @@ from mmspec.imagegen.model import FeatureModel
 
 @dataclass(slots=True)
 class ImageTeacherBatch:
-    """R = C * B rows, the unconditional branch behind the conditional one where C is 2.
+    """The teacher's view of a batch: R = C * B rows, where C is 2 with the unconditional branch, which comes last.
 
-    prompt: float [R, P, H], the prompt's states.   padding: bool [R, P], or None.
-    value: int64 [R, T - 1], the values fed.   state: float [R, T - 1, H], the states behind each of them.
-    logits: float32 [R, T - 1, V], the target's raw log-weights of the value after each.
+    Attributes:
+        prompt: float [R, P, H], the prompt's states.
+        padding: bool [R, P], or None.
+        value: int64 [R, T - 1], the values fed.
+        state: float [R, T - 1, H], the states behind each of them.
+        logits: float32 [R, T - 1, V], the target's raw log-weights of the value after each.
     """
 
     prompt: Tensor
@@ -31,10 +34,16 @@ class ImageTeacherBatch:
 
 @torch.no_grad()
 def teacher_pass(model: FeatureModel, condition: object, values: Tensor, paired: bool) -> ImageTeacherBatch:
-    """The target's view of images. condition: as `prefill` takes it.   values: int64 [B, T], all T values of each image,
-    forced ones included.   paired: whether the unconditional branch is wanted too.
+    """Run the target over images.
 
-    Raises ValueError for values of another number than the model generates.
+    Args:
+        model: The target's model.
+        condition: The condition, as in `prefill`.
+        values: int64 [B, T], all T values of each image, forced values included.
+        paired: Whether the unconditional branch runs too.
+
+    Raises:
+        ValueError: The number of values is not that of the model, or the model does not return its prompt's states.
     """
     total = model.geometry.total
     if values.dim() != 2 or values.shape[1] != total:
@@ -45,7 +54,7 @@ def teacher_pass(model: FeatureModel, condition: object, values: Tensor, paired:
     scored, slots = model.prefill(condition, cache, paired)
     if scored.prompt_hidden is None:
         raise ValueError(
-            f"target: expected one that tells its prompt's hidden states, got {model.name}; train on another"
+            f"target: expected a model that returns its prompt's hidden states, got {model.name}; use another target"
         )
     cache.advance(slots)
     value = values[:, :-1].to(model.device).repeat(copies, 1)
@@ -62,14 +71,25 @@ Batches = Callable[[int], tuple[object, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class EagleLoss:
-    """feature * SmoothL1(states) + words * cross-entropy(laws), summed over depths d with weights decay ** d.
+    """The loss feature * SmoothL1(states) + words * cross-entropy, summed over depths d with weights decay ** d.
 
-    The defaults are LANTERN's training: features dominate, one step, no guidance, one condition in ten left out.
-    depths: steps unrolled on the drafter's own states ("HASS", EAGLE-3's training-time test); 1 is EAGLE's.
-    noise: width of the uniform noise on the states read, scaled by 512 / length as in the public code.
-    unconditional: weight of the unconditional branch; the published 10 % of replaced conditions are 0.1 here.
-    guided_share: share of `words` taken between guided laws, uncond + s (cond - uncond) with s = `guidance`, on both sides.
-        The public code's coupled mode writes cond + s (cond - uncond), which is scale s + 1 here.
+    The defaults are LANTERN's training: features dominate, a single step, no guidance, and a tenth of the conditions
+    left out.
+
+    Args:
+        feature: The weight of the distance between states.
+        words: The weight of the cross-entropy between distributions.
+        depths: The steps unrolled on the drafter's own states ("HASS", EAGLE-3's training-time test); 1 is EAGLE's.
+        decay: The weight of a depth relative to the depth before it.
+        noise: The width of the uniform noise on input states, scaled by 512 / length as in the public code.
+        unconditional: The weight of the unconditional branch; the published 10 % of replaced conditions are 0.1 here.
+        guided_share: The share of `words` that compares guided distributions, uncond + s (cond - uncond) with s =
+            `guidance` on both sides.
+        guidance: The scale s. The public code's coupled mode writes cond + s (cond - uncond), which is scale s + 1
+            here.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     feature: float = 1.0
@@ -97,11 +117,19 @@ class EagleLoss:
 def image_eagle_loss(
     drafter: ImageEagle, model: FeatureModel, batches: Batches, loss: EagleLoss, seed: int = 0
 ) -> Callable[[int], tuple[Tensor, dict[str, float]]]:
-    """The loss of each training step, a pure function of the step and the drafter's weights, so that a run can be resumed.
+    """Return the loss of each training step, a pure function of the step and the weights, so that runs can resume.
 
-    batches: step -> (condition as `model.prefill` takes it, values int64 [B, T] of the images).
-    Each call returns a scalar that carries gradients and its notes: `overlap0`, `overlap1`... per depth, the mean of
-    sum min(p, q), which is how often a value drawn there would be kept (of guided laws where these are trained).
+    Args:
+        drafter: The drafter to train.
+        model: The target's model.
+        batches: The function from a step to the condition, as in `model.prefill`, and the images' values int64 [B, T].
+        loss: The weights of the loss.
+        seed: The seed of the noise.
+
+    Returns:
+        The function from a step to a scalar with gradients and its notes. The notes `overlap0`, `overlap1`... per depth
+        are the mean of sum min(p, q), the acceptance rate of a value drawn there (for guided distributions where these
+        are trained).
     """
 
     def of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -116,10 +144,10 @@ def image_eagle_loss(
 def unrolled_states(
     drafter: ImageEagle, model: FeatureModel, batch: ImageTeacherBatch, loss: EagleLoss, noise: torch.Generator
 ) -> list[Tensor]:
-    """Predicted states [R, T - 1, H] at each depth, as drafting computes them; the first d places of depth d mean nothing.
+    """Return the predicted states [R, T - 1, H] at each depth, computed as in drafting.
 
-    The prompt's slots and their padding are as in a request; place i holds the pair of value i, and predicts the state
-    behind it.
+    The first d places of depth d are unused. The prompt's slots and their padding are as in a request. Place i holds
+    the pair of value i and predicts the state behind it.
     """
     rows, count, _ = batch.state.shape
     before = batch.prompt.shape[1] - 1
@@ -144,7 +172,7 @@ def unrolled_states(
 def eagle_distance(
     outputs: list[Tensor], model: FeatureModel, batch: ImageTeacherBatch, loss: EagleLoss
 ) -> tuple[Tensor, dict[str, float]]:
-    """Loss and notes of predicted states [R, T - 1, H] of each depth."""
+    """Return the loss and the notes of predicted states [R, T - 1, H] at each depth."""
     total, notes = batch.state.new_zeros(()), {}
     for depth, out in enumerate(outputs):
         out, truth, teacher = out[:, depth:], batch.state[:, depth:], batch.logits[:, depth:]
@@ -163,7 +191,7 @@ def eagle_distance(
 
 
 def _branch_mean(places: Tensor, loss: EagleLoss) -> Tensor:
-    """The mean over places [R, n], the branches weighted."""
+    """Return the mean over places [R, n], weighted by branch."""
     if not loss.paired:
         return places.mean()
     cond, uncond = places.chunk(2)
@@ -171,7 +199,7 @@ def _branch_mean(places: Tensor, loss: EagleLoss) -> Tensor:
 
 
 def _cross_entropy(student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-    """Per place, the cross-entropy of the drafter's law against the target's, and how far the two overlap."""
+    """Return per place the cross-entropy of the drafter's distribution against the target's, and the overlap of both."""
     p, log_q = teacher.softmax(-1), student.log_softmax(-1)
     with torch.no_grad():
         overlap = torch.minimum(p, log_q.exp()).sum(-1)

@@ -1,4 +1,4 @@
-"""Speculative Jacobi decoding: the target drafts for itself, over a window of values it keeps scoring."""
+"""Speculative Jacobi decoding: the target drafts for itself, over a window of values that it rescores every round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Speculative coupled decoding and SJD-PAC: `SJD` whose drafts are coupled from round to round."""
+"""Speculative coupled decoding and SJD-PAC: `SJD` with drafts that are coupled between rounds."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def SCD(
     """`SJD` with coupled draws and a longer window: "SCD: speculative coupled decoding".
 
     Args:
-        window: The values of a pass, drafts and root.
-        coupling: How values are kept through the rounds.
-        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        window: The number of values per pass, drafts and root.
+        coupling: How drafts are coupled between rounds.
+        init: The first draft of a position that no pass has scored yet; see `SJD`.
         tree: Siblings beside the first values, as DEPTHxWIDTH in text.
     """
     return SJD(window, init, coupling, tree)
@@ -42,9 +42,9 @@ def PAC(
     """`SJD` with maximal coupling and a tree.
 
     Args:
-        window: The values of a pass, drafts and root.
-        coupling: How values are kept through the rounds.
-        init: The first draft of a position that no pass has scored yet, see `SJD`.
+        window: The number of values per pass, drafts and root.
+        coupling: How drafts are coupled between rounds.
+        init: The first draft of a position that no pass has scored yet; see `SJD`.
         tree: Siblings beside the first values, as DEPTHxWIDTH in text.
     """
     return SJD(window, init, coupling, tree)

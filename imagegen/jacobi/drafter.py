@@ -33,11 +33,16 @@ Coupling = Literal["maximal", "gumbel"]
 
 
 def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
-    """The law of the new value given the old one, float [..., V]: min(1, p/q) at `token`, the rest spread as [p - q]+.
+    """Return the distribution of the new value given the old value, float [..., V].
 
-    p, q: float [..., V], the new law and the one `token` int64 [...] was drawn from. Averaged over token ~ q the new value
-    has the law p, so p is what must be kept for it, whether it changed or not. The old value survives with probability
-    1 - TV(p, q), the most any coupling reaches.
+    It is min(1, p / q) at `token`, the rest spread as [p - q]+. Averaged over token ~ q, the new value has the
+    distribution p, which must be recorded for it whether it changed or not. It equals the old value with the largest
+    possible probability, 1 - TV(p, q).
+
+    Args:
+        p: float [..., V], the new distribution.
+        q: float [..., V], the distribution that `token` was drawn from.
+        token: int64 [...], the old value.
     """
     stay = (p.gather(-1, token[..., None]) / q.gather(-1, token[..., None]).clamp_min(TINY)).clamp_max_(1)
     rest = (p - q).clamp_(min=0)
@@ -48,9 +53,9 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
 
 
 def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
-    """argmax(scores + noise), int64 [...]: a draw from softmax(scores) when `noise` float [..., V] is standard Gumbel.
+    """Return argmax(scores + noise), int64 [...], a draw from softmax(scores) for standard Gumbel noise.
 
-    The same noise under two laws gives the same value with probability at least (1 - TV) / (1 + TV).
+    With the same noise, two distributions give the same value with probability at least (1 - TV) / (1 + TV).
     """
     return (scores + noise).argmax(-1)
 
@@ -62,32 +67,29 @@ def gumbel_pick(scores: Tensor, noise: Tensor) -> Tensor:
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class SJD:
-    """Speculative Jacobi decoding: a window of drafts, each drawn from the target's own law of the last round. Needs no
-    training; exact under every exact rule for its kind of draft.
+    """Speculative Jacobi decoding: each value is drafted from the target's own distribution of the last round.
 
-    "Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding". A round scores the
-    last committed value and window - 1 drafts in one pass, accepts a prefix, and redraws the positions behind it. Rows
-    advance independently; the public code commits the minimum over the batch and filters the residual a second time.
-
-    A forced position is drafted as its forced value.
+    "Accelerating Auto-regressive Text-to-Image Generation with Training-free Speculative Jacobi Decoding". Needs no
+    training. Exact under every exact rule for its kind of draft. A round scores the last committed value and window - 1
+    drafts in one pass, accepts a prefix, and redraws the positions behind it. Rows advance independently; the public
+    code commits the minimum over the batch and filters the residual twice. A forced position is drafted as its forced
+    value.
 
     Args:
-        window: The values of a pass, drafts and root.
+        window: The number of values per pass, drafts and root.
         init: The first draft of a position that no pass has scored yet.
-            "random": any code, as published for coupled decoding; q is one-hot.   "uniform": any code, q uniform.
-            "repeat_left", "repeat_up", "repeat_frame": the newest value to the left, above, or at the same place of the
-            frame before; q is one-hot. A random code where there is no neighbour.
-            "sample_left", "sample_up", "sample_frame": the likeliest value of that neighbour's newest law, as in the public
-            code; q is one-hot.
-            "left": drawn from the newest law before it in raster order, which is its q.   "up", "frame": from the law of the
-            cell above, or of the frame before; both as "left" where there is none.   "mix": from the average of the laws of
-            "left" and "up".   "frame" and "sample_frame" keep the laws of a whole frame.
-        coupling: How values are drawn anew; None draws freely. "maximal" and "gumbel" keep a value through the rounds as often
-            as its law allows (`maximal_law`, `gumbel_pick`), so that the contexts of later positions settle. The law of a
-            value is always the newest; the public maximal samplers keep the old law of values that survive, which changes
-            the law of the images. Gumbel noise belongs to a position; the value after a rejection never reads it. Coupled
-            drafts take rules that verify from the root down (token-wise, recursive rejection, K-SEQ).
-        tree: Siblings beside the first values, see `Proactive`.
+            "random", "uniform": any code; q is one-hot under "random" and uniform under "uniform".
+            "repeat_left", "repeat_up", "repeat_frame": the newest value to the left, above, or at the same cell of the
+            previous frame; q is one-hot. A random code where there is no neighbour.
+            "sample_left", "sample_up", "sample_frame": the likeliest value of that neighbour's newest distribution, as
+            in the public code; q is one-hot.
+            "left": drawn from the newest distribution before it in raster order, which is its q.
+            "up", "frame", "mix": as "left", with the distribution of the cell above, of the previous frame, or the
+            average of "left" and "up"; "left" where there is none.
+        coupling: How drafts are redrawn; None redraws freely. "maximal" and "gumbel" repeat a value as often as its
+            newest distribution allows, so that later contexts become stable. (The public maximal samplers use the old
+            distribution, which is not exact.) Coupled drafts need token-wise verification, recursive rejection or K-SEQ.
+        tree: Siblings beside the first values, as DEPTHxWIDTH in text; see `Proactive`.
 
     Raises:
         ValueError: A setting is unknown.
@@ -107,18 +109,18 @@ class SJD:
         if self.coupling not in (None, *get_args(Coupling)):
             raise ValueError(f"coupling: expected None, 'maximal' or 'gumbel', got {self.coupling!r}; name one of them")
         if not isinstance(self.tree, Proactive | None):
-            raise ValueError(f"tree: expected None or a Proactive, got {type(self.tree).__name__}; make one")
+            raise ValueError(f"tree: expected None or a Proactive, got {type(self.tree).__name__}; pass Proactive()")
 
     @property
     def name(self) -> str:
-        """What tables print: "SJD(16)", with the coupling, the init where it is not "left", and the tree."""
+        """The name in tables: "SJD(16)", with the coupling, the init unless it is "left", and the tree."""
         method = "SJD" if self.coupling is None else f"{decoding_with('couples').title} {self.coupling}"
         init = "" if self.init == "left" else f" {self.init}"
         tree = "" if self.tree is None else f" + tree {self.tree.depth}x{self.tree.width}"
         return f"{method}({self.window}){init}{tree}"
 
     def open(self, target: ImageTarget) -> JacobiState:
-        """State for one request."""
+        """Return the state of a request."""
         return JacobiState(self, target)
 
 
@@ -126,16 +128,19 @@ _WINDOW, _SIBLINGS = 0, 1  # separate draws of a round
 
 
 class JacobiState:
-    """The window of one request: `observe` moves it to the new root without a draw, `propose` draws its values.
+    """The window of a request: `observe` moves it to the new root without a draw, `propose` draws its values.
 
-    The length of a window may change from round to round, down to none, as long as only emitted values decide it: positions
-    left out are later drawn as positions that no pass has scored.
-    deepest: the most values of a draft.   settling: rounds until a window of another length has scored its positions.
-    laws: `PositionRing` of the newest law of each position, as scores.   unread: of rounds without a draft, the position
-    int64 [B] and the law float [B, 1, V], as many as a window looks back for.
-    known: int64 [B], positions behind the root that the last pass has scored; None for none.
-    value, scores: int64 [B, W], float [B, W, V]: old drafts at their new places and their laws, for maximal coupling alone;
-        the first known - 1 of them count.
+    The length of a window may change between rounds as long as only emitted values decide it. Positions that were left
+    out are later drawn as positions that no pass has scored.
+
+    Attributes:
+        deepest: The most drafted values.
+        settling: The number of rounds until a window of another length has scored its positions.
+        laws: `PositionRing` of the newest distribution of each position, as scores.
+        unread: Positions int64 [B, 1] and scores float [B, 1, V] of the last rounds without a draft.
+        known: int64 [B], the number of positions behind the root that the last pass has scored; None for none.
+        value: int64 [B, W], the old drafts at their new places, for maximal coupling; the first known - 1 count.
+        scores: float [B, W, V], the distributions of `value`.
     """
 
     passes, settling = 0, 3
@@ -165,7 +170,7 @@ class JacobiState:
     def observe(self, target: ImageTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         self.scores = None
         self.noisy = max(self.noisy - max(map(len, target.paths), default=0), 0)
-        if draft.tree.nodes == 1:  # noted only, so that plain decoding costs what it costs
+        if draft.tree.nodes == 1:  # recorded for later, so that plain decoding is not slowed down
             self.known = None
             self.unread.append((target.last[:, None], evidence.scores))
             return
@@ -183,7 +188,6 @@ class JacobiState:
             self.value, self.scores = value[:, 1:].gather(1, old), gather_nodes(draft.law.scores, old)
 
     def _read(self, target: ImageTarget) -> None:
-        """Note the laws of rounds without a draft, in one step."""
         if self.unread:
             self._note(target, *(torch.cat(parts, 1) for parts in zip(*self.unread, strict=True)))
             self.unread.clear()
@@ -199,7 +203,7 @@ class JacobiState:
         return PositionRing(self.sources.reach(self.settings.init) + self.settings.window + 2, len(laws), spare)
 
     def propose(self, target: ImageTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """A window.   longest: at most so many values; None for `deepest`."""
+        """Draw a window of at most `longest` values; None for `deepest`."""
         most = self.deepest if longest is None else min(longest, self.deepest)
         count = self.length = max(min(most, target.left - 1), 0)
         if not count:
@@ -208,7 +212,7 @@ class JacobiState:
         window = JacobiWindow.of(target.last, self.known, count, target.total)
         scores, value = self._draw(target, window, keys)
         valid = None
-        if max(target.emitted) + count >= target.total:  # rows near their end draft no further than they would alone
+        if max(target.emitted) + count >= target.total:  # a row near its end drafts as it would without the other rows
             valid = window.position < target.total - 1
         tree, levels, width = self.settings.tree, 0, 1
         if tree is not None:
@@ -229,7 +233,6 @@ class JacobiState:
         return Law(drawn, self.shape.row, scores, reused=self.settings.coupling is not None)
 
     def _draw(self, target: ImageTarget, window: JacobiWindow, keys: Keys) -> tuple[Tensor, Tensor]:
-        """Laws, as scores, and values of all positions of the window: float [B, K, V], int64 [B, K]."""
         unscored, scores = window.unscored, self._scores(window)
         value = self.pick(self, target, scores, window, keys)
         certain = unscored if self.one_hot else None
@@ -246,7 +249,7 @@ class JacobiState:
         return scores, value
 
     def _scores(self, window: JacobiWindow) -> Tensor:
-        """The newest law of every position, or that of its stand-in where it has none."""
+        """Return the newest scores of every position, or those of its neighbour where it has none."""
         scores = self.laws.read(self.sources.of_law(self.settings.init, window))
         if self.settings.init != "mix":
             return scores
@@ -255,7 +258,6 @@ class JacobiState:
         return torch.where(window.unscored[..., None], half, scores)
 
     def _noise(self, scores: Tensor, position: Tensor, keys: Keys) -> Tensor:
-        """Gumbel noise of every position float32 [B, K, V]; it is drawn when the window first reaches a position."""
         if self.noise is None:
             spare = scores.new_zeros(scores.shape[-1], dtype=torch.float32)
             self.noise = PositionRing(self.deepest, len(scores), spare)
@@ -266,7 +268,6 @@ class JacobiState:
         return self.noise.read(position)
 
     def _copies(self, target: ImageTarget, value: Tensor, scores: Tensor, window: JacobiWindow) -> Tensor:
-        """A neighbour's value for each unscored position; its random start where that row or column starts unscored."""
         near = self.sources.near(self.settings.init, window)
         canvas = pad(target.values, (0, self.settings.window)).scatter_(1, window.position, value)
         copied = canvas.gather(1, near)
@@ -276,7 +277,6 @@ class JacobiState:
 
 
 def _greedy_pick(state: JacobiState, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
-    """The likeliest value of each law; any code where a first draft has no law."""
     best = scores.argmax(-1)
     if state.settings.init in FROM_LAW:
         return best
@@ -285,12 +285,10 @@ def _greedy_pick(state: JacobiState, target: ImageTarget, scores: Tensor, window
 
 
 def _gumbel_pick(state: JacobiState, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
-    """A draw from each law with the noise that belongs to its position."""
     return gumbel_pick(scores, state._noise(scores, window.position, keys))
 
 
 def _sampled_pick(state: JacobiState, target: ImageTarget, scores: Tensor, window: JacobiWindow, keys: Keys) -> Tensor:
-    """A draw from each law; under maximal coupling from its law given the old value."""
     count, law = scores.shape[1], law_of(scores)
     if state.scores is not None:
         old = min(count, state.value.shape[1])

@@ -1,4 +1,4 @@
-"""Initialisation of a Jacobi window: whose law or value stands in at positions the target has not scored yet."""
+"""Initialisation of a Jacobi window: the distribution or value for positions that the target has not scored yet."""
 
 from __future__ import annotations
 
@@ -17,19 +17,22 @@ Init = Literal[
 ]  # fmt: skip
 INITS: tuple[str, ...] = get_args(Init)
 COPYING = ("repeat_left", "repeat_up", "repeat_frame", "sample_left", "sample_up", "sample_frame")
-ONE_HOT = ("random", *COPYING)  # the value is not drawn from a law worth keeping: q is one-hot at it
-FROM_LAW = ("left", "up", "frame", "mix")  # drawn from a neighbour's law
-WITHOUT_LAW = ("random", "uniform", "repeat_left", "repeat_up", "repeat_frame")  # no law of a neighbour is read
-UPWARD = ("sample_up", "up", "mix")  # the law of the cell above is
-BACKWARD = ("sample_frame", "frame")  # the law of the same cell of the frame before is
+ONE_HOT = ("random", *COPYING)  # q is one-hot at the value
+FROM_LAW = ("left", "up", "frame", "mix")  # drawn from a neighbour's distribution
+WITHOUT_LAW = ("random", "uniform", "repeat_left", "repeat_up", "repeat_frame")  # read no neighbour's distribution
+UPWARD = ("sample_up", "up", "mix")  # read the distribution of the cell above
+BACKWARD = ("sample_frame", "frame")  # read the distribution of the same cell of the previous frame
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class JacobiWindow:
-    """Positions to draft, int64 [B, K], behind the roots of all rows.
+    """The positions to draft behind the roots of all rows.
 
-    inside: `position`, at most the image's last.   horizon: int64 [B, 1], the last position scored so far, at most the
-    image's last.   unscored: bool [B, K], positions beyond it.
+    Attributes:
+        position: int64 [B, K], the positions.
+        inside: int64 [B, K], `position` limited to the image's last value.
+        horizon: int64 [B, 1], the last position scored so far, limited to the image's last value.
+        unscored: bool [B, K], the positions beyond the horizon.
     """
 
     position: Tensor
@@ -39,8 +42,14 @@ class JacobiWindow:
 
     @staticmethod
     def of(last: Tensor, known: Tensor | None, count: int, total: int) -> JacobiWindow:
-        """The `count` positions behind the roots `last` int64 [B], `known` int64 [B] of which have been scored; None for
-        none."""
+        """Return the `count` positions behind the roots.
+
+        Args:
+            last: int64 [B], the roots.
+            known: int64 [B], the number of positions that have been scored; None for none.
+            count: K.
+            total: The number of values of an image.
+        """
         position = last[:, None] + torch.arange(1, count + 1, device=last.device)
         horizon = (last if known is None else last + known)[:, None]
         return JacobiWindow(position, position.clamp(max=total - 1), horizon.clamp(max=total - 1), position > horizon)
@@ -48,12 +57,16 @@ class JacobiWindow:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LawSources:
-    """Where each position looks for a neighbour; all int64 [total].
+    """The neighbours of each position. All tensors are int64 [total].
 
-    row_start: the first index of its row.   above: rows of its frame above it.   stride: values a row.
-    earlier: frames of its grid before its own.   frame: values a frame.
-    model: the nearest index from it backwards that the model decides, -1 for none.
-    forced: the value forced there, -1 for none; None where the geometry forces nothing.
+    Attributes:
+        row_start: The first index of its row.
+        above: The number of rows above it in its frame.
+        stride: The number of values per row.
+        earlier: The number of frames before its own in its grid.
+        frame: The number of values per frame.
+        model: The nearest index up to it that the model decides, -1 for none.
+        forced: The value forced there, -1 for none; None where the geometry forces nothing.
     """
 
     row_start: Tensor
@@ -65,9 +78,11 @@ class LawSources:
     forced: Tensor | None
 
     def near(self, init: Init, window: JacobiWindow) -> Tensor:
-        """The position each unscored one copies: the last known one, or the first known one above it, or in its place of
-        the frames before; int64 [B, K]. Itself where there is none: at the start of a row, in the first one, in the first
-        frame."""
+        """Return the position int64 [B, K] that each unscored position copies.
+
+        That is the last known position, the first known position above it, or the same cell of the nearest known frame
+        before. A position at the start of a row, in the first row or in the first frame copies itself.
+        """
         if init.endswith("left"):
             before = self.before(window)
             return torch.where((self.row_start[window.inside] == window.inside) | (before < 0), window.position, before)
@@ -77,16 +92,16 @@ class LawSources:
         return window.inside - steps.minimum(most[window.inside]) * size
 
     def reach(self, init: Init) -> int:
-        """How many values before a position the law may lie that it is drafted from, the window aside."""
+        """Return the farthest distance back from a position to its source's distribution, apart from the window."""
         farthest = self.stride if init in UPWARD else self.frame if init in BACKWARD else None
         return 0 if farthest is None else int(farthest.max())
 
     def before(self, window: JacobiWindow) -> Tensor:
-        """The last position within the horizon in raster order that the model decides, -1 for none; int64 [B, 1]."""
+        """Return int64 [B, 1], the last position up to the horizon that the model decides, -1 for none."""
         return self.model[window.horizon]
 
     def of_law(self, init: Init, window: JacobiWindow) -> Tensor:
-        """Whose law each position of the window is drafted from, -1 for any code alike; int64 [B, K]."""
+        """Return int64 [B, K], the position whose distribution each draft uses, -1 for a uniform draft."""
         if init in WITHOUT_LAW:
             source = torch.full_like(window.horizon, -1)
         elif init == "left":
@@ -98,7 +113,7 @@ class LawSources:
 
 
 def sources_of(geometry: Geometry, device: torch.device) -> LawSources:
-    """The tables of a geometry, made once per device."""
+    """Return the tables of a geometry, computed once per device."""
     return _source_tables(geometry, str(device))
 
 
@@ -118,9 +133,14 @@ def _source_tables(geometry: Geometry, device: str) -> LawSources:
 
 
 class PositionRing:
-    """table: float [B, slots + 1, V]; position i lies in slot i mod slots, and the extra slot holds `spare` for ever.
+    """A ring buffer of rows by position: position i is in slot i mod slots, and an extra slot always holds `spare`.
 
-    A position is readable until one `slots` further on is written. Writing a position again replaces its row.
+    A position is readable until the position `slots` further on is written. Writing a position again replaces its row.
+
+    Args:
+        slots: The number of slots.
+        batch: B.
+        spare: float [V], the row of negative positions.
     """
 
     def __init__(self, slots: int, batch: int, spare: Tensor):
@@ -128,12 +148,12 @@ class PositionRing:
         self.table = spare.expand(batch, slots + 1, -1).clone()
 
     def write(self, position: Tensor, rows: Tensor) -> None:
-        """position: int64 [B, K], fewer than `slots` different ones a row; rows: float [B, K, V]."""
+        """Write rows float [B, K, V] at positions int64 [B, K], fewer than `slots` different positions per row."""
         batch = torch.arange(len(position), device=position.device)[:, None]
         self.table[batch, position % self.slots] = rows
 
     def read(self, position: Tensor) -> Tensor:
-        """float [B, K, V] at position int64 [B, K]; the spare row where it is negative."""
+        """Return the rows float [B, K, V] at positions int64 [B, K]; the spare row where a position is negative."""
         slot = torch.where(position < 0, self.slots, position % self.slots)
         batch = torch.arange(len(position), device=position.device)[:, None]
         return self.table[batch, slot]

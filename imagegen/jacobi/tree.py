@@ -1,4 +1,4 @@
-"""Siblings beside the first values of a window, so that a rejection near the root still finds a drafted value."""
+"""Siblings beside the first values of a window, so that a drafted value is left after a rejection near the root."""
 
 from __future__ import annotations
 
@@ -16,13 +16,20 @@ from mmspec.io.validation import check_fields
 
 @dataclass(frozen=True, slots=True)
 class Proactive:
-    """width - 1 leaves beside each of the first `depth` values of the window, drawn from the same law as the value.
+    """A tree with width - 1 leaves beside each of the first `depth` values of the window, drawn as the value.
 
-    "SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation" (no public code)
-    grows a tree of this depth and width where the last round rejected, from laws at hand, and a chain below. Here only the
-    window's own values have children: their laws are the only ones known. Adaptive continuation is maximal coupling.
-    drawn: "without_replacement" for recursive rejection and traversal verification, "with_replacement" for K-SEQ.
-    Raises ValueError for a depth below 1 or a width below 2.
+    "SJD-PAC: Accelerating Speculative Jacobi Decoding via Proactive Drafting and Adaptive Continuation" (no public
+    code). The paper grows a tree of this depth and width where the last round rejected, and a chain below. Here only
+    the window's own values have children, because only their distributions are known. The paper's adaptive continuation
+    is maximal coupling.
+
+    Args:
+        depth: The levels with siblings.
+        width: The number of siblings per level, the window's value included.
+        drawn: "without_replacement" for recursive rejection and traversal verification, "with_replacement" for K-SEQ.
+
+    Raises:
+        ValueError: The depth is below 1, the width is below 2, or `drawn` is unknown.
     """
 
     depth: int = 3
@@ -40,37 +47,45 @@ class Proactive:
 
     @classmethod
     def from_text(cls, text: str) -> Proactive:
-        """The tree of "DEPTHxWIDTH", such as "3x4", with "+" behind it where values are drawn with replacement."""
+        """Parse "DEPTHxWIDTH", such as "3x4"; a "+" behind it draws with replacement."""
         depth, sign, width = text.removesuffix("+").partition("x")
         if not (sign and depth.isdecimal() and width.isdecimal()):
-            raise ValueError(f"tree: expected DEPTHxWIDTH such as 3x4, or 3x4+ for K-SEQ, got {text!r}; write it so")
+            raise ValueError(f"tree: expected DEPTHxWIDTH such as 3x4, or 3x4+ for K-SEQ, got {text!r}; use this form")
         return cls(int(depth), int(width), "with_replacement" if text.endswith("+") else "without_replacement")
 
     def __str__(self) -> str:
         return f"{self.depth}x{self.width}{'+' if self.drawn == 'with_replacement' else ''}"
 
     def siblings(self, scores: Tensor, value: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-        """What stands beside the first values: (int64, bool) [B, levels, width - 1], and whether each could be drawn.
+        """Draw the siblings of the first values.
 
-        scores: float [B, levels, V]; value: int64 [B, levels]; uniform: float64 [B, levels, width - 1], None for the next
-        best values of a greedy request.
+        Args:
+            scores: float [B, levels, V], the distributions as scores.
+            value: int64 [B, levels], the window's values.
+            uniform: float64 [B, levels, width - 1], the random numbers; None picks the next likeliest values of a
+                greedy request.
+
+        Returns:
+            The siblings int64 [B, levels, width - 1], and whether each could be drawn, bool of the same shape.
         """
-        weight, last, found, there = law_of(scores), value, [], []
+        weight, last, rows, there = law_of(scores), value, [], []
         for rank in range(self.width - 1):
             if self.drawn == "without_replacement" or uniform is None:
                 weight = weight.scatter(-1, last[..., None], 0.0)
             last = weight.argmax(-1) if uniform is None else sample_categorical(weight, uniform[..., rank])
             there.append(weight.amax(-1) > 0)
-            found.append(last)
-        return torch.stack(found, -1), torch.stack(there, -1)
+            rows.append(last)
+        return torch.stack(rows, -1), torch.stack(there, -1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caterpillar:
-    """A chain of drafted values with `width` - 1 leaves beside each of the first `levels` of them, level by level.
+    """A chain of drafted values with `width` - 1 leaves beside each of the first `levels` values, level by level.
 
-    spine: int64 [length + 1], the chain's nodes, root first.   row: int64 [N], which row of the chain's laws a node's
-    children come from, -1 for leaves.
+    Attributes:
+        tree: The tree.
+        spine: int64 [length + 1], the chain's nodes, root first.
+        row: int64 [N], the row of the chain's distributions that a node's children come from, -1 for leaves.
     """
 
     tree: Tree
@@ -80,7 +95,7 @@ class Caterpillar:
 
 @lru_cache(maxsize=512)
 def caterpillar(length: int, levels: int, width: int, device: str) -> Caterpillar:
-    """The shape of a window of `length` values. The nodes down to a depth are the same for every longer window."""
+    """Return the shape of a window of `length` values. The nodes down to a depth are the same in every longer window."""
     parents, spine, row = [0], [0], [0 if length else -1]
     for depth in range(1, length + 1):
         parents += [spine[-1]] * (width if depth <= levels else 1)
@@ -93,6 +108,6 @@ def caterpillar(length: int, levels: int, width: int, device: str) -> Caterpilla
 
 
 def with_siblings(first: Tensor, siblings: Tensor) -> Tensor:
-    """The values of the window [B, K] and their siblings [B, levels, width - 1] in the order of `caterpillar`'s nodes."""
+    """Merge the window's values [B, K] and their siblings [B, levels, width - 1] in the order of `caterpillar`'s nodes."""
     levels = siblings.shape[1]
     return torch.cat((torch.cat((first[:, :levels, None], siblings), -1).flatten(1), first[:, levels:]), 1)

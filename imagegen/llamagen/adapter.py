@@ -21,24 +21,37 @@ Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Caption:
-    """features: float [B, P, caption_dim], real tokens last.   mask: bool [B, P], True at them, None where all are real."""
+    """The features of captions.
+
+    Attributes:
+        features: float [B, P, caption_dim], real tokens last.
+        mask: bool [B, P], True at the real tokens; None where all are real.
+    """
 
     features: Tensor
     mask: Tensor | None = None
 
 
-_NO_PIXELS = "vq: expected a tokenizer for pixels and codebooks, got a pipeline without one; give it, or pixels=False"
+_NO_PIXELS = (
+    "vq: expected a tokenizer for pixels and codebooks, got none; give the pipeline a tokenizer, or pixels=False"
+)
 
 
 class LlamaGenModel:
     """A `FeatureModel` over LlamaGen's transformer and tokenizer.
 
-    vq: None where only codes are wanted.   captions: texts to features and mask, see `CaptionEncoder`; None where captions
-    come as features.
-    The unconditional branch is the null class, or the stored null features under the SAME mask as the prompt's: only the
-    last of them are seen, as many as the prompt has tokens. Leading columns that pad every row are left out; nothing sees
-    them, and the prefix has no positions.
-    Raises ValueError when transformer and tokenizer do not belong together.
+    The unconditional branch is the null class, or the stored null features under the SAME mask as the prompt's. Only
+    the last of these features are seen, as many as the prompt has tokens. Leading columns that are padding in every row
+    are removed: no token attends to them, and the prefix has no positions.
+
+    Args:
+        transformer: The transformer.
+        vq: The image tokenizer; None where only codes are needed.
+        captions: The encoder from texts to features and mask, see `CaptionEncoder`; None where captions come as
+            features.
+
+    Raises:
+        ValueError: Transformer and tokenizer do not belong together.
     """
 
     name, cache = "LlamaGen", SlotPool
@@ -61,10 +74,14 @@ class LlamaGenModel:
         return self.transformer.output.weight.dtype
 
     def prepare(self, prompts: object) -> Tensor | Caption:
-        """prompts: labels 0..num_classes (the last for no class, where the table has a row for it), one or several; or texts,
-        or a `Caption`.
+        """Convert prompts to the condition of a request.
 
-        Raises ValueError for anything else.
+        Args:
+            prompts: A label or several labels 0..num_classes, where the last is for no class if the table has its row;
+                or texts, or a `Caption`.
+
+        Raises:
+            ValueError: The prompts are anything else.
         """
         return self._labels(prompts) if self.transformer.config.model_type == "c2i" else self._caption(prompts)
 
@@ -75,7 +92,7 @@ class LlamaGenModel:
 
     def _caption(self, prompts: object) -> Caption:
         texts = [prompts] if isinstance(prompts, str) else prompts
-        if isinstance(texts, Sequence) and texts and all(isinstance(one, str) for one in texts):
+        if isinstance(texts, Sequence) and texts and all(isinstance(text, str) for text in texts):
             if self.captions is None:
                 raise ValueError("prompts: expected a Caption, since this model has no caption encoder, got texts; give one "
                                  "to the pipeline")  # fmt: skip
@@ -131,14 +148,22 @@ class LlamaGenModel:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Pixels of every frame, decoded on its own; raises ValueError without a tokenizer."""
+        """Return the pixels of every frame; each frame is decoded on its own.
+
+        Raises:
+            ValueError: There is no tokenizer.
+        """
         vq, grid = self._tokenizer(), self.geometry
         pixels = vq.decode_code(codes.reshape(-1, grid.rows * grid.cols), grid.rows, grid.cols)
         return ((pixels.float() + 1) / 2).clamp(0, 1)
 
     @torch.no_grad()
     def codebook(self) -> Tensor:
-        """The tokenizer's rows, normalised where it compares them so; raises ValueError without one."""
+        """Return the tokenizer's codebook, with normalised rows where the tokenizer compares them so.
+
+        Raises:
+            ValueError: There is no tokenizer.
+        """
         return self._tokenizer().codebook().float()
 
     def _tokenizer(self) -> VQModel:

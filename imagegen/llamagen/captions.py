@@ -1,4 +1,4 @@
-"""Captions as LlamaGen was trained on them: cleaned twice, encoded by T5, real tokens last; and the encoder's files."""
+"""Captions as in LlamaGen's training (cleaned twice, encoded by T5, real tokens last), and the files of the encoder."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _DASHES = "‐‑‒–—―−⸺⸻﹘﹣－"
 _DOUBLE, _SINGLE = "“”„‟«»″`´", "‘’‚‛"
 _SAME = str.maketrans({**dict.fromkeys(_DASHES, "-"), **dict.fromkeys(_DOUBLE, '"'), **dict.fromkeys(_SINGLE, "'")})
 
-# in this order: what is cut, and what stands there instead
+# (pattern, replacement), applied in this order
 _CUTS = [
     (re.compile(pattern), into)
     for pattern, into in (
@@ -63,10 +63,10 @@ _TIDY = [
 
 
 def clean_caption(text: str) -> str:
-    """`text` in lower case without addresses, markup, file names and ids, and with plain punctuation.
+    """Return `text` in lower case without addresses, markup, file names and ids, and with plain punctuation.
 
-    Our own wording of the cleaner that DeepFloyd IF and PixArt use and LlamaGen applies twice; ordinary sentences come out
-    the same, but odd leftovers of the web may not.
+    This is our own version of the cleaner that DeepFloyd IF and PixArt use and that LlamaGen applies twice. Ordinary
+    sentences give the same result; unusual remains of web pages may not.
     """
     text = unquote_plus(str(text)) if re.search(r"%[0-9a-fA-F]{2}", text) else str(text)
     text = html.unescape(html.unescape(text)).strip().lower().translate(_SAME)
@@ -80,11 +80,13 @@ def clean_caption(text: str) -> str:
 
 
 class CaptionEncoder:
-    """Texts -> features over a `T5Encoder`, or a `T5EncoderModel` of transformers (flan-t5-xl for the published models), and
-    its tokenizer.
+    """The map from texts to features: an encoder and its tokenizer.
 
-    length: tokens every caption is padded or cut to, the transformer's cls_token_num.
-    cleaned: whether texts go through `clean_caption` twice first, as the public sampler does.
+    Args:
+        encoder: A `T5Encoder`, or a `T5EncoderModel` of transformers (flan-t5-xl for the published models).
+        tokenizer: The encoder's tokenizer.
+        length: The number of tokens that every caption is padded or cut to, the transformer's cls_token_num.
+        cleaned: Whether texts first go through `clean_caption` twice, as in the public sampler.
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: object, length: int = 120, *, cleaned: bool = True):
@@ -95,9 +97,14 @@ class CaptionEncoder:
 
     @torch.no_grad()
     def __call__(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Features float [B, length, width], zero at padding, and mask bool [B, length], True at real tokens (the last).
+        """Encode texts.
 
-        Raises ValueError as `check` does.
+        Returns:
+            The features float [B, length, width], zero at padding, and the mask bool [B, length], True at the real
+            tokens, which come last.
+
+        Raises:
+            ValueError: As `check`.
         """
         ids, mask = self._read(texts)
         device = next(self.encoder.parameters()).device
@@ -106,12 +113,15 @@ class CaptionEncoder:
         return to_the_right(features, mask.bool())
 
     def check(self, texts: list[str]) -> None:
-        """Raises ValueError for a text of which the tokenizer knows no word: its picture would show anything. An empty text
-        says nothing on purpose and passes."""
+        """Check that the tokenizer knows a word of every text; otherwise the text would not determine the image.
+
+        Raises:
+            ValueError: A text has no known word. An empty text passes, because it is meant to be empty.
+        """
         self._read(texts)
 
     def _read(self, texts: list[str]) -> tuple[Tensor, Tensor]:
-        """Ids and mask int64 [B, length], real tokens first."""
+        """Return ids and mask int64 [B, length], real tokens first."""
         words = [clean_caption(clean_caption(text)) for text in texts] if self.cleaned else texts
         rows = self.tokenizer(words, max_length=self.length, padding="max_length", padding_side="right", truncation=True,
                               return_tensors="pt")  # fmt: skip
@@ -121,8 +131,16 @@ class CaptionEncoder:
 
 
 def to_the_right(features: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
-    """Right padding into left padding: features float [B, P, C] with every row turned until its real tokens are last and
-    zero at padding, and the mask bool [B, P] turned with them."""
+    """Turn right padding into left padding.
+
+    Args:
+        features: float [B, P, C].
+        mask: bool [B, P].
+
+    Returns:
+        The features with every row rotated until its real tokens are last, zero at padding, and the mask rotated with
+        them.
+    """
     length = mask.shape[1]
     place = (torch.arange(length, device=mask.device) + mask.sum(-1, keepdim=True)) % length
     mask = mask.gather(1, place)
@@ -135,18 +153,25 @@ _DECODER = ("decoder.", "lm_head.")
 
 
 def read_captions(folder: Path, length: int, *, cleaned: bool) -> CaptionEncoder:
-    """The encoder and tokenizer in a pipeline's folder. length, cleaned: see `CaptionEncoder`.
+    """Load the encoder and the tokenizer of a pipeline's folder.
 
-    Raises ValueError, one sentence that names the file, for what is missing, damaged or no T5.
+    Args:
+        folder: The pipeline's folder.
+        length: See `CaptionEncoder`.
+        cleaned: See `CaptionEncoder`.
+
+    Raises:
+        ValueError: A file is missing, damaged or no T5; the message names it.
     """
     encoder, tokenizer = read_encoder(folder / "text_encoder"), FileTokenizer(folder / "tokenizer")
     return CaptionEncoder(encoder, tokenizer, length, cleaned=cleaned)
 
 
 def write_captions(captions: object, folder: Path) -> dict[str, Any]:
-    """Writes encoder and tokenizer into a pipeline's folder; returns what its index says of them.
+    """Write the encoder and the tokenizer into a pipeline's folder and return their entries for its index.
 
-    Raises ValueError when captions come from something else than a `CaptionEncoder`.
+    Raises:
+        ValueError: `captions` is no `CaptionEncoder`.
     """
     if not isinstance(captions, CaptionEncoder):
         raise ValueError(f"captions: expected a CaptionEncoder to save, got {type(captions).__name__}; wrap its encoder and "
@@ -154,13 +179,13 @@ def write_captions(captions: object, folder: Path) -> dict[str, Any]:
     for part, name in ((captions.encoder, "text_encoder"), (captions.tokenizer, "tokenizer")):
         with writing(folder / name):
             part.save_pretrained(folder / name)
-    # the encoder's files are those that both transformers' class and `T5Encoder` write
+    # transformers' class and `T5Encoder` write the same files
     return {"text_encoder": ["transformers", "T5EncoderModel"], "tokenizer": ["transformers", "AutoTokenizer"],
             "clean_captions": captions.cleaned}  # fmt: skip
 
 
 def read_encoder(folder: Path) -> T5Encoder:
-    """The encoder in a folder; of a whole T5 the rest is not read."""
+    """Load the encoder of a folder; the decoder of a whole T5 is not read."""
     config, weights = read_json(folder / CONFIG), {}
     files = weight_files(folder)
     if not files:
@@ -173,9 +198,10 @@ def read_encoder(folder: Path) -> T5Encoder:
 
 
 class FileTokenizer:
-    """What a tokenizer of transformers makes of captions, from its own files and without transformers.
+    """A tokenizer of transformers, read from its own files without transformers.
 
-    Raises ValueError for a folder without tokenizer.json, where that is damaged, and where code of its own belongs to it.
+    Raises:
+        ValueError: The folder has no tokenizer.json, the file is damaged, or the tokenizer needs code of its own.
     """
 
     def __init__(self, folder: Path):
@@ -185,18 +211,18 @@ class FileTokenizer:
         self._text, settings = read_text(folder / _TOKENIZER), folder / _SETTINGS
         self._settings = read_json(settings) if settings.is_file() else {}
         if "auto_map" in self._settings:
-            raise ValueError(f"{folder}: expected a tokenizer that transformers has the code of, got one that brings its own, "
+            raise ValueError(f"{folder}: expected a tokenizer whose code is in transformers, got one with its own code, "
                              "which is never run; use a converted checkpoint")  # fmt: skip
         try:
             self._words = Tokenizer.from_str(self._text)
-        except Exception as error:  # the library raises nothing more special
+        except Exception as error:  # the library raises no narrower class
             raise ValueError(f"{folder / _TOKENIZER}: expected a tokenizer, got {error}; fetch it again") from error
 
     def __call__(
         self, texts: list[str], *, max_length: int, padding: Literal["max_length"], truncation: Literal[True],
         return_tensors: Literal["pt"], padding_side: Literal["right"] = "right",
     ) -> dict[str, Tensor]:  # fmt: skip
-        """input_ids, attention_mask: int64 [B, max_length]. The keywords are transformers'."""
+        """Return input_ids and attention_mask, int64 [B, max_length]. The keywords are those of transformers."""
         self._words.enable_truncation(max_length)
         self._words.enable_padding(length=max_length, direction=padding_side)  # with id 0, which the mask hides
         rows = self._words.encode_batch(texts)
@@ -205,17 +231,18 @@ class FileTokenizer:
 
     @property
     def all_special_ids(self) -> list[int]:
-        """Ids that stand for no word: padding, the end, what is unknown, and what else the files call special."""
-        named = [value for name, value in self._settings.items() if name.endswith("_token")]
-        ids = [self._words.token_to_id(one.get("content", "") if isinstance(one, dict) else f"{one}") for one in named]
-        added = [one for one, token in self._words.get_added_tokens_decoder().items() if token.special]
-        return sorted({*added, *(one for one in ids if one is not None)})
+        """The ids that are no words: padding, end, unknown, and the other special tokens of the files."""
+        tokens = [value for name, value in self._settings.items() if name.endswith("_token")]
+        words = [token.get("content", "") if isinstance(token, dict) else f"{token}" for token in tokens]
+        ids = [self._words.token_to_id(word) for word in words]
+        added = [number for number, token in self._words.get_added_tokens_decoder().items() if token.special]
+        return sorted({*added, *(number for number in ids if number is not None)})
 
     def convert_ids_to_tokens(self, ids: list[int]) -> list[str]:
-        return [self._words.id_to_token(one) or "" for one in ids]
+        return [self._words.id_to_token(number) or "" for number in ids]
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the files this was read from."""
+        """Write the files that this tokenizer was read from."""
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         write_text_atomic(folder / _TOKENIZER, self._text)

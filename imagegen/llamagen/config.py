@@ -22,7 +22,7 @@ _SIZES = {
     "7B": (32, 32, 4096),
 }
 
-_MOST_TOKENS = 1 << 20  # no weight tells whether block_size is right, and tables of positions grow with it
+_MOST_TOKENS = 1 << 20  # no weight shows whether block_size is right, and position tables grow with it
 
 # fields of the published config that only its training code reads
 _TRAINING = ("initializer_range", "token_dropout_p", "attn_dropout_p", "resid_dropout_p", "ffn_dropout_p",
@@ -31,16 +31,31 @@ _TRAINING = ("initializer_range", "token_dropout_p", "attn_dropout_p", "resid_dr
 
 @dataclass(frozen=True, slots=True)
 class GPTConfig:
-    """Fields under their published names.
+    """The sizes of a LlamaGen transformer under their published names.
 
-    n_kv_head: None for as many as n_head.   multiple_of, ffn_dim_multiplier: give the hidden width of the SwiGLU, see
-    `hidden`.   ffn: that width itself, when it is not what they give.
-    class_dropout_prob: how often training left the class out; at 0 the class table has no row for no class.
-    model_type: "c2i" conditions on a class, "t2i" on caption features; cls_token_num is the length of that prefix.
-    block_size: image tokens, a square: no weight depends on it, so it must be the one the weights were trained for.
-    frames: of a video, block_size tokens each; ours, 1 in every published model.   time_pairs: rotated pairs of each head
-    that turn with the frame, see `rotary_angles`; the others are shared by rows and columns as in published models.
-    Raises ValueError for sizes that do not fit.
+    Args:
+        dim: The width.
+        n_layer: The number of layers.
+        n_head: The number of attention heads.
+        n_kv_head: The number of key and value heads; None for n_head.
+        multiple_of: The hidden width of the SwiGLU is rounded up to a multiple of this, see `hidden`.
+        ffn_dim_multiplier: A factor on that hidden width, see `hidden`.
+        rope_base: The base of the rotary frequencies.
+        norm_eps: The epsilon of the norms.
+        num_classes: The number of classes.
+        caption_dim: The width of caption features.
+        class_dropout_prob: How often training left the class out; at 0 the class table has no row for no class.
+        model_type: "c2i" for class labels, "t2i" for caption features.
+        vocab_size: The number of codes.
+        cls_token_num: The length of the prefix.
+        block_size: The number of image tokens, a square. No weight depends on it, so it must be the trained number.
+        ffn: The hidden width of the SwiGLU where `multiple_of` and `ffn_dim_multiplier` do not give it.
+        frames: The frames of a video, block_size tokens each; our extension, 1 in every published model.
+        time_pairs: The rotary pairs of each head that turn with the frame, see `rotary_angles`; rows and columns share
+            the others as in published models.
+
+    Raises:
+        ValueError: The sizes do not fit together.
     """
 
     dim: int = 4096
@@ -75,8 +90,8 @@ class GPTConfig:
             raise ValueError(f"dim: expected a multiple of n_head {self.n_head}, got {self.dim}; change dim or n_head")
         check_rotary_pairs("dim", self.head_dim, self.time_pairs)
         if self.frames > 1 and not self.time_pairs:
-            raise ValueError(f"time_pairs: expected 1 or more for {self.frames} frames, which nothing else tells apart, got "
-                             "0; give some")  # fmt: skip
+            raise ValueError(f"time_pairs: expected 1 or more for {self.frames} frames, to tell them apart, got 0; "
+                             "set time_pairs")  # fmt: skip
         if self.kv_heads < 1 or self.n_head % self.kv_heads:
             raise ValueError(f"n_kv_head: expected a divisor of n_head {self.n_head}, got {self.n_kv_head}; change one")
         if self.model_type not in ("c2i", "t2i"):
@@ -107,7 +122,7 @@ class GPTConfig:
 
     @property
     def hidden(self) -> int:
-        """Width inside the SwiGLU: 8/3 of dim, times the multiplier, rounded up to a multiple of `multiple_of`."""
+        """Hidden width of the SwiGLU: 8/3 of dim, times the multiplier, rounded up to a multiple of `multiple_of`."""
         if self.ffn is not None:
             return self.ffn
         width = int(8 * self.dim / 3)
@@ -122,17 +137,23 @@ class GPTConfig:
 
     @classmethod
     def of(cls, config: GPTConfig | Mapping[str, Any]) -> GPTConfig:
-        """From a mapping of published field names; those that only training reads are left out.
+        """Return the config of a mapping of published field names; fields that only training reads are ignored.
 
-        Raises ValueError for unknown fields and values of a wrong type.
+        Raises:
+            ValueError: A field is unknown, or a value has a wrong type.
         """
         return from_fields(cls, config, _TRAINING, "a LlamaGen transformer")
 
     @classmethod
     def preset(cls, name: str, **other: Any) -> GPTConfig:
-        """A published size: B, L, XL, XXL, XXXL, 1B, 3B or 7B (also written "GPT-B"...), with other fields changed.
+        """Return the config of a published size: B, L, XL, XXL, XXXL, 1B, 3B or 7B (also written "GPT-B"...).
 
-        A "t2i" model gets the published prefix of 120 tokens. Raises ValueError for another name.
+        Args:
+            name: The size.
+            other: Fields to change. A "t2i" model gets the published prefix of 120 tokens by default.
+
+        Raises:
+            ValueError: The name is unknown.
         """
         key = name.removeprefix("GPT-")
         if key not in _SIZES:
@@ -143,5 +164,5 @@ class GPTConfig:
         return cls(**{"n_layer": layers, "n_head": heads, "dim": dim, **other})
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, as `of` takes them."""
+        """Return every field in the form that `of` reads."""
         return asdict(self)

@@ -1,4 +1,4 @@
-"""Published state dicts into our modules."""
+"""Loading published state dicts into our modules."""
 
 from __future__ import annotations
 
@@ -32,22 +32,24 @@ from mmspec.io.readers import naming
 def llamagen_from_state_dict(
     sd: Mapping[str, Any] | str | Path, config: GPTConfig | Mapping[str, Any] | None = None
 ) -> Transformer:
-    """The transformer a published checkpoint holds, in eval mode, in the checkpoint's dtype.
+    """Load the transformer of a published checkpoint in eval mode, in the checkpoint's dtype.
 
-    sd: tensors under the published names or those of LANTERN's target, raw or wrapped, of any size; or a .safetensors
-        file. They become the weights as they are, without a copy (meta tensors give a model on the meta device).
-    config: published field names; what the weights tell may be left out. `image_size` (with `downsample_size`, 16 where
-        absent) may stand for block_size, and is compared with it otherwise. No weight depends on block_size: where neither
-        config nor file (a saved "freqs_cis") tells, it is the public class's 256.
-    Raises ValueError, one sentence, for missing, unknown or misshapen tensors, fields of a wrong type, another model_type
-    than the config's and a resolution that contradicts the config or the file.
+    Args:
+        sd: Tensors under the published names or those of LANTERN's target, raw or wrapped, of any size; or a
+            .safetensors file. They become the weights without a copy, so meta tensors give a model on the meta device.
+        config: Published field names; fields that follow from the weights may be left out. `image_size` (with
+            `downsample_size`, 16 by default) may replace block_size, and must agree with it otherwise. No weight
+            depends on block_size: without it in the config or in the file's "freqs_cis", it is the public class's 256.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen; a field has a wrong type; the model_type differs from the
+            config's; or the resolution contradicts the config or the file.
     """
     weights, buffers = _read(sd)
     with _named(sd):
         if is_lantern(weights):
             weights = from_lantern(weights)
-        given = config.to_dict() if isinstance(config, GPTConfig) else dict(config or {})
-        fields = gpt_fields(weights, given)
+        fields = gpt_fields(weights, config.to_dict() if isinstance(config, GPTConfig) else dict(config or {}))
         fields = implied_resolution(fields, next((v for k, v in buffers.items() if k.endswith("freqs_cis")), None))
         config, rows = GPTConfig.of(fields), null_caption_rows(weights)
         return fill_from_state_dict(sketch(lambda: Transformer(config, rows), len(weights), "config"), weights)
@@ -56,9 +58,12 @@ def llamagen_from_state_dict(
 def vq_from_state_dict(
     sd: Mapping[str, Any] | str | Path, config: VQConfig | Mapping[str, Any] | None = None
 ) -> VQModel:
-    """The image tokenizer a published checkpoint holds; arguments and errors as in `llamagen_from_state_dict`.
+    """Load the image tokenizer of a published checkpoint; arguments and errors are as in `llamagen_from_state_dict`.
 
-    config: what the weights tell may be left out; that codes are normalised they do not, and it is then taken for granted.
+    Args:
+        sd: The tensors or the file.
+        config: Fields that follow from the weights may be left out. Normalised codes do not follow from them and are
+            the default.
     """
     weights, _ = _read(sd)
     with _named(sd):
@@ -67,10 +72,13 @@ def vq_from_state_dict(
 
 
 def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str, Any]) -> T5Encoder:
-    """The encoder in a published checkpoint of any size, whole T5 models included, in eval mode and the checkpoint's dtype.
+    """Load the encoder of a published T5 checkpoint of any size in eval mode and the checkpoint's dtype.
 
-    Of a float16 one the last projections of the layers stay float32, which they need.
-    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and as `T5Config.of` does.
+    In a float16 checkpoint the last projections of the layers stay float32, which they need. The decoder of a whole T5
+    is left out.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen, or as `T5Config.of`.
     """
     config = T5Config.of(config)
     own = {name: value for name, value in sd.items() if name == "shared.weight" or name.startswith("encoder.")}
@@ -81,13 +89,17 @@ def t5_from_state_dict(sd: Mapping[str, Tensor], config: T5Config | Mapping[str,
 
 
 def check_pair(config: GPTConfig, vq: VQConfig, image_size: int | None = None) -> None:
-    """Raises ValueError when transformer and tokenizer do not belong together, or do not give images of `image_size`."""
+    """Check that transformer and tokenizer belong together and give images of `image_size`.
+
+    Raises:
+        ValueError: They do not.
+    """
     if config.vocab_size != vq.codebook_size:
         raise ValueError(f"vq: expected a codebook of vocab_size {config.vocab_size}, got {vq.codebook_size}; use the "
                          "tokenizer the transformer was trained with")  # fmt: skip
     side = config.grid * vq.downsample
     if image_size is not None and image_size != side:
-        raise ValueError(f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels a side), got "
+        raise ValueError(f"image_size: expected {side} ({config.grid} tokens of {vq.downsample} pixels per side), got "
                          f"{image_size}; use the checkpoint of that resolution")  # fmt: skip
 
 
@@ -108,16 +120,16 @@ def convert_llamagen(
     Args:
         path: The pickle.
         folder: The folder to write.
-        config: Fields that the weights do not determine, as the loaders take it.
-        image_size: Pixels a side that the transformer was trained for. The published files say it in their names; for
-            others it must be here, or as block_size in the config.
-        dtype: Of the written weights, None for the file's.
+        config: Fields that the weights do not determine, as in the loaders.
+        image_size: The pixels per side that the transformer was trained for. Published files have it in their names;
+            others need it here, or as block_size in the config.
+        dtype: The dtype of the written weights; None for the file's.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: As the loaders do, and where the resolution is unknown or contradicts the file's name.
+        ValueError: As the loaders, or the resolution is unknown or contradicts the file's name.
     """
     path, folder = Path(path), Path(folder)
     state = unpickle(path)
@@ -137,11 +149,13 @@ def _with_size(path: Path, config: GPTConfig | Mapping[str, Any] | None, image_s
         image_size = int(named[1])
     elif image_size is None and not {"block_size", "image_size"} & set(known):
         raise ValueError(
-            f"image_size: expected the pixels a side that {path.name} was trained for, which no weight tells, got none; "
-            "give it"
+            f"image_size: expected the pixels per side that {path.name} was trained for, got none, and no weight "
+            "determines them; give image_size"
         )
     elif named and image_size != int(named[1]):
-        raise ValueError(f"image_size: expected {named[1]} as the name {path.name} says, got {image_size}; drop it")
+        raise ValueError(
+            f"image_size: expected {named[1]} as in the name {path.name}, got {image_size}; leave image_size out"
+        )
     return known if image_size is None else {**known, "image_size": image_size}
 
 
@@ -150,5 +164,5 @@ def _read(sd: Mapping[str, Any] | str | Path) -> tuple[dict[str, Tensor], dict[s
 
 
 def _named(sd: Mapping[str, Any] | str | Path) -> AbstractContextManager:
-    """Errors name the file where there is one."""
+    """Name the file in errors where there is a file."""
     return nullcontext() if isinstance(sd, Mapping) else naming(sd)

@@ -1,4 +1,4 @@
-"""LlamaGen from a folder to pictures or videos."""
+"""The pipeline of LlamaGen for images and videos, and its folder."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from mmspec.io.readers import naming, read_json
 from mmspec.io.validation import check_types
 
 INDEX = "model_index.json"
-# of the public demos: (guidance_scale, top_k)
+# (guidance_scale, top_k) of the public demos
 _DEFAULTS = {"c2i": (4.0, 2000), "t2i": (7.5, 1000)}
 _FILES = ("*.json", "*.safetensors", "*.txt", "*.model")
 
 
 @dataclass(frozen=True, slots=True)
 class _LlamaGenIndex:
-    """What model_index.json says besides names of classes."""
+    """The fields of model_index.json besides class names."""
 
     vq: list | None = None
     text_encoder: list | None = None
@@ -41,16 +41,22 @@ class _LlamaGenIndex:
 
 
 def _low(weights: str, pipe: LlamaGenPipeline) -> LlamaGenPipeline:
-    """The pipeline of small images that a text names."""
+    """Load the low-resolution pipeline that a text names."""
     return fitted_pipeline(from_zoo(weights) or LlamaGenPipeline.from_pretrained(weights), LlamaGenPipeline, pipe)
 
 
 class LlamaGenPipeline(ImagePipeline):
-    """Class labels or captions into images or videos; call it as an `ImagePipeline`.
+    """A pipeline from class labels or captions to images or videos; call it as an `ImagePipeline`.
 
-    A folder holds transformer/ and, where there are such, vq/, text_encoder/ and tokenizer/, each as `convert` or
-    transformers wrote it, and model_index.json, without which the defaults are the public demos'.
-    vq, captions: see `LlamaGenModel`.   guidance_scale, top_k: what calls use by default; None for the public demos'.
+    A folder holds transformer/ and, where they exist, vq/, text_encoder/ and tokenizer/, each as `convert` or
+    transformers wrote it. Without a model_index.json the defaults are those of the public demos.
+
+    Args:
+        transformer: The transformer.
+        vq: The image tokenizer, see `LlamaGenModel`.
+        captions: The caption encoder, see `LlamaGenModel`.
+        guidance_scale: The default guidance scale of calls; None for the public demos'.
+        top_k: The default top-k of calls; None for the public demos'.
     """
 
     loaders: ClassVar[Mapping[str, Load]] = {**ImagePipeline.loaders, "low": _low}
@@ -62,25 +68,30 @@ class LlamaGenPipeline(ImagePipeline):
         super().__init__(LlamaGenModel(transformer, vq, captions))
         config = transformer.config
         scale, most = _DEFAULTS[config.model_type]
-        if config.model_type == "c2i" and not config.null_class:  # nothing to be guided away from
+        if config.model_type == "c2i" and not config.null_class:  # there is no unconditional branch
             scale = 1.0
         self.guidance_scale = scale if guidance_scale is None else guidance_scale
         self.top_k = most if top_k is None else top_k
 
     @property
     def image_size(self) -> int | None:
-        """Pixels a side of a frame; None without a tokenizer."""
+        """Pixels per side of a frame; None without a tokenizer."""
         vq = self.model.vq
         return None if vq is None else self.model.geometry.rows * vq.config.downsample
 
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
-        """The pipeline saved in a folder, or in a hub repository named by its id (the only case that uses the network).
+        """Load the pipeline of a folder, or of a hub repository named by its id (the only case that uses the network).
 
-        model_index.json says which parts belong to it; where there is none, every part that has a folder does.
-        dtype: of transformer and caption encoder, None for the files'. The tokenizer runs in float32, as in the public
-        sampler.
-        Raises ValueError for a folder that is no pipeline, and as the loaders do.
+        model_index.json lists the parts; without that file, every part that has a folder is loaded.
+
+        Args:
+            path_or_repo: The folder or the hub id.
+            dtype: The dtype of transformer and caption encoder, None for the files'. The tokenizer runs in float32, as
+                in the public sampler.
+
+        Raises:
+            ValueError: The folder is no pipeline, or as the loaders.
         """
         folder = folder_of(path_or_repo, _FILES)
         with naming(folder):
@@ -107,8 +118,11 @@ class LlamaGenPipeline(ImagePipeline):
         return cls(transformer, vq, captions, guidance_scale=index.get("guidance_scale"), top_k=index.get("top_k"))
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the pipeline; the index comes last. Raises ValueError when captions come from something else than a
-        `CaptionEncoder`."""
+        """Write the pipeline; the index is written last.
+
+        Raises:
+            ValueError: The captions are no `CaptionEncoder`.
+        """
         folder, model = Path(folder), self.model
         index: dict[str, Any] = {"_class_name": type(self).__name__, "transformer": ["mmspec", "Transformer"]}
         if model.captions is not None:
@@ -121,7 +135,7 @@ class LlamaGenPipeline(ImagePipeline):
         write_json_atomic(folder / INDEX, index)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Moves everything; `dtype` is for transformer and caption encoder, the tokenizer stays in its own."""
+        """Move all parts; `dtype` is for transformer and caption encoder, the tokenizer stays in its own."""
         self.model.transformer.to(device=device, dtype=dtype)
         if self.model.vq is not None:
             self.model.vq.to(device=device)

@@ -1,4 +1,4 @@
-"""Published LlamaGen state dicts: key names, the layout of LANTERN's target, and the config that the weights imply."""
+"""Published LlamaGen state dicts: key names, the layout of LANTERN's target, and the implied config."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from mmspec.io.validation import check_types
 
 _WRAPPERS = ("model", "module", "state_dict", "ema")
 _PREFIXES = ("_orig_mod.", "module.")
-# made again from the config, or filled while running
+# buffers that are rebuilt from the config or filled while running
 _BUFFERS = re.compile(r"(^|\.)(freqs_cis|causal_mask|kv_cache\.[kv]_cache|codebook_used)$")
 
-# LANTERN's name -> the published one; queries, keys and values are stacked
+# LANTERN's name -> the published name; queries, keys and values are stacked
 _TOP = {
     "model.embed_tokens.weight": "tok_embeddings.weight",
     "model.norm.weight": "norm.weight",
@@ -38,7 +38,7 @@ _CONDITION = "cls_embedding."
 _PARTS = tuple(f"self_attn.{x}_proj.weight" for x in "qkv")
 _STACKED = "attention.wqkv.weight"
 
-# LANTERN's config field -> the published one
+# LANTERN's config field -> the published field
 LANTERN_FIELDS = {
     "hidden_size": "dim",
     "num_hidden_layers": "n_layer",
@@ -54,12 +54,14 @@ LANTERN_FIELDS = {
 def unwrap(
     state: Mapping[str, Any], wrappers: tuple[str, ...] = _WRAPPERS
 ) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """(weights, buffers that are no weights) of a checkpoint: under "model", "module", "state_dict" or "ema", also nested,
-    or raw as consolidated FSDP files are; without the prefixes that compiling and wrapping leave.
+    """Return the weights and the buffers of a checkpoint, without the prefixes of compiling and wrapping.
 
-    Where several stand, the first in the order of `wrappers` is taken: a file of LlamaGen with "model" and "ema" gives the
-    trained weights, as the public transformer samplers do, and not their average, which the tokenizer scripts prefer.
-    Raises ValueError when something in it is no tensor.
+    The state may be raw, as in consolidated FSDP files, or lie under "model", "module", "state_dict" or "ema", also
+    nested. The first of `wrappers` counts. So a LlamaGen file with "model" and "ema" gives the trained weights, as in
+    the public transformer samplers, and not their average, which the tokenizer scripts prefer.
+
+    Raises:
+        ValueError: An entry is no tensor.
     """
     weights, buffers = {}, {}
     for name, value in unwrap_state(state, wrappers).items():
@@ -69,14 +71,14 @@ def unwrap(
 
 
 def is_lantern(state: Mapping[str, Tensor]) -> bool:
-    """Whether the names are those of LANTERN's target."""
+    """Return whether the names are those of LANTERN's target."""
     return any(name.startswith(("model.", "lm_head.")) for name in state)
 
 
 def from_lantern(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The published names of a target of LANTERN. Rows are stacked as they are: its rotation too turns adjacent channels.
+    """Rename the weights of LANTERN's target to the published names; unknown names pass unchanged.
 
-    Names it does not know pass unchanged.
+    Rows are stacked unchanged, because LANTERN's rotation also turns adjacent channels.
     """
     out, stacks = {}, {}
     for name, value in state.items():
@@ -107,21 +109,27 @@ _HIDDEN = "layers.0.feed_forward.w1.weight"
 _CLASSES, _CAPTIONS = "cls_embedding.embedding_table.weight", "cls_embedding.uncond_embedding"
 
 
-def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of GPTConfig: the given ones, published or of LANTERN's config, and those that follow from the weights.
+def gpt_fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of GPTConfig: those of the config, and those that follow from the weights.
 
-    A class table of exactly the given num_classes has no row for no class; where neither num_classes nor
-    class_dropout_prob is given, its last row is taken for that.
-    Raises ValueError when the kind of condition is not the given one, a given field is of a wrong type or the number of
-    heads stays unknown.
+    A class table with exactly the config's num_classes has no row for no class. Without num_classes and
+    class_dropout_prob in the config, the last row counts as the row for no class.
+
+    Args:
+        weights: The weights under the published names.
+        config: Published fields or those of LANTERN's config.
+
+    Raises:
+        ValueError: The kind of condition contradicts the config, a field has a wrong type, or the number of heads is
+            unknown.
     """
-    given = _published(given)
+    config = _published(config)
     kind = "c2i" if _CLASSES in weights else "t2i" if any("cap_proj" in name for name in weights) else None
-    if kind and given.get("model_type", kind) != kind:
-        what = {"c2i": "a class table", "t2i": "a caption projection"}
-        raise ValueError(f"model_type: expected {what.get(given['model_type'], given['model_type'])} as the config says, got "
-                         f"{what[kind]}; use model_type {kind!r}")  # fmt: skip
-    found: dict[str, Any] = {"model_type": kind} if kind else {}
+    if kind and config.get("model_type", kind) != kind:
+        parts = {"c2i": "a class table", "t2i": "a caption projection"}
+        raise ValueError(f"model_type: expected {parts.get(config['model_type'], config['model_type'])} as in the config, got "
+                         f"{parts[kind]}; use model_type {kind!r}")  # fmt: skip
+    implied: dict[str, Any] = {"model_type": kind} if kind else {}
     for name, key, axis in (
         ("dim", "norm.weight", 0),
         ("vocab_size", "output.weight", 0),
@@ -129,45 +137,49 @@ def gpt_fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[
         ("cls_token_num", _CAPTIONS, 0),
     ):
         if _dims(weights, key) > axis:
-            found[name] = weights[key].shape[axis]
+            implied[name] = weights[key].shape[axis]
     if _dims(weights, _CLASSES):
         rows = weights[_CLASSES].shape[0]
-        if given.get("num_classes") == rows:
-            found["class_dropout_prob"] = 0.0
-        found["num_classes"] = rows - (given.get("class_dropout_prob", 1) > 0)
+        if config.get("num_classes") == rows:
+            implied["class_dropout_prob"] = 0.0
+        implied["num_classes"] = rows - (config.get("class_dropout_prob", 1) > 0)
     if layers := count_modules(weights, r"layers\.(\d+)\."):
-        found["n_layer"] = layers
-    if not {"ffn", "multiple_of", "ffn_dim_multiplier"} & set(given) and _dims(weights, _HIDDEN):
-        found["ffn"] = weights[_HIDDEN].shape[0]
-    known = {**found, **given}
+        implied["n_layer"] = layers
+    if not {"ffn", "multiple_of", "ffn_dim_multiplier"} & set(config) and _dims(weights, _HIDDEN):
+        implied["ffn"] = weights[_HIDDEN].shape[0]
+    known = {**implied, **config}
     if "n_head" not in known:
         known["n_head"] = _heads(known.get("dim"), known.get("n_layer"))
-    if "ffn" in found and GPTConfig(dim=known.get("dim", 4096), n_head=1).hidden == found["ffn"]:
-        del known["ffn"]  # what the public rule gives need not be said
+    if "ffn" in implied and GPTConfig(dim=known.get("dim", 4096), n_head=1).hidden == implied["ffn"]:
+        del known["ffn"]  # the public formula gives this width already
     return known
 
 
 def null_caption_rows(weights: Mapping[str, Tensor]) -> int | None:
-    """How many rows of features for no caption are stored; None where the condition is no caption."""
+    """Return the number of stored rows of features for no caption; None where the condition is no caption."""
     return weights[_CAPTIONS].shape[0] if _dims(weights, _CAPTIONS) else None
 
 
-def _published(given: Mapping[str, Any]) -> dict[str, Any]:
-    if "hidden_size" not in given:
-        check_types(GPTConfig, given)
-        return dict(given)
-    # a config of transformers: its own model_type and much else say nothing here
+def _published(config: Mapping[str, Any]) -> dict[str, Any]:
+    if "hidden_size" not in config:
+        check_types(GPTConfig, config)
+        return dict(config)
+    # the other fields of a config of transformers, such as its own model_type, have no meaning here
     same = {field.name for field in fields(GPTConfig)} - {"model_type"} | {"image_size", "downsample_size"}
-    said = {name: value for name, value in given.items() if name in LANTERN_FIELDS or name in same}
-    check_types(GPTConfig, said, LANTERN_FIELDS)
-    return {LANTERN_FIELDS.get(name, name): value for name, value in said.items()}
+    known = {name: value for name, value in config.items() if name in LANTERN_FIELDS or name in same}
+    check_types(GPTConfig, known, LANTERN_FIELDS)
+    return {LANTERN_FIELDS.get(name, name): value for name, value in known.items()}
 
 
 def implied_resolution(known: Mapping[str, Any], table: Tensor | None = None) -> dict[str, Any]:
-    """The known fields with block_size: given, or from `image_size` and `downsample_size`, or from a saved rotary table.
+    """Return the known fields with block_size: its own, or that of `image_size`, or that of a rotary table.
 
-    table: "freqs_cis" [prefix + frames * block_size, head_dim / 2, 2] of the file, None where it has none.
-    Raises ValueError when two of them disagree or a size is no positive number.
+    Args:
+        known: The known fields.
+        table: "freqs_cis" [prefix + frames * block_size, head_dim / 2, 2] of the file; None where it has none.
+
+    Raises:
+        ValueError: Two sources disagree, or a size is no positive number.
     """
     known = dict(known)
     for name in ("image_size", "downsample_size"):
@@ -185,34 +197,34 @@ def implied_resolution(known: Mapping[str, Any], table: Tensor | None = None) ->
     if table is not None:
         tokens = (table.shape[0] - known.get("cls_token_num", 1)) // known.get("frames", 1)
         if known.setdefault("block_size", tokens) != tokens:
-            raise ValueError(f"block_size: expected {tokens} as the checkpoint's positions say, got {known['block_size']}; "
+            raise ValueError(f"block_size: expected {tokens} as in the checkpoint's positions, got {known['block_size']}; "
                              "use the resolution the checkpoint was trained for")  # fmt: skip
     return known
 
 
 def vq_fields(weights: Mapping[str, Tensor]) -> dict[str, Any]:
-    """Fields of VQConfig that follow from the weights; what is missing there is left out."""
-    found: dict[str, Any] = {}
+    """Return the fields of VQConfig that follow from the weights."""
+    implied: dict[str, Any] = {}
     for names, key in (
         (("codebook_size", "codebook_embed_dim"), "quantize.embedding.weight"),
         ((None, "z_channels"), "quant_conv.weight"),
         (("ch",), "encoder.conv_in.weight"),
     ):
         if key in weights:
-            found |= {name: size for name, size in zip(names, weights[key].shape, strict=False) if name}
+            implied |= {name: size for name, size in zip(names, weights[key].shape, strict=False) if name}
     for side in ("encoder", "decoder"):
         levels = count_modules(weights, side + r"\.conv_blocks\.(\d+)\.")
         widths = [f"{side}.conv_blocks.{level}.res.0.conv1.weight" for level in range(min(levels, len(weights)))]
-        if found.get("ch") and widths and all(_dims(weights, name) for name in widths):
-            multipliers = tuple(weights[name].shape[0] // found["ch"] for name in widths)
-            found[f"{side}_ch_mult"] = multipliers if side == "encoder" else multipliers[::-1]
+        if implied.get("ch") and widths and all(_dims(weights, name) for name in widths):
+            multipliers = tuple(weights[name].shape[0] // implied["ch"] for name in widths)
+            implied[f"{side}_ch_mult"] = multipliers if side == "encoder" else multipliers[::-1]
     if blocks := count_modules(weights, r"encoder\.conv_blocks\.0\.res\.(\d+)\."):
-        found["num_res_blocks"] = blocks
-    return found
+        implied["num_res_blocks"] = blocks
+    return implied
 
 
 def _dims(weights: Mapping[str, Tensor], name: str) -> int:
-    """How many axes a tensor has, 0 for one that is not there: the file may be damaged."""
+    """Return the number of axes of a tensor, 0 for a missing tensor: the file may be damaged."""
     return weights[name].dim() if name in weights else 0
 
 

@@ -1,6 +1,7 @@
-"""The encoder half of T5, which reads the captions.
+"""The encoder half of T5, which encodes captions.
 
-transformers has one too, and trains the zoo's; but importing what its models are made of takes longer than drawing a picture.
+transformers has it too, and the zoo's encoder is trained with it. But importing its models takes longer than generating
+an image.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ from mmspec.imagegen.components import write_component
 from mmspec.io.validation import from_fields
 
 _TYPES = ("t5", "mt5")
-_PROJECTIONS = ("relu", "gated-gelu")  # of T5 1.0, and of everything later
+_PROJECTIONS = ("relu", "gated-gelu")  # of T5 1.0, and of all later versions
 _LARGEST = 64504.0  # large models overflow in float16
 
 
 @dataclass(frozen=True, slots=True)
 class T5Config:
-    """Fields under their published names, as far as they shape the encoder.
+    """The sizes of the encoder under their published names, as in transformers' `T5Config`.
 
-    Raises ValueError for sizes below 1 and for another feed_forward_proj than "relu" and "gated-gelu".
+    Raises:
+        ValueError: A size is below 1, or feed_forward_proj is neither "relu" nor "gated-gelu".
     """
 
     vocab_size: int = 32128
@@ -52,13 +54,14 @@ class T5Config:
                              f"got {buckets} and {far}; correct the config")  # fmt: skip
         if self.feed_forward_proj not in _PROJECTIONS:
             raise ValueError(f"feed_forward_proj: expected one of {', '.join(_PROJECTIONS)}, got "
-                             f"{self.feed_forward_proj!r}; use such a T5")  # fmt: skip
+                             f"{self.feed_forward_proj!r}; use a T5 with one of these")  # fmt: skip
 
     @classmethod
     def of(cls, config: T5Config | Mapping[str, Any]) -> T5Config:
-        """From a config of transformers, whose other fields are for the decoder and for training.
+        """Return the config of a config of transformers; fields for the decoder and for training are ignored.
 
-        Raises ValueError for another model_type and for fields of a wrong type.
+        Raises:
+            ValueError: The model_type is another, or a field has a wrong type.
         """
         if isinstance(config, cls):
             return config
@@ -66,23 +69,27 @@ class T5Config:
         if kind not in _TYPES:
             raise ValueError(f"model_type: expected {' or '.join(_TYPES)}, got {kind!r}; give the pipeline a CaptionEncoder "
                              "of that model")  # fmt: skip
-        return from_fields(cls, {name: value for name, value in config.items() if name in known}, what="a T5 encoder")
+        return from_fields(cls, {name: value for name, value in config.items() if name in known}, owner="a T5 encoder")
 
     def to_dict(self) -> dict[str, Any]:
-        """What transformers reads this config from."""
+        """Return the config in the form that transformers reads."""
         return {"architectures": ["T5EncoderModel"], "model_type": "t5", **asdict(self)}
 
 
 class EncodedText(NamedTuple):
-    """last_hidden_state: float [B, P, d_model]."""
+    """The output of the encoder.
+
+    Attributes:
+        last_hidden_state: float [B, P, d_model].
+    """
 
     last_hidden_state: Tensor
 
 
 class T5Encoder(nn.Module):
-    """Token ids into features, after "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
+    """The encoder of "Exploring the Limits of Transfer Learning with a Unified Text-to-Text Transformer".
 
-    Its state dict has the published names. Attention is not scaled, and knows distances from one table that all layers add.
+    Its state dict has the published names. Attention is not scaled; all layers add the same table of distance biases.
     """
 
     def __init__(self, config: T5Config):
@@ -94,7 +101,12 @@ class T5Encoder(nn.Module):
         self.encoder.final_layer_norm = _T5Norm(config)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor) -> EncodedText:
-        """input_ids: int64 [B, P].   attention_mask: [B, P], nonzero at the tokens that are seen."""
+        """Encode token ids.
+
+        Args:
+            input_ids: int64 [B, P].
+            attention_mask: [B, P], nonzero at the visible tokens.
+        """
         x = self.shared(input_ids)
         table = self.encoder.block[0].layer[0].SelfAttention.relative_attention_bias
         buckets = position_buckets(input_ids.shape[1], self.config, x.device)
@@ -106,13 +118,16 @@ class T5Encoder(nn.Module):
         return EncodedText(self.encoder.final_layer_norm(x))
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes what transformers' `T5EncoderModel` and `t5_from_state_dict` read."""
+        """Write the files that transformers' `T5EncoderModel` and `t5_from_state_dict` read."""
         write_component(self, Path(folder))
 
 
 def position_buckets(count: int, config: T5Config, device: torch.device) -> Tensor:
-    """int64 [P, P]: by which row of the table the query at i knows the key at j. Half of the rows are for keys behind it;
-    of either half the first half are for one distance each, the others grow with the logarithm."""
+    """Return int64 [P, P], the row of the bias table for the query at i and the key at j.
+
+    Half of the rows are for keys behind the query. In each half, the first half of the rows is for a distance each, and
+    the others grow with the logarithm.
+    """
     half = config.relative_attention_num_buckets // 2
     near = half // 2
     place = torch.arange(count, device=device)
@@ -186,7 +201,7 @@ class _T5Block(nn.Module):
 
 
 def _gelu(x: Tensor) -> Tensor:
-    """Its approximation by tanh, written out: torch's own rounds otherwise, and other pictures would come of it."""
+    """Return the tanh approximation of GELU; torch's version rounds differently and would change the images."""
     return 0.5 * x * (1.0 + torch.tanh(sqrt(2.0 / pi) * (x + 0.044715 * x.pow(3.0))))
 
 

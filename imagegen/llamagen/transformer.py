@@ -13,16 +13,18 @@ from mmspec.imagegen.llamagen.config import GPTConfig
 
 
 def apply_rotary(x: Tensor, turn: Tensor) -> Tensor:
-    """x: [R, N, heads, head_dim], whose adjacent channels (2j, 2j + 1) are pair j. turn: complex64 [R or 1, N, 1, pairs].
+    """Return `x` with its pairs turned, computed in float32 and returned in the dtype of `x`.
 
-    Returns the turned x, computed in float32 and given back in x's dtype.
+    Args:
+        x: [R, N, heads, head_dim]; the adjacent channels (2j, 2j + 1) are pair j.
+        turn: complex64 [R or 1, N, 1, pairs].
     """
     pairs = torch.view_as_complex(x.float().unflatten(-1, (-1, 2)))
     return torch.view_as_real(pairs * turn).flatten(-2).to(x.dtype)
 
 
 class GridRotary:
-    """The rotation table of one model, built at first use on each device.
+    """The rotation table of a model, built at first use on each device.
 
     It is no buffer: `module.to(dtype)` would round it, and published files do not hold it.
     """
@@ -32,7 +34,7 @@ class GridRotary:
         self._tables: dict[torch.device, Tensor] = {}
 
     def at(self, position: Tensor) -> Tensor:
-        """complex64 [R or 1, N, 1, pairs] of positions int64 [R, N] or [N], the prefix counted from 0."""
+        """Return complex64 [R or 1, N, 1, pairs] at positions int64 [R, N] or [N], counted from the prefix's start."""
         table = self._tables.get(position.device)
         if table is None:
             with torch.device("cpu"), torch.inference_mode(False):
@@ -43,7 +45,7 @@ class GridRotary:
 
 
 class LlamaGenAttention(nn.Module):
-    """Queries, keys and values in one projection, in this order of rows."""
+    """Self-attention with queries, keys and values from a single projection, stacked in this order."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()
@@ -57,7 +59,7 @@ class LlamaGenAttention(nn.Module):
     ) -> Tensor:
         rows, count, dim = x.shape
         qkv = self.wqkv(x).view(rows, count, -1, self.head_dim)
-        # queries and keys turn together: one multiplication a layer
+        # queries and keys turn together, in a single multiplication per layer
         turned = apply_rotary(qkv[:, :, : -self.kv_heads], turn).transpose(1, 2)
         q, k = turned[:, : self.heads], turned[:, self.heads :]
         v = qkv[:, :, -self.kv_heads :].transpose(1, 2)
@@ -68,7 +70,7 @@ class LlamaGenAttention(nn.Module):
 
 
 class LlamaGenFeedForward(nn.Module):
-    """SwiGLU."""
+    """A SwiGLU."""
 
     def __init__(self, dim: int, hidden: int):
         super().__init__()
@@ -81,7 +83,7 @@ class LlamaGenFeedForward(nn.Module):
 
 
 class LlamaGenBlock(nn.Module):
-    """Both halves with the norm before them."""
+    """Attention and SwiGLU, each with a norm before it and a residual."""
 
     def __init__(self, config: GPTConfig):
         super().__init__()
@@ -98,11 +100,14 @@ class LlamaGenBlock(nn.Module):
 
 
 class Transformer(nn.Module):
-    """Modules carry the published names, so a published state dict loads as it is.
+    """LlamaGen's transformer. Modules have the published names, so a published state dict loads unchanged.
 
-    null_rows: how many rows of features for no caption are stored; None for the length of the prefix.
-    The caller keeps positions and cache. In 16-bit types the norm's weight is applied before its result is rounded, once;
-    the public code rounds before and after.
+    The caller provides positions and cache. In 16-bit types the result of a norm is rounded once, after its weight is
+    applied; the public code rounds before and after.
+
+    Args:
+        config: The sizes.
+        null_rows: The number of stored rows of features for no caption; None for the length of the prefix.
     """
 
     def __init__(self, config: GPTConfig, null_rows: int | None = None):
@@ -123,35 +128,47 @@ class Transformer(nn.Module):
                               config.time_pairs)  # fmt: skip
         self.apply(_initialise)
 
-    def condition(self, given: Tensor, drop: Tensor | None = None) -> Tensor:
-        """The prefix [B, P, dim] of labels int64 [B] ("c2i") or caption features [B, P, caption_dim] ("t2i").
+    def condition(self, inputs: Tensor, drop: Tensor | None = None) -> Tensor:
+        """Return the prefix [B, P, dim].
 
-        drop: bool [B], rows that get the unconditional prefix instead; raises ValueError where the weights hold none.
+        Args:
+            inputs: Labels int64 [B] ("c2i") or caption features [B, P, caption_dim] ("t2i").
+            drop: bool [B], the rows that get the unconditional prefix instead.
+
+        Raises:
+            ValueError: `drop` is given and the weights hold no unconditional prefix.
         """
-        return self.cls_embedding(given, drop)
+        return self.cls_embedding(inputs, drop)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """[..., dim] of tokens int64 [...]."""
+        """Return the embeddings [..., dim] of tokens int64 [...]."""
         return self.tok_embeddings(tokens)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """float32 [..., vocab_size] of what `forward` returned."""
+        """Return float32 [..., vocab_size] of the states that `forward` returned."""
         return self.output(hidden).float()
 
     def forward(
         self, embeds: Tensor, position: Tensor, bias: Tensor | None = None, cache: SlotPool | None = None,
         causal: bool = False,
     ) -> Tensor:  # fmt: skip
-        """embeds: [R, N, dim].   position: int64 [R, N] or [N], the prefix counted from 0, so image token t is at P + t.
+        """Return the hidden states [R, N, dim] behind the final norm.
 
-        bias: additive, in the weights' dtype, [R or 1, 1, N, width + N]; None shows everything, or with `causal` what is
-        not ahead.   cache: gets the N new slots written (the caller counts them); None for a pass on its own.
-        Returns the hidden states [R, N, dim] behind the final norm.
-        Raises ValueError for `causal` over slots already in the cache, where only a bias says what is ahead.
+        Args:
+            embeds: [R, N, dim].
+            position: int64 [R, N] or [N], counted from the start of the prefix, so that image token t is at P + t.
+            bias: The additive mask [R or 1, 1, N, width + N] in the weights' dtype; None shows all tokens, or with
+                `causal` those up to the position.
+            cache: The KV cache, into which the N new slots are written (the caller counts them); None for a pass
+                without a cache.
+            causal: Whether attention is causal without a bias.
+
+        Raises:
+            ValueError: `causal` is set and the cache already holds slots, so that only a bias can hide later tokens.
         """
         if causal and (bias is not None or (cache is not None and cache.width)):
             raise ValueError(
-                "causal: expected a pass from an empty cache without a bias, got one of them; give the bias alone"
+                "causal: expected an empty cache and no bias, got a filled cache or a bias; pass a bias without causal"
             )
         turn = self.rope.at(position)
         x = embeds
@@ -162,10 +179,14 @@ class Transformer(nn.Module):
     def training_logits(
         self, condition: Tensor, tokens: Tensor, mask: Tensor | None = None, drop: Tensor | None = None
     ) -> Tensor:
-        """float32 [B, T, vocab_size] that predict tokens int64 [B, T], in one causal pass.
+        """Return float32 [B, T, vocab_size], the predictions of all tokens in a single causal pass.
 
-        condition, drop: as in `condition`.   mask: bool [B, P], True at the real tokens of a left-padded caption; a
-        dropped row keeps its caption's mask, as it will when images are generated.
+        Args:
+            condition: The labels or features, as in `condition`.
+            tokens: int64 [B, T].
+            mask: bool [B, P], True at the real tokens of a left-padded caption. A dropped row keeps its caption's mask,
+                as in generation.
+            drop: bool [B], as in `condition`.
         """
         x = torch.cat([self.condition(condition, drop), self.embed(tokens[:, :-1])], 1)
         length, prefix = x.shape[1], self.config.cls_token_num

@@ -22,10 +22,22 @@ _TRAINING = ("codebook_show_usage", "entropy_loss_ratio", "dropout_p")
 
 @dataclass(frozen=True, slots=True)
 class VQConfig:
-    """Fields under their published names, plus those the public code fixes (`ch`, `num_res_blocks`, `norm_groups`).
+    """The sizes of the tokenizer under their published names; the public code fixes the last three.
 
-    encoder_ch_mult, decoder_ch_mult: widths per level in units of ch, finest first; each level but one halves the image.
-    Raises ValueError for sizes that do not fit.
+    Args:
+        codebook_size: K, the number of codes.
+        codebook_embed_dim: d, the width of a code's vector.
+        codebook_l2_norm: Whether codes are compared on the unit sphere.
+        commit_loss_beta: The weight of the commitment loss.
+        encoder_ch_mult: The width of each level in units of ch, finest first; each level but the last halves the image.
+        decoder_ch_mult: The same for the decoder.
+        z_channels: The width of the encoder's output.
+        ch: The base width.
+        num_res_blocks: The residual blocks per level.
+        norm_groups: The groups of each group norm.
+
+    Raises:
+        ValueError: The sizes do not fit together.
     """
 
     codebook_size: int = 16384
@@ -60,19 +72,24 @@ class VQConfig:
 
     @classmethod
     def of(cls, config: VQConfig | Mapping[str, Any]) -> VQConfig:
-        """From a mapping of published field names; those that only training reads are left out.
+        """Return the config of a mapping of published field names; fields that only training reads are ignored.
 
-        Raises ValueError for unknown fields and values of a wrong type.
+        Raises:
+            ValueError: A field is unknown, or a value has a wrong type.
         """
         return from_fields(cls, config, _TRAINING, "a VQ tokenizer")
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, as `of` takes them."""
+        """Return every field in the form that `of` reads."""
         return asdict(self)
 
     @classmethod
     def preset(cls, name: str) -> VQConfig:
-        """The published "VQ-16" and "VQ-8". Raises ValueError for another name."""
+        """Return the config of the published "VQ-16" or "VQ-8".
+
+        Raises:
+            ValueError: The name is unknown.
+        """
         levels = {"VQ-16": (1, 1, 2, 2, 4), "VQ-8": (1, 2, 2, 4)}
         if name not in levels:
             raise ValueError(f"name: expected one of {', '.join(levels)}, got {name!r}; use one of these")
@@ -80,29 +97,29 @@ class VQConfig:
 
 
 class CodeLoss(NamedTuple):
-    """Both pulls of training: of the codebook towards the features, and (times beta) of the features towards it."""
+    """The two training losses: the codebook towards the features, and (times beta) the features towards the codebook."""
 
     codebook: Tensor
     commitment: Tensor
 
 
 class Quantizer(nn.Module):
-    """Nearest row of the codebook."""
+    """The map from features to the nearest row of the codebook."""
 
     def __init__(self, config: VQConfig):
         super().__init__()
         self.beta, self.l2_norm = config.commit_loss_beta, config.codebook_l2_norm
         self.embedding = empty_embedding(config.codebook_size, config.codebook_embed_dim)
-        # torch's own start has norms far above the features', and most rows would then never be used
+        # torch's default norms are far above the features', so that most rows would never be used
         nn.init.uniform_(self.embedding.weight, -1.0 / config.codebook_size, 1.0 / config.codebook_size)
 
     def codebook(self) -> Tensor:
-        """[K, d], normalised rows where the config says so."""
+        """Return [K, d], with normalised rows where the config sets it."""
         rows = self.embedding.weight
         return F.normalize(rows, dim=-1) if self.l2_norm else rows
 
     def nearest(self, z: Tensor) -> tuple[Tensor, Tensor]:
-        """z [B, d, h, w] -> (z as it is compared, indices int64 [B, h * w])."""
+        """Return z [B, d, h, w] as it is compared, and the indices int64 [B, h * w] of its nearest codes."""
         if self.l2_norm:
             z = F.normalize(z, dim=1)
         rows = self.codebook().detach()
@@ -111,8 +128,14 @@ class Quantizer(nn.Module):
         return z, score.argmax(-1)
 
     def forward(self, z: Tensor) -> tuple[Tensor, Tensor, CodeLoss]:
-        """z: features [B, d, h, w]. Returns the codes' rows with the gradient passed straight through to z, the indices
-        int64 [B, h * w] in raster order, and the two losses.
+        """Quantise features.
+
+        Args:
+            z: [B, d, h, w], the features.
+
+        Returns:
+            The codes' rows, with the gradient passed straight through to z; the indices int64 [B, h * w] in raster
+            order; and the two losses.
         """
         z, indices = self.nearest(z)
         rows = self.rows(indices, *z.shape[2:])
@@ -120,13 +143,13 @@ class Quantizer(nn.Module):
         return z + (rows - z).detach(), indices, losses
 
     def rows(self, indices: Tensor, height: int, width: int) -> Tensor:
-        """Rows of the codebook laid out as an image, [B, d, h, w]."""
+        """Return the rows of the codebook laid out as an image, [B, d, h, w]."""
         rows = F.embedding(indices.flatten(1), self.codebook())
         return rearrange(rows, "b (h w) d -> b d h w", h=height, w=width).contiguous()
 
 
 class VQModel(nn.Module):
-    """Images <-> codes. Modules carry the published names, so a published state dict loads as it is.
+    """The tokenizer between images and codes. Modules have the published names, so published state dicts load.
 
     `quantize(z)` is the training step of the codebook, see `Quantizer.forward`.
     """
@@ -142,13 +165,17 @@ class VQModel(nn.Module):
         self.post_quant_conv = nn.Conv2d(dim, size, 1)
 
     def codebook(self) -> Tensor:
-        """[K, d], the rows that are decoded: normalised where the config says so."""
+        """Return [K, d], the rows that are decoded, normalised where the config sets it."""
         return self.quantize.codebook()
 
     def encode_features(self, images: Tensor) -> Tensor:
-        """images: [B, 3, H, W] in -1..1. Returns [B, d, H / f, W / f] before normalisation and quantisation.
+        """Return features [B, d, H / f, W / f] before normalisation and quantisation.
 
-        Raises ValueError when a side is no multiple of f.
+        Args:
+            images: [B, 3, H, W] in -1..1.
+
+        Raises:
+            ValueError: A side is no multiple of f.
         """
         factor = self.config.downsample
         if images.dim() != 4 or images.shape[1] != 3 or images.shape[2] % factor or images.shape[3] % factor:
@@ -157,30 +184,36 @@ class VQModel(nn.Module):
         return self.quant_conv(self.encoder(images))
 
     def encode(self, images: Tensor) -> tuple[Tensor, Tensor]:
-        """images: [B, 3, H, W] in -1..1. Returns (rows [B, d, h, w], indices int64 [B, h * w] in raster order)."""
+        """Return rows [B, d, h, w] and indices int64 [B, h * w] in raster order of images [B, 3, H, W] in -1..1."""
         z = self.encode_features(images)
         _, indices = self.quantize.nearest(z)
         return self.quantize.rows(indices, *z.shape[2:]), indices
 
     def decode(self, quantized: Tensor) -> Tensor:
-        """Images [B, 3, h f, w f], about -1..1, of rows [B, d, h, w]."""
+        """Return images [B, 3, h f, w f], about -1..1, of rows [B, d, h, w]."""
         return self.decoder(self.post_quant_conv(quantized))
 
     def decode_code(self, indices: Tensor, height: int | None = None, width: int | None = None) -> Tensor:
-        """Images of codes int64 [B, h, w], or [B, h * w] in raster order with the sides given (a square otherwise).
+        """Return the images of codes.
 
-        Raises ValueError for a count that does not fit the sides.
+        Args:
+            indices: int64 [B, h, w], or [B, h * w] in raster order.
+            height: h, for flat indices; None for a square image.
+            width: w, for flat indices; None for a square image.
+
+        Raises:
+            ValueError: The number of codes does not fit the sides.
         """
         if indices.dim() == 3:
             height, width = indices.shape[1:]
         elif height is None or width is None:
             height = width = isqrt(indices.shape[1])
         if indices[0].numel() != height * width:
-            raise ValueError(f"indices: expected {height} x {width} codes an image, got {indices[0].numel()}; give height "
+            raise ValueError(f"indices: expected {height} x {width} codes per image, got {indices[0].numel()}; give height "
                              "and width")  # fmt: skip
         return self.decode(self.quantize.rows(indices, height, width))
 
     @torch.no_grad()
     def reconstruct(self, images: Tensor) -> Tensor:
-        """images -> codes -> images."""
+        """Encode images to codes and decode them again."""
         return self.decode(self.encode(images)[0])

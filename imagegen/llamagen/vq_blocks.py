@@ -18,7 +18,7 @@ def conv(before: int, after: int) -> nn.Conv2d:
 
 
 class ResBlock(nn.Module):
-    """Two of norm, swish, 3x3 convolution; a 1x1 shortcut where the widths differ."""
+    """Norm, swish and 3x3 convolution, twice; a 1x1 shortcut where the widths differ."""
 
     def __init__(self, before: int, after: int, groups: int):
         super().__init__()
@@ -35,7 +35,7 @@ class ResBlock(nn.Module):
 
 
 class AttnBlock(nn.Module):
-    """Attention of one head over all cells, with a residual."""
+    """Single-head attention over all cells, with a residual."""
 
     def __init__(self, width: int, groups: int):
         super().__init__()
@@ -50,7 +50,7 @@ class AttnBlock(nn.Module):
 
 
 class Downsample(nn.Module):
-    """Halves both sides. The padding is on the right and at the bottom only."""
+    """A convolution that halves both sides, with padding on the right and at the bottom only."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -61,7 +61,7 @@ class Downsample(nn.Module):
 
 
 class Upsample(nn.Module):
-    """Doubles both sides: nearest neighbour, then a convolution."""
+    """A nearest-neighbour resize that doubles both sides, then a convolution."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -72,7 +72,7 @@ class Upsample(nn.Module):
 
 
 class VQLevel(nn.Module):
-    """Residual blocks of one resolution, each followed by attention at the coarsest, then a change of resolution."""
+    """Residual blocks of a resolution, each followed by attention at the coarsest level, then a change of resolution."""
 
     def __init__(self, before: int, after: int, blocks: int, attention: bool, groups: int):
         super().__init__()
@@ -95,7 +95,7 @@ def middle(width: int, groups: int) -> nn.ModuleList:
 
 
 class VQEncoder(nn.Module):
-    """[B, 3, H, W] -> [B, z, H / f, W / f], f = 2 ** (levels - 1); conv_blocks.0 is the finest level."""
+    """The encoder from [B, 3, H, W] to [B, z, H / f, W / f], f = 2 ** (levels - 1); conv_blocks.0 is the finest level."""
 
     def __init__(self, ch: int, multipliers: tuple[int, ...], blocks: int, z: int, groups: int):
         super().__init__()
@@ -119,7 +119,10 @@ class VQEncoder(nn.Module):
 
 
 class VQDecoder(nn.Module):
-    """[B, z, h, w] -> [B, 3, h f, w f]; conv_blocks.0 is the COARSEST level, and each level has one block more."""
+    """The decoder from [B, z, h, w] to [B, 3, h f, w f]; conv_blocks.0 is the COARSEST level.
+
+    Each level has a residual block more than in the encoder.
+    """
 
     def __init__(self, ch: int, multipliers: tuple[int, ...], blocks: int, z: int, groups: int):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Drafting large pictures from small ones (relaxed)."""
+"""Drafts of large images from small images (relaxed)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rule of MuLo: pooled probability against a threshold, the region around every failure, and the islands left to fill."""
+"""The rule of MuLo: pooled probability against a threshold, the region around every failure, and its islands."""
 
 from __future__ import annotations
 
@@ -15,8 +15,11 @@ from mmspec.imagegen.rules.lantern import nearest_codes
 
 
 def fallen_region(rejected: Tensor, radius: int | None) -> Tensor:
-    """bool [B, R, C], everything within a square of `radius` cells around a rejected cell, but nothing before the first of
-    them in raster order. radius None reaches everything behind it. rejected: bool [B, R, C].
+    """Return bool [B, R, C], the cells within a square around a rejected cell, but none before the first rejected cell.
+
+    Args:
+        rejected: bool [B, R, C], the rejected cells.
+        radius: The cells around a rejected cell; None for all cells behind it in raster order.
     """
     flat = rejected.flatten(1)
     behind = flat.cumsum(1) > 0
@@ -27,14 +30,17 @@ def fallen_region(rejected: Tensor, radius: int | None) -> Tensor:
 
 
 def label_islands(mask: Tensor) -> Tensor:
-    """int64 [B, R, C], for every cell of the mask the smallest raster number in its 8-connected island; -1 elsewhere.
+    """Return int64 [B, R, C], the smallest raster number in each cell's 8-connected island; -1 outside the mask.
 
-    mask: bool [B, R, C]. Numbers spread over 3 x 3 squares until nothing changes: as many steps as the longest way in an
-    island has cells, and one transfer to the host each.
+    Numbers spread over 3 x 3 squares until nothing changes. That takes as many steps as the longest path in an island
+    has cells, with a transfer to the host per step.
+
+    Args:
+        mask: bool [B, R, C].
     """
     batch, rows, cols = mask.shape
     count = rows * cols
-    # the largest of the negated numbers wins; float64 holds every number of a grid
+    # numbers are negated, so that max pooling spreads the smallest; float64 represents every cell number exactly
     start = torch.arange(count, 0, -1, device=mask.device, dtype=torch.float64).view(1, rows, cols)
     seen = torch.where(mask, start, 0.0)
     while True:
@@ -45,8 +51,12 @@ def label_islands(mask: Tensor) -> Tensor:
 
 
 def island_order(mask: Tensor) -> Tensor:
-    """int64 [B, K, M], the cells of each island in raster order, islands in the order of their first cells; -1 where an image
-    has fewer islands or an island fewer cells. mask: bool [B, R, C].
+    """Return int64 [B, K, M], the cells of each island in raster order, islands in the order of their first cells.
+
+    -1 fills up images with fewer islands and islands with fewer cells.
+
+    Args:
+        mask: bool [B, R, C].
     """
     island = label_islands(mask).flatten(1)
     batch, count = island.shape
@@ -67,15 +77,19 @@ def island_order(mask: Tensor) -> Tensor:
 
 
 class LocalThreshold(AnyOrderRule):
-    """Keeps a drafted code when the target gives at least `threshold` to it and its nearest codes together; around one that
-    fails, everything within `radius` cells falls too, but nothing before the first failure in raster order. Relaxed.
+    """Accepts a drafted code when the target gives at least `threshold` to it and its nearest codes together. Relaxed.
 
-    "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code, and its thresholds and pool sizes
-    are not given). There is no q and no chance in it: laws decide in the pass, draws only refill. A threshold above 1
-    drops every draft and refills with the target's law in raster order: plain decoding.
+    "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code, thresholds and pool sizes
+    are not published). Cells within `radius` of a rejected code are rejected too, but none before the first rejection
+    in raster order. There is no q and no random test: the target's distributions decide, and draws only refill. A
+    threshold above 1 rejects every draft, which is plain decoding. Forced values are always accepted. A draw from the
+    target's distribution follows the first rejection.
 
-    near: int64 [K, k], the codes pooled with each code, itself among them, see `code_pools`.   radius: None for everything
-    behind the first failure.   Forced values always stand. Behind the first failure stands a draw from the target's law.
+    Args:
+        threshold: The least pooled probability of an accepted code.
+        near: int64 [K, k], the codes pooled with each code, the code itself included, see `code_pools`.
+        radius: The rejected cells around a rejection; None for all behind the first.
+        geometry: The geometry of the model.
     """
 
     name = "local threshold (relaxed)"
@@ -92,8 +106,8 @@ class LocalThreshold(AnyOrderRule):
         pool = near[draft.value.clamp(max=len(near) - 1)]  # [B, N, k]
         row = expand_tree(draft.tree.parent, draft.batch)[..., None] * p.shape[-1]
         pooled = p.flatten(1).gather(1, (row + pool).flatten(1)).view_as(pool).sum(-1)
-        stands = (pooled >= self.threshold) | (draft.value >= len(near))
-        return Weights((stands | ~drafted).float(), "mask", extra=drafted)
+        accepted = (pooled >= self.threshold) | (draft.value >= len(near))
+        return Weights((accepted | ~drafted).float(), "mask", extra=drafted)
 
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
         verdict = super().select(weights, uniform, draft)
@@ -104,7 +118,7 @@ class LocalThreshold(AnyOrderRule):
         return verdict
 
     def _around(self, failed: Tensor, draft: Draft) -> Tensor:
-        """bool [B, N], nodes that fall with the failed ones."""
+        """Return bool [B, N], the nodes that are rejected with the failed nodes."""
         geometry, device = self.geometry, failed.device
         cells = geometry.code_index.to(device)
         canvas = torch.zeros(len(failed), geometry.total + 1, dtype=torch.bool, device=device)
@@ -115,9 +129,14 @@ class LocalThreshold(AnyOrderRule):
 
 
 def code_pools(codebook: Tensor, k: int) -> Tensor:
-    """int64 [K, k], every code and its k - 1 nearest other ones. codebook: float [K, d], as `ImageModel.codebook` gives it.
+    """Return int64 [K, k], every code and its k - 1 nearest other codes.
 
-    Raises ValueError for k outside 1..K.
+    Args:
+        codebook: float [K, d], as `ImageModel.codebook` returns it.
+        k: The size of a pool.
+
+    Raises:
+        ValueError: k is outside 1..K.
     """
     if not 1 <= k <= len(codebook):
         raise ValueError(f"k: expected 1 to {len(codebook)} codes, the draft among them, got {k}")

@@ -1,4 +1,4 @@
-"""MuLo: a picture drafted from a smaller one of it, judged a block of rows at a time, its islands filled side by side."""
+"""MuLo: an image drafted from a smaller image, verified a block of rows at a time, its islands refilled side by side."""
 
 from __future__ import annotations
 
@@ -26,25 +26,30 @@ from mmspec.methods import MethodParts, method
 
 @dataclass(frozen=True, slots=True)
 class MuLo(AnyOrderDecoding):
-    """Multi-scale local speculative decoding: a low-resolution model draws rows, an upsampler turns them into candidates, one
-    pass of the target judges them all, and what falls is drawn again, islands of it side by side. Relaxed.
+    """Multi-scale local speculative decoding: a low-resolution model and an upsampler draft. Relaxed.
 
-    "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code). See `LocalThreshold` for the
-    verdict. Every round after it feeds each island's next predecessor and draws one value behind it, in raster order within
-    the island; what stands is seen meanwhile as it was computed beside the candidates that fell. Once the islands are full
-    everything from the first failure on is fed again, in the pass that judges the next rows, so that those see keys and
-    values of what really stands there; `stale` leaves that out.
-    What the paper leaves open: the very first value is the target's own; an island's first column follows the fallen
-    candidate where the end of the row before is not drawn yet; where islands are cut, the first failure is drawn already.
+    "Multi-Scale Local Speculative Decoding for Image Generation" (MuLo-SD; no public code). One pass verifies a block
+    of rows (see `LocalThreshold`). Each later round redraws a value per island of rejected cells in raster order, over
+    the stale keys of accepted values. Then all values from the first rejection on are fed again with the next block,
+    unless `stale`. Our choices where the paper is silent: the target draws the very first value; an island's first
+    column follows the rejected candidate where the previous row's end is missing; the first rejection is redrawn before
+    islands are cut.
 
-    drafter: a pipeline or model for the small picture, of the same codebook family, that takes the target's condition and is
-        run with its guidance and temperature.   upsampler: see `Upsampler`.
-    threshold: pooled probability a candidate needs; 0 keeps all, above 1 is plain decoding.   k: codes pooled, the candidate
-        among them.   radius: of the square that falls around a failure; None for all that follows.
-    rows: low-resolution rows drawn and judged at a time, None for all; in between, the rows that stand go back to the
-        drafter through the `down` of `downsampler`, None for the upsampler's own.
-    decoding: how the drafter itself decodes, exactly; None is plainly.
-    Raises ValueError for settings out of range and, on use, for a drafter whose grid is not the target's, scaled down.
+    Args:
+        drafter: A pipeline or model for the small image with the same codebook family. It gets the target's condition,
+            guidance and temperature.
+        upsampler: See `Upsampler`.
+        threshold: The pooled probability that a candidate needs; 0 accepts all, above 1 is plain decoding.
+        k: The number of pooled codes, the candidate included.
+        radius: The cells around a rejection that are redrawn; None for all that follow.
+        rows: The low-resolution rows per block, None for all. Between blocks, the accepted rows go back to the drafter
+            through `down` of the downsampler.
+        stale: Whether keys and values that were computed with rejected candidates in sight are left unchanged.
+        decoding: The exact drafter of the low-resolution model; None for plain decoding.
+        downsampler: The upsampler for `down`; None for `upsampler`.
+
+    Raises:
+        ValueError: A setting is out of range or, on use, the drafter's grid is not the target's grid scaled down.
     """
 
     drafter: ImagePipeline | ImageModel
@@ -60,7 +65,7 @@ class MuLo(AnyOrderDecoding):
     def __post_init__(self) -> None:
         check_fields(self, infinite=("threshold",))
         if not self.threshold >= 0:
-            raise ValueError(f"threshold: expected 0 or more, got {self.threshold}; probabilities reach 1")
+            raise ValueError(f"threshold: expected 0 or more, got {self.threshold}; probabilities are at most 1")
         if self.k < 1:
             raise ValueError(f"k: expected at least 1 code, the draft itself, got {self.k}; use 1 or more")
         if self.radius is not None and self.radius < 0:
@@ -68,14 +73,14 @@ class MuLo(AnyOrderDecoding):
                 f"radius: expected 0 or more cells or None, got {self.radius}; use None for all that follows"
             )
         if self.rows is not None and self.rows < 1:
-            raise ValueError(f"rows: expected at least 1 row or None, got {self.rows}; use None for the whole picture")
+            raise ValueError(f"rows: expected at least 1 row or None, got {self.rows}; use None for the whole image")
         if self.rows is not None and not hasattr(self.downsampler or self.upsampler, "down"):
-            raise ValueError(f"downsampler: expected one with `down` for rows={self.rows}, got none; give a PixelUpsampler or "
-                             "draw the whole picture with rows=None")  # fmt: skip
+            raise ValueError(f"downsampler: expected an upsampler with `down` for rows={self.rows}, got none; give a "
+                             "PixelUpsampler or draft the whole image with rows=None")  # fmt: skip
 
     @property
     def name(self) -> str:
-        """What tables print: the threshold and pool, the radius, and whether keys and values are left stale."""
+        """The name in tables: the threshold and pool, the radius, and whether keys and values are left stale."""
         reach = "all" if self.radius is None else self.radius
         return f"mulo_{self.threshold:g}_k{self.k}_r{reach}{'_stale' if self.stale else ''}"
 
@@ -85,17 +90,17 @@ class MuLo(AnyOrderDecoding):
         return self.drafter.model if isinstance(self.drafter, ImagePipeline) else self.drafter
 
     def rule(self, model: ImageModel) -> LocalThreshold:
-        """The rule of this decoding."""
+        """Return the rule of this decoding."""
         return LocalThreshold(self.threshold, codebook_table(model, code_pools, self.k), self.radius, model.geometry)
 
     def open(self, target: AnyOrderTarget) -> MuLoState:
         large, small, scale = target.geometry, self.model.geometry, self.upsampler.scale
         if len(large.grids) > 1 or len(small.grids) > 1:
-            raise ValueError(f"geometry: expected one grid a model, got {large.grids} and {small.grids}; use models of one "
-                             "grid")  # fmt: skip
+            raise ValueError(f"geometry: expected a single grid per model, got {large.grids} and {small.grids}; use "
+                             "models of a single grid")  # fmt: skip
         if large.frames > 1 or small.frames > 1:
-            raise ValueError(f"geometry: expected one frame a model, got {large.frames} and {small.frames}; use models of "
-                             "images")  # fmt: skip
+            raise ValueError(f"geometry: expected a single frame per model, got {large.frames} and {small.frames}; use "
+                             "models of images")  # fmt: skip
         if (large.rows, large.cols) != (small.rows * scale, small.cols * scale):
             raise ValueError(f"drafter: expected a grid of {large.rows} x {large.cols} codes divided by {scale}, got "
                              f"{small.rows} x {small.cols}; use a drafter and upsampler that fit")  # fmt: skip
@@ -103,13 +108,17 @@ class MuLo(AnyOrderDecoding):
 
 
 class MuLoState:
-    """All images of a batch are in the same block of rows; those with fewer or smaller islands wait for its end.
+    """The state of a request. All images of a batch are in the same block; those with fewer or smaller islands wait.
 
-    passes: of the low-resolution drafter.   candidates: int64 [B, total], what the upsampler offers.
-    row: low-resolution rows judged so far.   order: int64 [B, K, M], places that the islands draw in turn, `total` for none.
-    step: how many rounds of them are done.   late: per round, whether a value drawn before has to be fed beside.
-    fresh: int64 [B, K'], places drawn in the last round, not fed yet.   again: first place of the judged block from which
-    everything is fed once more, a host number.
+    Attributes:
+        passes: The forward passes of the low-resolution drafter.
+        candidates: int64 [B, total], the upsampled values.
+        row: The number of low-resolution rows verified so far.
+        order: int64 [B, K, M], the places that each island draws in turn, `total` for none.
+        step: The number of finished rounds of `order`.
+        late: Per round, whether an earlier value has to be fed besides.
+        fresh: int64 [B, K'], the places drawn in the last round that are not fed yet.
+        again: The first place of the verified block from which all values are fed again, a host number.
     """
 
     def __init__(self, settings: MuLo, target: AnyOrderTarget):
@@ -126,12 +135,12 @@ class MuLoState:
         if self.step < len(self.late):
             return self._fill(target)
         self._sketch(target, keys)
-        # a block's rounds are numbered by its first place: how many the block before took, other rows had a say in
+        # rounds are numbered by the block's first place, since the rounds before it depend on the other rows
         keys.round = max(self.start, 1)
         return self._judge(target)
 
     def _sketch(self, target: AnyOrderTarget, keys: Keys) -> None:
-        """Draws the next low-resolution rows and upsamples them."""
+        """Draw the next low-resolution rows and upsample them."""
         settings, low = self.settings, self.low.geometry
         scale, done = settings.upsampler.scale, self.row
         rows = min(settings.rows or low.rows, low.rows - done)
@@ -150,7 +159,7 @@ class MuLoState:
         self.row += rows
 
     def _judge(self, target: AnyOrderTarget) -> Draft:
-        """One chain over the block's candidates behind the last settled value, and beside it what has to be fed again."""
+        """Draft a chain over the block's candidates behind the last settled value, and the places to feed again."""
         cols, batch, device = target.geometry.cols, target.batch, target.device
         last = int(target.geometry.code_index[self.row * self.settings.upsampler.scale * cols - 1])
         root = max(self.start - 1, 0)  # value 0 is settled by the prefill
@@ -165,7 +174,7 @@ class MuLoState:
         return Draft(value, tree, Law("none"), index < target.total, index, wanted.expand_as(index))
 
     def _again(self, target: AnyOrderTarget, root: int) -> Tensor:
-        """Places before the root to feed once more, int64 [B, n], `total` for none."""
+        """Return the places before the root to feed again, int64 [B, n], `total` for none."""
         none = torch.empty(target.batch, 0, dtype=torch.long, device=target.device)
         if self.settings.stale:
             return none if self.fresh is None else torch.where(self.fresh == root, target.total, self.fresh)
@@ -174,7 +183,7 @@ class MuLoState:
         return torch.arange(self.again, root, device=target.device).expand(target.batch, -1)
 
     def _fill(self, target: AnyOrderTarget) -> Draft:
-        """The predecessor of every island's next place, and beside it the values that no predecessor feeds."""
+        """Feed the predecessor of every island's next place, and the values that no predecessor feeds."""
         wanted = self.order[..., self.step]
         before = torch.where(wanted < target.total, wanted - 1, target.total)
         known = target.known.gather(1, before.clamp(max=target.total - 1))
@@ -191,11 +200,11 @@ class MuLoState:
         return Draft(value, chains((0,) * index.shape[1], target.device), Law("none"), valid, index, draws)
 
     def observe(self, target: AnyOrderTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        if self.row and self.fresh is None:  # the block was judged just now
+        if self.row and self.fresh is None:  # the block was just verified
             self._plan(target)
 
     def _plan(self, target: AnyOrderTarget) -> None:
-        """Cuts what fell into islands; one transfer to the host says how many rounds they take."""
+        """Cut the rejected cells into islands; a transfer to the host gives the number of rounds."""
         geometry, total = target.geometry, target.total
         running = torch.tensor(target.live, device=target.device)[:, None]
         place = torch.arange(total, device=target.device)
@@ -203,7 +212,9 @@ class MuLoState:
         fallen = block & ~target.known & running
         order = island_order(fallen[:, self.cells].view(-1, geometry.rows, geometry.cols))
         self.order = torch.where(order < 0, total, self.cells[order.clamp_min(0)])
-        drawn = block & target.known & ~target.stored & (place > 0) & running  # the first failure, at most one a row
+        drawn = (
+            block & target.known & ~target.stored & (place > 0) & running
+        )  # the first rejection, at most one per row
         first = torch.where(drawn, place, total).amin(1, keepdim=True)
         self.fresh, self.step = first, 0
         last = torch.cat((pad(first[..., None], (0, 0, 0, order.shape[1] - 1), value=total)[:, : order.shape[1]],
@@ -221,15 +232,16 @@ def mulo(
     parts: MethodParts, threshold: float = 0.05, upsampler: Literal["pixels", "learned"] = "pixels", k: int = 64,
     radius: int = 1,
 ) -> MuLo:  # fmt: skip
-    """`MuLo` over the low-resolution model that belongs to a model, with defaults for grids of 16 x 16: as many codes are
-    pooled as LANTERN's borrow from, and the paper's radius of 3 would be a fifth of such a grid.
+    """`MuLo` over the low-resolution model that belongs to a model, with defaults for grids of 16 x 16.
+
+    `k` is the number of neighbours that LANTERN uses there. The paper's radius of 3 would cover a fifth of such a grid.
 
     Args:
-        parts: The model, "low" (the model of the small image) and, where it is asked for, "upsampler".
+        parts: The model, "low" (the model of the small image) and, for `upsampler="learned"`, "upsampler".
         threshold: The pooled probability that a candidate needs.
         upsampler: How the small image becomes candidates: through pixels, or by a trained model.
-        k: The codes pooled, the candidate among them.
-        radius: The cells around a failure that are drawn again.
+        k: The number of pooled codes, the candidate included.
+        radius: The cells around a rejection that are redrawn.
     """
-    made = parts.part("upsampler") if upsampler == "learned" else PixelUpsampler.of(parts.model.vq)
-    return MuLo(parts.part("low"), made, threshold, k=min(k, parts.model.codes), radius=radius)
+    scaler = parts.part("upsampler") if upsampler == "learned" else PixelUpsampler.of(parts.model.vq)
+    return MuLo(parts.part("low"), scaler, threshold, k=min(k, parts.model.codes), radius=radius)

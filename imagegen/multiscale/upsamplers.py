@@ -1,4 +1,4 @@
-"""Upsamplers from the codes of a small picture to candidate codes of a large one: by pixels, or by a small trained network."""
+"""Upsamplers from codes of a small image to candidate codes of a large image: through pixels, or a trained network."""
 
 from __future__ import annotations
 
@@ -18,25 +18,34 @@ from mmspec.io.validation import check_fields
 
 
 class Upsampler(Protocol):
-    """scale: how many codes of the large picture, per side, one code of the small one becomes. `down` is needed only where
-    rows are drawn a few at a time.
+    """The interface of upsamplers. `down` is needed only where rows are drawn a few at a time.
+
+    Attributes:
+        scale: The codes of the large image per side for each code of the small image.
     """
 
     scale: int
 
     def up(self, codes: Tensor) -> Tensor:
-        """int64 [B, r, c] -> candidates int64 [B, scale r, scale c]; any number of rows from the top of the picture."""
+        """Return the candidates int64 [B, scale r, scale c] of codes int64 [B, r, c], any number of rows from the top."""
 
     def down(self, codes: Tensor) -> Tensor:
-        """int64 [B, scale r, scale c] -> codes int64 [B, r, c] of the small picture."""
+        """Return the codes int64 [B, r, c] of the small image for codes int64 [B, scale r, scale c]."""
 
 
 @dataclass(frozen=True, slots=True)
 class PixelUpsampler:
-    """Decodes to pixels, resizes them bicubically, encodes again. Training-free, the paper's second version.
+    """Decodes to pixels, resizes them bicubically and encodes them again. Training-free, the paper's second version.
 
-    decode: int64 [B, r, c] -> pixels float [B, 3, H, W].   encode: pixels -> int64 [B, r, c].   For a `VQModel`:
-    `PixelUpsampler.of(vq)`.   Raises ValueError for a scale below 2.
+    For a `VQModel` use `PixelUpsampler.of(vq)`.
+
+    Args:
+        decode: The function from codes int64 [B, r, c] to pixels float [B, 3, H, W].
+        encode: The function from pixels to codes int64 [B, r, c].
+        scale: The factor per side.
+
+    Raises:
+        ValueError: The scale is below 2.
     """
 
     decode: Callable[[Tensor], Tensor]
@@ -50,7 +59,7 @@ class PixelUpsampler:
 
     @staticmethod
     def of(vq: object, scale: int = 2) -> PixelUpsampler:
-        """Through one tokenizer that serves both sizes."""
+        """Return the upsampler through a tokenizer that serves both sizes."""
 
         def encode(pixels: Tensor) -> Tensor:
             rows, codes = vq.encode(pixels.to(vq.codebook().dtype))
@@ -70,9 +79,17 @@ class PixelUpsampler:
 
 @dataclass(frozen=True, slots=True)
 class UpsamplerConfig:
-    """codes, dim: K and d of the codebook.   width: channels.   blocks: residual blocks.   scale: per side.
+    """The sizes of a `LatentUpsampler`.
 
-    Raises ValueError for sizes below 1 and a scale below 2.
+    Args:
+        codes: K, the number of codes.
+        dim: d, the width of a code's vector.
+        width: The number of channels.
+        blocks: The number of residual blocks.
+        scale: The factor per side.
+
+    Raises:
+        ValueError: A size is below 1, or the scale is below 2.
     """
 
     codes: int
@@ -89,7 +106,7 @@ class UpsamplerConfig:
 
 
 class RowCausalConv(nn.Module):
-    """A 3 x 3 convolution that reads its own row and the two above: rows can be drafted one after the other."""
+    """A 3 x 3 convolution that reads its own row and the two rows above, so that rows can be drafted in turn."""
 
     def __init__(self, before: int, after: int):
         super().__init__()
@@ -102,8 +119,11 @@ class RowCausalConv(nn.Module):
 class LatentUpsampler(Pretrained):
     """Row-causal convolutions and a pixel shuffle on code vectors, then the nearest codes; the `up` of an `Upsampler`.
 
-    The learned upsampler of "Multi-Scale Local Speculative Decoding for Image Generation", whose sizes are not given.
-    codebook: float [K, d], the rows that codes stand for; saved with the weights.
+    The learned upsampler of "Multi-Scale Local Speculative Decoding for Image Generation", whose sizes are not
+    published.
+
+    Attributes:
+        codebook: float [K, d], the vectors of the codes; saved with the weights.
     """
 
     kind: ClassVar[str] = "latent_upsampler"
@@ -119,18 +139,18 @@ class LatentUpsampler(Pretrained):
 
     @staticmethod
     def of(codebook: Tensor, **sizes: int) -> LatentUpsampler:
-        """An untrained one for that codebook float [K, d]; `sizes` as in the config."""
-        made = LatentUpsampler(UpsamplerConfig(*codebook.shape, **sizes))
-        made.codebook.copy_(codebook.detach())
-        return made
+        """Return an untrained upsampler for a codebook float [K, d]; `sizes` as in the config."""
+        upsampler = LatentUpsampler(UpsamplerConfig(*codebook.shape, **sizes))
+        upsampler.codebook.copy_(codebook.detach())
+        return upsampler
 
     @property
     def scale(self) -> int:
-        """How many codes of the large picture, per side, one code of the small one becomes."""
+        """The codes of the large image per side for each code of the small image."""
         return self.config.scale
 
     def forward(self, codes: Tensor) -> Tensor:
-        """Vectors float [B, d, scale r, scale c] for codes int64 [B, r, c]."""
+        """Return the vectors float [B, d, scale r, scale c] for codes int64 [B, r, c]."""
         rows = self.rows(codes)
         x = self.enter(rows)
         for block in self.blocks:
@@ -138,29 +158,38 @@ class LatentUpsampler(Pretrained):
         return F.interpolate(rows, scale_factor=self.scale) + F.pixel_shuffle(self.leave(F.silu(x)), self.scale)
 
     def rows(self, codes: Tensor) -> Tensor:
-        """The codes' vectors, float [B, d, r, c]."""
+        """Return the codes' vectors, float [B, d, r, c]."""
         return rearrange(self.codebook[codes], "b r c d -> b d r c")
 
     def nearest(self, vectors: Tensor) -> Tensor:
-        """int64 [B, R, C], the nearest code of each of float [B, d, R, C]."""
+        """Return int64 [B, R, C], the nearest codes of vectors float [B, d, R, C]."""
         points = rearrange(vectors, "b d r c -> b r c d")
         return (points @ self.codebook.t() - 0.5 * self.codebook.square().sum(-1)).argmax(-1)
 
     @torch.no_grad()
     def up(self, codes: Tensor) -> Tensor:
-        """int64 [B, r, c] -> candidates int64 [B, scale r, scale c]."""
+        """Return the candidates int64 [B, scale r, scale c] of codes int64 [B, r, c]."""
         return self.nearest(self(codes))
 
 
 def upsampler_loss(
     model: LatentUpsampler, vq: VQModel, low: Tensor, pixels: Tensor, *, commitment: float = 0.25, pixel: float = 1.0
 ) -> tuple[Tensor, dict[str, float]]:
-    """Distance to the large picture's encoder features, to the nearest codes' vectors, and of the decoded pixels.
+    """Return the training loss: distances to the encoder's features and to the nearest codes, and a pixel loss.
 
-    low: int64 [B, r, c], codes of the small pictures.   pixels: float [B, 3, H, W] in -1..1, the large ones.   vq: frozen.
-    The decoder gets the nearest codes, the gradient passes straight through to the vectors. The paper adds LPIPS and a
-    patch discriminator to the pixel loss; here it is L1 and squares. Returns the loss and "hit", how many codes are the
-    encoder's own.
+    The decoder gets the nearest codes, and the gradient passes straight through to the vectors. The paper adds LPIPS
+    and a patch discriminator to the pixel loss; here it is L1 and squares.
+
+    Args:
+        model: The upsampler.
+        vq: The frozen tokenizer.
+        low: int64 [B, r, c], the codes of the small images.
+        pixels: float [B, 3, H, W] in -1..1, the large images.
+        commitment: The weight of the distance to the nearest codes.
+        pixel: The weight of the pixel loss.
+
+    Returns:
+        The loss and its notes; "hit" is the share of codes that equal the encoder's.
     """
     with torch.no_grad():
         features = vq.encode_features(pixels)
@@ -168,8 +197,8 @@ def upsampler_loss(
     vectors = model(low)
     codes = model.nearest(vectors.detach())
     rows = model.rows(codes)
-    made = vq.decode(vectors + (rows - vectors).detach())
-    gap = made.float() - pixels
+    decoded = vq.decode(vectors + (rows - vectors).detach())
+    gap = decoded.float() - pixels
     distance = F.mse_loss(vectors, wanted)
     loss = distance + commitment * F.mse_loss(vectors, rows) + pixel * (gap.abs().mean() + 0.5 * gap.square().mean())
     hit = (codes == model.nearest(wanted)).float().mean()

@@ -1,4 +1,4 @@
-"""Decoding by rows: several open at a time (relaxed), or as drafts under exact raster order."""
+"""Decoding by rows: several rows are open at a time (relaxed), or draft for exact decoding in raster order."""
 
 from __future__ import annotations
 

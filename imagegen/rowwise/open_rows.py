@@ -18,11 +18,16 @@ from mmspec.imagegen.rowwise.row_schedule import row_spans
 
 @dataclass(slots=True)
 class OpenRowState:
-    """A rows of each image, from its first incomplete one on; all int64 or bool [B, A].
+    """A rows of each image, from its first incomplete row on. All tensors are [B, A].
 
-    line: which row.   count: its settled codes.   drafts: drafted values fed behind the root.   runs: fed at all.
-    root: place of the value before its next one.   known: whether that value is settled, else a stand-in is fed.
-    open: bool [B, A], all that comes before the row is settled.
+    Attributes:
+        line: int64, the row's number.
+        count: int64, the number of its settled codes.
+        drafts: int64, the number of drafted values behind the root.
+        root: int64, the place before its next value.
+        runs: bool, whether the row is fed at all.
+        known: bool, whether the root's value is settled; a stand-in is fed otherwise.
+        open: bool, whether all values before the row are settled.
     """
 
     line: Tensor
@@ -35,10 +40,11 @@ class OpenRowState:
 
 
 class OpenRows:
-    """One chain a row, `window` drafted values each; 0 drafts nothing but the candidate for a row's first value.
+    """The drafts of a request: a chain per row with `window` drafted values.
 
-    A row opens when the one above has `context` values. A drafted value comes from the law the last round gave for its
-    place, or, one place beyond, from the last law of its row. Rows below the first are fed no further than the row above.
+    With a window of 0 only the candidate for a row's first value is drafted. A row opens when the row above has
+    `context` values. A drafted value comes from the distribution of its place in the last round or, a place further on,
+    from the last distribution of its row. Rows below the first are fed no further than the row above.
     """
 
     passes = 0
@@ -52,11 +58,11 @@ class OpenRows:
         longest = max(line.codes for line in lines)
         self.rows = min(len(lines), -(-longest // context) + 1)
         self.context, self.window, self.width = context, window, max(window, 1)
-        self.tree = chains((self.width,) * self.rows + (0,), device)  # the last one feeds the end of a completed row
+        self.tree = chains((self.width,) * self.rows + (0,), device)  # the last chain feeds the end of a completed row
         row = torch.arange(self.rows * self.width, device=device).view(self.rows, -1)
         self.law_row = pad(pad(row, (0, 1), value=-1).flatten(), (0, 1), value=-1)
-        self.scores: Tensor | None = None  # float32 [B, A, W, V], laws of the next drafts
-        self.drawn: Tensor | None = None  # int64 [B, A], a first draft that is drawn already, or -1
+        self.scores: Tensor | None = None  # float32 [B, A, W, V], distributions of the next drafts
+        self.drawn: Tensor | None = None  # int64 [B, A], a first draft that was already drawn, or -1
         self.ready: Tensor | None = None  # bool [B, A], the row was fed in the last round
         self.slots: OpenRowState | None = None
 
@@ -72,7 +78,7 @@ class OpenRows:
         token = torch.zeros_like(index)
         token[..., 0] = self._roots(target, counts, slots)
         token[..., 1:] = drawn
-        # the first value of a row that opens early waits until it stands as a candidate
+        # the first value of a row that opens early waits until it is accepted as a candidate
         wanted = (slots.open | (slots.count > 0))[..., None] | (step > 0)
         if self.window:
             wanted = (step >= 0) & (line == top[:, None])[..., None]
@@ -89,7 +95,7 @@ class OpenRows:
         return Draft(value, self.tree, law, valid, index, wanted)
 
     def _counts(self, target: AnyOrderTarget) -> Tensor:
-        """int64 [B, L], settled codes of every row."""
+        """Return int64 [B, L], the number of settled codes of every row."""
         total = pad(target.known.long().cumsum(1), (1, 0))
         return total[:, self.start + self.codes] - total[:, self.start]
 
@@ -111,7 +117,7 @@ class OpenRows:
         return OpenRowState(line, count, drafts, runs, root, known, free)
 
     def _draw(self, target: AnyOrderTarget, keys: Keys, line: Tensor) -> Tensor:
-        """Draws the drafts int64 [B, A, W] once the laws were moved to the slots their rows now have."""
+        """Draw the drafts int64 [B, A, W] after moving the distributions to the current slots of their rows."""
         slot = (line - self.slots.line[:, :1]).clamp(0, self.rows)
         rows = torch.arange(target.batch, device=slot.device)[:, None]
         there = slot < self.rows
@@ -130,7 +136,7 @@ class OpenRows:
         return target.values.gather(1, torch.where(slots.known, slots.root, newest).clamp_min(0))
 
     def _late_end(self, target: AnyOrderTarget, top: Tensor, slots: OpenRowState) -> tuple[Tensor, Tensor]:
-        """The last code of the row above the first open one, where nobody has fed it yet: (place, whether), [B, 1]."""
+        """Return the place [B, 1] of the last code above the first open row, and whether it still has to be fed."""
         above = (top - 1).clamp_min(0)
         end = (self.start[above] + self.codes[above] - 1)[:, None]
         late = (top[:, None] > 0) & ~target.stored.gather(1, end) & (slots.root[:, :1] != end)
@@ -146,7 +152,7 @@ class OpenRows:
         node = chain[:, None] + (gained[..., None] + ahead).minimum(slots.drafts[..., None])
         batch, size = target.batch, evidence.scores.shape[-1]
         self.scores = gather_nodes(evidence.scores, node.flatten(1)).view(batch, self.rows, self.width, size)
-        # a correction that settled nothing is a draw from the law of its place: the next draft there
+        # a correction that settled nothing was drawn from its place's distribution: it is the next draft there
         behind = verdict.correction.gather(1, (chain + gained).clamp(max=draft.tree.nodes - 1))
         self.drawn = torch.where(gained <= slots.drafts, behind, -1)
         self.ready = slots.runs

@@ -1,4 +1,4 @@
-"""The next row as a scout: it drafts ahead of the window, and raster order decides."""
+"""Drafts from the next row: its first values are probed ahead of the window, and raster order decides."""
 
 from __future__ import annotations
 
@@ -21,21 +21,27 @@ from mmspec.imagegen.target import ImageTarget
 from mmspec.io.validation import check_fields
 from mmspec.methods import method
 
-_PROBES = 2  # draws of a round apart from those of the window and its siblings
+_PROBES = 2  # the step of these draws in a round; the window and its siblings use other steps
 
 
 @dataclass(frozen=True, slots=True)
 class RowDrafts:
-    """Speculative Jacobi decoding whose pass also probes the first `lead` values of the row behind the window's. Exact.
+    """Speculative Jacobi decoding that also probes the first `lead` values of the row behind the window's row. Exact.
 
-    The geometry of ZipAR and PJD, used for drafts only: probed places are fed but never judged; the laws they get stand on
-    record as q until the window reaches them, where `SJD` would otherwise borrow the law of a neighbour. Every draft is
-    drawn from its recorded law, before anything ahead of it is judged, so all that is exact for `window` stays exact.
-    The first value of a row follows the last one of the row before; while that is not drafted, the newest value above it
-    stands in for it, or the one in the frame before.
-    window: the Jacobi drafter behind it, with an init that draws from the law it records.   lead: values probed.
-    sight: what probes see beside the settled values and their own row: "window", its drafts too; "row", no other row's.
-    Raises ValueError for settings out of range.
+    It uses the geometry of ZipAR and PJD for drafts only. Probed places are fed but never verified. Their distributions
+    are recorded as q until the window reaches them, where `SJD` would otherwise use the distribution of a neighbour.
+    Every draft is drawn from its recorded distribution before anything ahead of it is verified, so the rules that are
+    exact for `window` stay exact. The first value of a row follows the last value of the row before. While that is not
+    drafted, the newest value above it replaces it, or the value in the previous frame.
+
+    Args:
+        window: The Jacobi drafter, with an init that draws from the distribution that it records.
+        lead: The number of probed values.
+        sight: The values that probes see besides the settled values and their own row: "window" adds its drafts, "row"
+            adds no other row.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     window: SJD = field(default_factory=SJD)
@@ -51,22 +57,26 @@ class RowDrafts:
         if not isinstance(self.window, SJD):
             raise ValueError(f"window: expected an SJD, got {type(self.window).__name__}; pass SJD(16)")
         if self.window.init in ONE_HOT:
-            raise ValueError(f"window: expected an init that draws from the law it records, got {self.window.init!r}; use "
+            raise ValueError(f"window: expected an init that draws from its own q, got {self.window.init!r}; use "
                              "'left', 'up', 'frame', 'mix' or 'uniform'")  # fmt: skip
 
     @property
     def name(self) -> str:
-        """What tables print: the window's name and the probed values."""
+        """The name in tables: the window's name and the number of probed values."""
         return f"{self.window.name} + row {self.lead}{'' if self.sight == 'window' else ' row-causal'}"
 
     def open(self, target: ImageTarget) -> RowDraftsState:
-        """State for one request."""
+        """Return the state of a request."""
         return RowDraftsState(self, target)
 
 
 class RowDraftsState(JacobiState):
-    """ahead_laws: `PositionRing` of the laws of probed places.   probed: bool [B, total + 1], the places with such a law; the
-    last column stands for everything behind the image.
+    """The state of a request.
+
+    Attributes:
+        ahead_laws: `PositionRing` of the distributions of probed places.
+        probed: bool [B, total + 1], the places with such a distribution; the last column is for all places behind the
+            image.
     """
 
     def __init__(self, settings: RowDrafts, target: ImageTarget):
@@ -75,7 +85,7 @@ class RowDraftsState(JacobiState):
         self.ahead_laws: PositionRing | None = None
         self.probed = torch.zeros(target.batch, target.total + 1, dtype=torch.bool, device=target.device)
         self.judged: Draft | None = None  # the last draft without its probes
-        self.place: Tensor | None = None  # int64 [B, lead + 1], probed in this round, the stand-in before them first
+        self.place: Tensor | None = None  # int64 [B, lead + 1], the place before the probes, then the probed places
 
     def propose(self, target: ImageTarget, keys: Keys, longest: int | None = None) -> Draft:
         draft = self.judged = super().propose(target, keys, longest)
@@ -96,8 +106,11 @@ class RowDraftsState(JacobiState):
         return Draft(torch.cat((draft.value, value), 1), tree, law, pad(valid, (0, self.lead + 1), value=False), index)
 
     def _guess(self, target: ImageTarget, drafted: Tensor, spine: Tensor, end: Tensor, keys: Keys) -> Tensor:
-        """Values int64 [B, lead + 1] to feed: drawn from a probed law, else the newest value above, or in the frame before
-        where a frame begins."""
+        """Return the values int64 [B, lead + 1] to feed.
+
+        They are drawn from a probed distribution; else they copy the newest value above, or of the previous frame where
+        a frame begins.
+        """
         place = self.place.clamp(max=target.total - 1)
         canvas = pad(target.values, (0, self.settings.window)).scatter_(1, spine, drafted)
         window = JacobiWindow(self.place, place, end, place > end)
@@ -129,7 +142,7 @@ class RowDraftsState(JacobiState):
             self.ahead_laws = PositionRing(reach, target.batch, laws.new_zeros(laws.shape[-1]))
 
     def _probe(self, target: ImageTarget, scores: Tensor) -> None:
-        """Notes the laws of probed places."""
+        """Record the distributions of probed places."""
         if self.place is not None:
             place = self.place + 1
             self.ahead_laws.write(place, scores[:, -self.lead - 1 :])
@@ -143,7 +156,7 @@ class RowDraftsState(JacobiState):
 
 @lru_cache(maxsize=64)
 def _with_probes(shape: Caterpillar, lead: int, sight: str) -> Tree:
-    """The shape's tree with a chain of probes below the end of its spine, or below the root."""
+    """Return the shape's tree with a chain of probes below the end of its spine, or below the root."""
     parents = shape.tree.parent[0].tolist()
     first = int(shape.spine[-1]) if sight == "window" else 0
     return static_tree([*parents, first, *range(len(parents), len(parents) + lead)], shape.tree.parent.device)
@@ -157,13 +170,13 @@ def coupled_rows(
     window: int = 32, coupling: Coupling = "gumbel", init: Init = "left", lead: int = 8,
     sight: Literal["window", "row"] = "window",
 ) -> RowDrafts:  # fmt: skip
-    """`RowDrafts` around coupled Jacobi decoding.
+    """`RowDrafts` with coupled Jacobi decoding.
 
     Args:
-        window: The values of a pass, drafts and root.
-        coupling: How values are kept through the rounds.
-        init: The first draft of a position that no pass has scored yet, see `SJD`.
-        lead: The values probed in the row behind the window's.
-        sight: What probes see beside the settled values and their own row.
+        window: The number of values per pass, drafts and root.
+        coupling: How drafts are coupled between rounds.
+        init: The first draft of a position that no pass has scored yet; see `SJD`.
+        lead: The number of values probed in the row behind the window's row.
+        sight: The values that probes see besides the settled values and their own row.
     """
     return RowDrafts(SJD(window, init, coupling), lead, sight)

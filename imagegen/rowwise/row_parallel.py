@@ -1,4 +1,4 @@
-"""Row-parallel decodings, ZipAR and PJD, and the rule that judges several rows of an image at once."""
+"""Row-parallel decodings, ZipAR and PJD, and the rule that verifies several rows of an image at once."""
 
 from __future__ import annotations
 
@@ -23,11 +23,13 @@ from mmspec.methods import method
 
 
 class RowParallelRule(AnyOrderRule):
-    """Token-wise rejection along every chain, one chain per row of the image. Relaxed: a row is judged, and settled, before
-    the rows above it are complete. Where only one row is open at a time the law is that of plain decoding.
+    """Token-wise rejection along every chain, a chain per row of the image. Relaxed: rows above may be incomplete.
 
-    A chain goes on with probability min(1, p / q) a value; behind its last value stands a draw from [p - q]+, or from p
-    where nothing was rejected. A greedy request goes on while the drafted value is the argmax.
+    A row is verified and settled before the rows above it are complete. Where only a single row is open at a time, the
+    output has the distribution of plain decoding.
+
+    A chain goes on with probability min(1, p / q) at each value. Behind its last value follows a draw from [p - q]+, or
+    from p where nothing was rejected. A greedy request goes on while the drafted value is the argmax.
     """
 
     name = "row parallel (relaxed)"
@@ -71,18 +73,17 @@ class RowParallelRule(AnyOrderRule):
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class PJD(AnyOrderDecoding):
-    """Speculative Jacobi decoding in every open row at once; a row opens when the one above has `context` values. Relaxed:
-    a value is settled before all values ahead of it in raster order are. context >= the columns is speculative Jacobi
-    decoding row by row, which is exact.
+    """Speculative Jacobi decoding in every open row; a row opens when the row above has `context` values. Relaxed.
 
-    "Parallel Jacobi Decoding" (no public code). A row drafts min(window, values the row above is ahead) values, from the
-    laws of the previous round. Drafts see the settled values of the rows above and their own row, never drafts of another
-    row. The rejected value is settled from the residual in the first open row only; elsewhere that draw is the next draft.
-    What the paper leaves open: a row whose predecessor is missing starts behind a stand-in, as ZipAR's rows do; at most
-    columns / context + 1 rows are open; keys and values of settled values are kept as they were computed (stale).
+    "Parallel Jacobi Decoding" (no public code). A value is settled before all values ahead of it in raster order are;
+    context >= the columns is exact. A row drafts min(window, lead of the row above) values from the previous round's
+    distributions, and its drafts see no drafts of other rows. Only the first open row settles a rejected value from the
+    residual; elsewhere that draw is the next draft. Our choices where the paper is silent: a row with an incomplete
+    predecessor starts behind a stand-in as in ZipAR, at most columns / context + 1 rows are open, and old keys and
+    values stay stale.
 
     Args:
-        context: The values that the row above has when a row opens.
+        context: The number of values in the row above when a row opens.
         window: The most values that a row drafts.
 
     Raises:
@@ -103,7 +104,7 @@ class PJD(AnyOrderDecoding):
         return f"pjd_{self.context}_{self.window}"
 
     def rule(self, model: ImageModel) -> RowParallelRule:
-        """The rule this decoding is judged by."""
+        """Return the rule that verifies this decoding."""
         return RowParallelRule()
 
     def open(self, target: AnyOrderTarget) -> OpenRows:
@@ -117,20 +118,20 @@ class PJD(AnyOrderDecoding):
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class ZipAR(AnyOrderDecoding):
-    """Every open row gains a value a round; a row opens when the one above has `window` values. Relaxed: a value is drawn
-    before all values ahead of it in raster order are known. window >= the columns is plain decoding.
+    """Every open row gains a value per round; a row opens when the row above has `window` values. Relaxed.
 
-    "ZipAR: Parallel Autoregressive Image Generation through Spatial Locality". About n + window (n - 1) passes for n x n.
-    Its public code feeds the last value of the row before as a stand-in for a row's missing last value, and the stand-in's
-    keys and values stay visible until the true value overwrites them; here nobody but the stand-in itself sees them. What a
-    row computed before the row above was complete is kept as it is (stale), as in the public code.
+    "ZipAR: Parallel Autoregressive Image Generation through Spatial Locality". A value is drawn before all values ahead
+    of it in raster order are known; window >= the columns is plain decoding. n x n values need about n + window (n - 1)
+    passes. The public code feeds the last value of the row before as a stand-in for a missing last value, visible until
+    it is overwritten; here only the stand-in itself sees it. Keys and values computed before the row above was complete
+    stay stale, as in the public code.
 
     Args:
-        window: The values that the row above has when a row opens.
-        adaptive: Whether a row opens, from `window` values on, as soon as a candidate for its first value is accepted under
-            the law that one more value of the row above gives: min(1, p_k / p_(k-1)), else a draw from [p_k - p_(k-1)]+ is
-            the next candidate. The candidate is fed while it is judged, so once it is accepted its row goes on in the same
-            round.
+        window: The number of values in the row above when a row opens.
+        adaptive: Whether a row opens, from `window` values on, as soon as a candidate for its first value is accepted.
+            The distribution after a further value of the row above accepts it with probability min(1, p_k / p_(k-1));
+            else a draw from [p_k - p_(k-1)]+ is the next candidate. The candidate is fed while it is verified, so an
+            accepted row goes on in the same round.
 
     Raises:
         ValueError: The window is below 1.
@@ -149,7 +150,7 @@ class ZipAR(AnyOrderDecoding):
         return f"zipar{'_adaptive' if self.adaptive else ''}_{self.window}"
 
     def rule(self, model: ImageModel) -> RowParallelRule:
-        """The rule this decoding is judged by."""
+        """Return the rule that verifies this decoding."""
         return RowParallelRule()
 
     def open(self, target: AnyOrderTarget) -> _ScheduledRows | OpenRows:
@@ -159,7 +160,7 @@ class ZipAR(AnyOrderDecoding):
 
 
 class _ScheduledRows:
-    """One request: all of it is known beforehand."""
+    """The state of a request whose schedule is known in advance."""
 
     passes = 0
 
@@ -180,7 +181,7 @@ class _ScheduledRows:
 
 @lru_cache(maxsize=16)
 def _schedule_tensors(geometry: Geometry, window: int, device: str) -> list[tuple[Tensor, Tensor, Tensor, Tensor]]:
-    """Per round the places, the sources, which nodes are no stand-ins, and which ask for a value; [N] each."""
+    """Return per round the places, the sources, which nodes are no stand-ins, and which ask for a value; [N] each."""
     return [
         tuple(
             torch.tensor(x, device=device)

@@ -1,4 +1,4 @@
-"""The rows of an image or video as runs of values, and the places a fixed window feeds in each round."""
+"""The rows of an image or video as runs of values, and the places that a fixed window feeds in each round."""
 
 from __future__ import annotations
 
@@ -10,9 +10,14 @@ from mmspec.imagegen.geometry import Geometry
 
 @dataclass(frozen=True, slots=True)
 class RowSpan:
-    """start: index of its first code.   codes: how many.   first: it is the top row of a frame, and cannot start before
-    all that comes before it is complete.   source: of what value a stand-in is taken while the value before `start` is
-    missing: the line above the one above, or the one above where that is a frame's first.
+    """A row of codes.
+
+    Attributes:
+        start: The index of its first code.
+        codes: The number of its codes.
+        first: Whether it is the top row of a frame, which starts only after all values before it.
+        source: The row whose newest value is the stand-in while the value before `start` is missing: two rows above, or
+            the row above where that is a frame's first row.
     """
 
     start: int
@@ -23,21 +28,25 @@ class RowSpan:
 
 @lru_cache(maxsize=64)
 def row_spans(geometry: Geometry) -> tuple[RowSpan, ...]:
-    """All rows of all frames, in raster order."""
-    found: list[RowSpan] = []
+    """Return all rows of all frames, in raster order."""
+    spans: list[RowSpan] = []
     start = 0
     for rows, cols in geometry.grids:
         for row in [*range(rows)] * geometry.frames:
-            source = len(found) - (2 if row > 1 else 1)
-            found.append(RowSpan(start, cols, row == 0, max(source, 0)))
+            source = len(spans) - (2 if row > 1 else 1)
+            spans.append(RowSpan(start, cols, row == 0, max(source, 0)))
             start += cols + (geometry.row_end is not None)
-    return tuple(found)
+    return tuple(spans)
 
 
 @dataclass(frozen=True, slots=True)
 class ScheduledNode:
-    """place: where a value is fed.   source: the place its value is read from, another one for a stand-in.
-    open: whether the value behind it is wanted.
+    """A fed value.
+
+    Attributes:
+        place: The place where the value is fed.
+        source: The place that its value is read from; it differs from `place` for a stand-in.
+        open: Whether the value behind it is drawn.
     """
 
     place: int
@@ -47,11 +56,11 @@ class ScheduledNode:
 
 @lru_cache(maxsize=64)
 def row_schedule(geometry: Geometry, window: int) -> tuple[tuple[ScheduledNode, ...], ...]:
-    """The rounds after the prefill, which settles place 0.
+    """Return the rounds after the prefill, which settles place 0.
 
-    A line opens when the line above has `window` values or is complete, and then takes one value a round. The value before
-    its first place is the row's end where the model has one; while it is a code that is not there yet, a stand-in is fed:
-    the newest value of the line above that one. The true last value of a line is fed as soon as it is there.
+    A row opens when the row above has `window` values or is complete, and then gains a value per round. The place
+    before its first value is the end of the row above. If that is a code that is still missing, a stand-in is fed: the
+    newest value of `RowSpan.source`. The true last value of a row is fed as soon as it is known.
     """
     lines = row_spans(geometry)
     counts = [0] * len(lines)

@@ -1,1 +1,1 @@
-"""Relaxed acceptance rules for image codes: each names what it gives up, and has a setting that gives up nothing."""
+"""Relaxed acceptance rules for image codes. Each documents how it departs from the target and has an exact setting."""

@@ -1,4 +1,4 @@
-"""Cool-SD: every ratio is raised by a factor that cools down along the block."""
+"""Cool-SD: every ratio p / q is raised by a factor that decreases along the block."""
 
 from __future__ import annotations
 
@@ -26,28 +26,28 @@ from mmspec.methods import method
     tiny={"delta": 1.5}, knob="delta", knob_values=(1.1, 1.25, 1.5, 2, 3), knob_shown=1.5, aliases=("cool",),
 )  # fmt: skip
 class CoolSD(RelaxedRule):
-    """Accepts a drafted value at depth i (from 0) with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).
-    Relaxed: early values of a block more, later ones less.
+    """Accepts a drafted value at depth i, from 0, with probability min(1, w_i p / q), w_i = delta exp(-decay i - mu).
 
-    "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation", whose code is not out. Needs
-    no table of neighbours. What follows a rejection has the law [p - q f]+, f the acceptance: for a single draft
-    the nearest to the target, see `RelaxedRule`.
+    Relaxed. "Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation" (no public code).
+    It relaxes early values of a block more than later values and needs no table of neighbours. After a rejection the
+    value is drawn from [p - q f]+ with f the acceptance probability, for a single draft the distribution nearest to the
+    target (see `RelaxedRule`).
 
-    delta 1 at floor 1 is the exact rule, bit for bit, whatever the decay; at other floors it has the target's law with
-    decay 0 (mu 0 or None).
+    delta 1 at floor 1 is the exact rule, bit for bit, whatever the decay. At other floors delta 1 is exact with decay 0
+    (mu 0 or None).
 
     Args:
         delta: The factor at the start, 1.1 to 2 in the paper.
         decay: How fast the factor falls from value to value, 0.7 in the paper.
-        mu: The constant of the exponent. None makes the factors of the first `block` depths, floor included, average delta:
-            our reading of a constant that the paper's summary leaves open. A faster decay then moves the relaxation to the
-            front and does not add to it.
+        mu: The constant of the exponent. None makes the factors of the first `block` depths, floor included, average
+            delta. The paper leaves this constant open, so this is our reading. A faster decay then moves the relaxation
+            to the front and does not add to it.
         block: The number of depths that `mu` averages over.
-        floor: The least factor. 1 relaxes only: such a step has the target's law whatever the factor, and accepting less than
-            the exact rule just shortens the path. 0 is the formula as printed.
+        floor: The least factor. 1 relaxes only. Factors below 1 just shorten the path: a step that accepts less often
+            than the exact rule is still exact. 0 is the formula as printed.
 
     Raises:
-        ValueError: A setting is out of range, or delta is below the floor with mu None: no mean lies there.
+        ValueError: A setting is out of range, or delta is below the floor with mu None, where no mean exists.
     """
 
     name = "coolsd (relaxed)"
@@ -65,13 +65,13 @@ class CoolSD(RelaxedRule):
         if block < 1 or not 0 <= floor <= 1:
             raise ValueError(f"expected a block of at least 1 and a floor in 0 to 1, got {block} and {floor}")
         if mu is None and delta < floor:
-            raise ValueError(f"delta: expected at least the floor of {floor}, below which no factor goes, got {delta}; raise "
-                             "it or lower the floor")  # fmt: skip
+            raise ValueError(f"delta: expected at least the floor of {floor}, which no factor falls below, got {delta}; "
+                             "raise it or lower the floor")  # fmt: skip
         self.delta, self.decay, self.mu, self.floor = delta, decay, mu, floor
         self.first = _first_factor(delta, decay, block, floor) if mu is None else delta * math.exp(-mu)  # w_0
 
     def factor(self, depth: Tensor, dtype: torch.dtype) -> Tensor:
-        """w of nodes at `depth` int64 from 1; the root's does not count."""
+        """Return the factor w of nodes at `depth` int64, counted from 1; the root's factor does not count."""
         step = (depth - 1).clamp_min(0).to(dtype)
         return ((step * -self.decay).exp() * self.first).clamp_min(self.floor)
 
@@ -79,7 +79,7 @@ class CoolSD(RelaxedRule):
         factor = self.factor(draft.tree.depth, weights.threshold.dtype)
         if self.floor == 1:
             return (weights.threshold * factor).clamp_max(1)
-        factor = pad(factor, (0, 1))  # as in `siblingwise`, for the children a parent lacks
+        factor = pad(factor, (0, 1))  # as in `siblingwise`, for missing children
         ratio, weights.p = siblingwise(
             weights, draft, live, partial(_cooled_ratio, factor), partial(_cooled_residual, factor)
         )
@@ -92,13 +92,13 @@ class CoolSD(RelaxedRule):
 
 
 def _first_factor(delta: float, decay: float, block: int, floor: float) -> float:
-    """w_0 for which max(floor, w_0 exp(-decay i)) averages delta over i < block; delta is at least the floor."""
-    for above in range(block, 0, -1):  # as many factors as stay above the floor
+    """Return w_0 for which max(floor, w_0 exp(-decay i)) averages delta over i < block; delta is at least the floor."""
+    for above in range(block, 0, -1):  # the number of factors above the floor
         cooled = [math.exp(-decay * i) for i in range(above)]
         first = (block * delta - (block - above) * floor) / sum(cooled)
         if first * cooled[-1] > floor:
             return first
-    return delta  # all of them at the floor, up to rounding
+    return delta  # all factors are at the floor, up to rounding
 
 
 def _cooled_ratio(factor: Tensor, siblings: Siblings) -> Tensor:
@@ -108,11 +108,11 @@ def _cooled_ratio(factor: Tensor, siblings: Siblings) -> Tensor:
 
 
 def _cooled_residual(factor: Tensor, siblings: Siblings) -> Tensor:
-    """[law - share f]+ normalised: share f is the lesser of the share and w law."""
+    """Return [law - share f]+ normalised, where share f is the lesser of the share and w law."""
     share = siblings.share
     if share is None:
         share = torch.zeros_like(siblings.law).scatter_(2, siblings.token[..., None], 1.0)
-    kept = (siblings.law * gather_children(factor, siblings.child)[..., None]).minimum(share)
-    rest = (siblings.law - kept).clamp_min_(0)
+    accepted = (siblings.law * gather_children(factor, siblings.child)[..., None]).minimum(share)
+    rest = (siblings.law - accepted).clamp_min_(0)
     total = rest.sum(-1, keepdim=True)
     return rest.div_(total).where(total > 0, siblings.p)

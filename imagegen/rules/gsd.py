@@ -1,4 +1,4 @@
-"""Grouped Speculative Decoding: a drafted code is judged together with the codes the target finds about as likely."""
+"""Grouped Speculative Decoding: a drafted code is verified together with codes of similar target probability."""
 
 from __future__ import annotations
 
@@ -17,35 +17,33 @@ from mmspec.methods import MethodParts, method
 
 @method(
     "gsd", domain=("image", "video"), kind="rule", title="GSD", exact=False,
-    about="a code is judged together with the codes that the target finds about as likely",
+    about="a code is verified together with codes of similar target probability",
     paper="Grouped Speculative Decoding for Autoregressive Image Generation", order=20, tiny={"group": 3},
     knob="group", knob_values=(3, 7, 14, 25, 50), knob_shown=14,
 )  # fmt: skip
 class GSD(RelaxedRule):
-    """Accepts a drafted code x with probability min(1, sum of p over its group / sum of q over its group). Relaxed: what is
-    emitted is x, where a redraw inside the group would keep the target's law.
+    """Accepts a drafted code x with probability min(1, sum of p over its group / sum of q over its group). Relaxed.
 
-    "Grouped Speculative Decoding for Autoregressive Image Generation". The group is the window of `group` codes around x in
-    the target's own ranking at that position: group // 2 less likely ones and (group - 1) // 2 likelier ones. What follows
-    a rejection has the law [p - q]+ over single codes, as in the paper. A code whose p / q is above its group's is accepted
-    less often than by the exact rule; that law is nearest to the target all the same while the codes together are accepted
-    at least as often (see `RelaxedRule`), which groups of two or three do not always reach. Siblings are tested against what
-    earlier ones left of p and q; the ranking stays the target's.
+    "Grouped Speculative Decoding for Autoregressive Image Generation". The group is a window of `group` codes around x
+    in the target's ranking: group // 2 less likely codes and (group - 1) // 2 likelier codes. The rule emits x itself,
+    where a redraw inside the group would be exact. After a rejection the value is drawn from [p - q]+ over single
+    codes, as in the paper; with groups of two or three it is not always the nearest to the target (see `RelaxedRule`).
 
-    x needs p(x) > 0 itself, and so do members: values that top-k cut are in no group (the public code accepts such drafts
-    through their neighbours, and counts the q of such members).
+    Siblings are tested against the remainder of p and q after earlier siblings; the ranking stays the target's. x needs
+    p(x) > 0, and so do members: codes cut by top-k are in no group. The public code accepts such drafts through their
+    neighbours and counts the q of such members.
 
     Args:
-        group: The number of codes in a group. The paper studies 3 to 50; the public code takes 7 below and 6 above, which
-            is 14. 1 is the exact rule, bit for bit. At the ends of the ranking the window has fewer codes (the public code
-            fails there and tests x alone).
+        group: The number of codes in a group. The paper studies 3 to 50; the public code uses 7 below and 6 above,
+            which is 14. 1 is the exact rule, bit for bit. At the ends of the ranking the window has fewer codes, where
+            the public code fails and tests x alone.
         delta_p: Codes whose probability differs from the draft's by this or more are left out.
-        distance: Codes at least this far from the draft, in squared Euclidean distance between rows of `table`, are left out,
-            and so is a code without a row (the public code then drops the test; its table is the language model's input
-            embedding, with 0.5). None leaves out none.
-        table: float [K, d], the rows of the codes; the model's codebook where the rule is made from text.
-        cold: How drafts with a one-hot law are judged, such as fresh Jacobi drafts, which borrow most. "group" is the paper's
-            way, "plain" tests them alone.
+        distance: Codes at this squared Euclidean distance from the draft or farther are left out; None leaves out none.
+            The distance is between rows of `table`, and a code without a row is left out too. The public code then
+            drops the test; its table is the language model's input embedding, with 0.5.
+        table: float [K, d], the rows of the codes; the model's codebook where the rule is created from text.
+        cold: How drafts with a one-hot distribution, such as fresh Jacobi drafts, are verified. They borrow most.
+            "group" is the paper's way, "plain" tests them alone.
 
     Raises:
         ValueError: A setting is out of range.
@@ -71,7 +69,7 @@ class GSD(RelaxedRule):
 
     @classmethod
     def make(cls, settings: dict, parts: MethodParts) -> GSD:
-        """The rule of these settings; its distances are those between the codes of the model."""
+        """Return the rule of these settings; distances are measured in the model's codebook."""
         return cls(**settings, table=parts.model.codebook() if settings.get("distance") is not None else None)
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
@@ -80,7 +78,7 @@ class GSD(RelaxedRule):
         return siblingwise(weights, draft, live, self.ratio)[0]
 
     def ratio(self, siblings: Siblings) -> Tensor:
-        """float [B, n], at most 1; the exact rule's threshold for a group of one."""
+        """Return float [B, n], at most 1; the exact rule's threshold for a group with a single code."""
         own, share = siblings.of(siblings.p), siblings.own_share()
         member, inside = self.members(siblings.p, siblings.token, own)
         p, q = pooled_mass(siblings.law, siblings.token, member, inside), share
@@ -92,9 +90,14 @@ class GSD(RelaxedRule):
         return torch.where(grouped, (p / q.clamp_min(TINY)).clamp_max(1), siblings.exact)
 
     def members(self, p: Tensor, token: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
-        """The other codes of each group, int64 [B, n, G], and which entries count, bool. own: [B, n], p at the token.
+        """Return the other codes of each group int64 [B, n, G], and whether each entry counts, bool of the same shape.
 
-        The window is found by two selections of G / 2 values instead of a sort of all; ties rank by index.
+        The window comes from two selections of G / 2 values instead of a full sort; ties rank by index.
+
+        Args:
+            p: float [B, n, V], the target's distributions.
+            token: int64 [B, n], the drafted codes.
+            own: [B, n], p at the drafted codes.
         """
         size = p.shape[-1]
         member, mass = ranked_window(p, token, min(self.group // 2, size), min((self.group - 1) // 2, size))

@@ -1,4 +1,4 @@
-"""LANTERN and LANTERN++: a drafted code may borrow the probability of the codes that look like it."""
+"""LANTERN and LANTERN++: a drafted code may borrow the probability of the codes nearest to it."""
 
 from __future__ import annotations
 
@@ -22,15 +22,21 @@ from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
 from mmspec.io.validation import number, whole
 from mmspec.methods import MethodParts, method
 
-ROWS_AT_A_TIME = 512  # codes whose distances are in memory at a time
+ROWS_AT_A_TIME = 512  # the number of codes whose distances are in memory at once
 
 
 @torch.no_grad()
 def nearest_codes(codebook: Tensor, k: int, normalise: bool = True) -> Tensor:
-    """int64 [K, k], the k nearest other codes of every code by Euclidean distance, nearest first.
+    """Return int64 [K, k], the k nearest other codes of every code by Euclidean distance, nearest first.
 
-    codebook: float [K, d].   normalise: compare rows of unit length, as LlamaGen's decoder does; LANTERN's public table is
-    made from the raw rows.   No code is its own neighbour.   Raises ValueError for another shape or k outside 1..K - 1.
+    Args:
+        codebook: float [K, d].
+        k: The number of neighbours; a code is not its own neighbour.
+        normalise: Whether rows are compared at unit length, as LlamaGen's decoder does; LANTERN's public table comes
+            from the raw rows.
+
+    Raises:
+        ValueError: The codebook has another shape, or k is outside 1..K - 1.
     """
     if codebook.dim() != 2:
         raise ValueError(f"codebook: expected rows of codes [K, d], got shape {tuple(codebook.shape)}")
@@ -38,24 +44,25 @@ def nearest_codes(codebook: Tensor, k: int, normalise: bool = True) -> Tensor:
         raise ValueError(f"k: expected 1 to {len(codebook) - 1} neighbours of {len(codebook)} codes, got {k}")
     code = codebook.double()  # so that close distances keep their order
     code = normalize(code, dim=-1) if normalise else code
-    square, found = code.square().sum(-1), []
+    square, nearest = code.square().sum(-1), []
     for start in range(0, len(code), ROWS_AT_A_TIME):
         part = code[start : start + ROWS_AT_A_TIME]
-        # |a - b|^2 without |a|^2, which all of a row share
+        # |a - b|^2 without |a|^2, which is constant in a row
         distance = torch.addmm(square[None], part, code.T, alpha=-2)
         row = torch.arange(len(part), device=code.device)
         distance[row, start + row] = torch.inf
-        found.append(distance.topk(k, largest=False).indices)
-    return torch.cat(found)
+        nearest.append(distance.topk(k, largest=False).indices)
+    return torch.cat(nearest)
 
 
 _tables: WeakKeyDictionary[ImageModel, tuple[Callable, int, Tensor, Tensor]] = WeakKeyDictionary()
 
 
 def codebook_table(model: ImageModel, make: Callable[[Tensor, int], Tensor], k: int) -> Tensor:
-    """`make(codebook, k)` of a model's codebook, in whose geometry codes are neighbours.
+    """Return `make(codebook, k)` for a model's codebook.
 
-    The newest table of a model is kept until its codebook changes: distances of all pairs of codes take seconds.
+    The newest table of a model is cached until its codebook changes, because distances between all pairs of codes take
+    seconds.
     """
     codebook, known = model.codebook(), _tables.get(model)
     if known is not None and known[:2] == (make, k):
@@ -68,18 +75,22 @@ def codebook_table(model: ImageModel, make: Callable[[Tensor, int], Tensor], k: 
 
 
 def _raw_neighbours(codebook: Tensor, k: int) -> Tensor:
-    # the published residuals look at one neighbour more
+    # the published residuals read one neighbour more
     return nearest_codes(codebook, min(k + 1, len(codebook) - 1), normalise=False)
 
 
 def published_residual(
     siblings: Siblings, near: Tensor, wipes: Tensor, variant: Literal["static", "dynamic", "lumina"]
 ) -> Tensor:
-    """float [B, n, V], normalised; uniform where nothing is left.
+    """Return the public code's distribution after a rejection, float [B, n, V]; uniform where nothing is left.
 
-    near: int64 [B, n, k], the neighbourhood, x not in it.   wipes: bool [B, n], whether the neighbourhood counts at all.
-    "static": [law - s]+ with s = 0 on the neighbourhood.   "dynamic": the law without x and the neighbourhood.
-    "lumina": [law - s]+ without the neighbourhood. Where q is treated as 1, subtracting s is removing x.
+    Args:
+        siblings: The rejected siblings.
+        near: int64 [B, n, k], the neighbourhood, without x.
+        wipes: bool [B, n], whether the neighbourhood counts at all.
+        variant: "static" is [p - s]+ with s = 0 on the neighbourhood. "dynamic" is p without x and the neighbourhood.
+            "lumina" is [p - s]+ without the neighbourhood. p is the remainder after earlier siblings and s the share.
+            Where q is treated as 1, subtracting s removes x.
     """
     hood = torch.zeros_like(siblings.law, dtype=torch.bool).scatter_(2, near, wipes[..., None].expand_as(near))
     if siblings.share is None or variant == "dynamic":
@@ -90,9 +101,8 @@ def published_residual(
     else:
         rest = (siblings.law - siblings.share).clamp_min_(0).masked_fill_(hood, 0.0)
     total = rest.sum(-1, keepdim=True)
-    empty = torch.where(
-        total == 0, 1 / rest.shape[-1], siblings.p
-    )  # a law that is not a number falls back to the target's
+    # where the remainder is NaN, fall back to the target's distribution
+    empty = torch.where(total == 0, 1 / rest.shape[-1], siblings.p)
     return torch.where(total > 0, rest / total, empty)
 
 
@@ -108,28 +118,27 @@ Residual = Literal["optimal", "static", "dynamic", "lumina"]
 class Lantern(RelaxedRule):
     """Accepts a drafted code x with probability min(1, (p(x) + C) / q(x)), C the mass of its nearest codes. Relaxed.
 
-    "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding". Neighbours are taken in order of
-    distance until their sum would exceed delta: one heavy neighbour close by ends the set. What is emitted is x itself,
-    never a neighbour. delta bounds what one draft borrows, which is the total variation between p and the law that the
-    paper tests that draft against; over all drafts the borrowed masses add up, and the law that is emitted may lie further
-    from p than delta (never further than the drafter's own law). A code of p(x) = 0 may live on borrowed mass alone, so
-    values that top-k cut can be emitted. Later siblings borrow under what earlier ones left.
+    "LANTERN: Accelerating Visual Autoregressive Models with Relaxed Speculative Decoding". Neighbours count in order of
+    distance until their sum would exceed delta. The rule emits x itself, never a neighbour. delta bounds the borrowed
+    mass of a single draft; over all drafts the total variation from p may exceed it, but not that of the drafter. A
+    code with p(x) = 0 may pass on borrowed mass, even if top-k cut it. Later siblings borrow from the remainder after
+    earlier siblings.
 
-    The public code decodes with guidance 3, top_k 2000 and top_p 1, k 1000 and delta 0.1, and filters top-p first
-    (`filter_order` of a pipeline).
-
-    Greedy requests are relaxed as well: x passes when its mass with what it borrows makes it the argmax; of the paths of
-    such nodes the longest stands, and what follows it is the target's argmax.
+    Greedy requests are relaxed too: x passes when its mass plus the borrowed mass makes it the argmax, and the longest
+    path of such nodes is accepted. The public code uses guidance 3, top_k 2000, top_p 1, k 1000, delta 0.1, and filters
+    top-p first.
 
     Args:
-        neighbours: int64 [K, width], see `nearest_codes`; those of the model's codebook where the rule is made from text.
+        neighbours: int64 [K, width], see `nearest_codes`; those of the model's codebook where the rule is created from
+            text.
         k: The most neighbours that a code borrows from, at most the table's width.
         delta: The most mass that a draft borrows; 0 is the exact rule, bit for bit.
-        residual: The law after a rejection. "optimal" is [p - q]+, for a single draft nearest to the target (see
-            `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q without the
-            neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the neighbourhood from p and
-            subtracts q. They take one neighbour more than k, act when the nearest neighbour has no mass at all, and fall back
-            to the uniform law; they are relaxed at delta 0 too. Drafts without a law have q = 1.
+        residual: The distribution after a rejection. "optimal" is [p - q]+, for a single draft the nearest to the
+            target (see `RelaxedRule`), and falls back to p. The public code has three others: "static" subtracts q
+            without the neighbourhood, "dynamic" removes x and the neighbourhood from p, "lumina" removes the
+            neighbourhood from p and subtracts q. These use k + 1 neighbours, act even when the nearest neighbour has no
+            mass, fall back to the uniform distribution, and are relaxed at delta 0 too. Drafts without a distribution
+            have q = 1.
 
     Raises:
         ValueError: A setting is out of range or, on use, the table has more codes than the target.
@@ -137,13 +146,13 @@ class Lantern(RelaxedRule):
 
     def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: Residual = "optimal"):
         if not 0 <= number("delta", delta) <= 1:
-            raise ValueError(f"delta: expected 0 to 1, got {delta}; LanternPlus takes factors above 1")
+            raise ValueError(f"delta: expected 0 to 1, got {delta}; use LanternPlus for factors above 1")
         self._set("lantern", neighbours, k, residual)
         self.delta = delta
 
     @classmethod
     def make(cls, settings: dict, parts: MethodParts) -> Lantern:
-        """The rule of these settings over the codebook of the model."""
+        """Return the rule of these settings over the model's codebook."""
         k = settings.get("k", signature(cls).parameters["k"].default)
         return cls(codebook_table(parts.model, _raw_neighbours, k), **settings)
 
@@ -161,28 +170,34 @@ class Lantern(RelaxedRule):
         self.name = f"{name} (relaxed)" if residual == "optimal" else f"{name}, {residual} residual (relaxed)"
 
     def budget(self, mass: Tensor) -> Tensor:
-        """What a code of probability mass [B, n] may borrow at most."""
+        """Return the most mass that a code of probability mass [B, n] may borrow."""
         return torch.full_like(mass, self.delta)
 
     def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         return self
 
     def borrowed(self, law: Tensor, token: Tensor, mass: Tensor) -> Tensor:
-        """float [B, n], C: the longest run of nearest codes within the budget. law: [B, n, V]; token: int64 [B, n]."""
+        """Return float [B, n], C: the mass of the longest run of nearest codes within the budget.
+
+        Args:
+            law: [B, n, V], the distributions.
+            token: int64 [B, n], the drafted codes.
+            mass: [B, n], the distributions at the drafted codes.
+        """
         if len(self.table) > law.shape[-1]:
             raise ValueError(f"neighbours: expected rows for at most the target's {law.shape[-1]} values, got "
-                             f"{len(self.table)}; make the table from this model's codebook")  # fmt: skip
+                             f"{len(self.table)}; compute the table from this model's codebook")  # fmt: skip
         return borrowed_mass(law, token, self.table.to(law.device)[:, : self.k], self.budget(mass))
 
     def ratio(self, siblings: Siblings) -> Tensor:
-        """(law(x) + C) / s(x), float [B, n], above 1 too; the exact rule's threshold where nothing is borrowed."""
+        """Return float [B, n], (law(x) + C) / s(x), which may exceed 1; the exact threshold where nothing is borrowed."""
         mass = siblings.of(siblings.law)
         more = self.borrowed(siblings.law, siblings.token, mass)
         raised = (mass + more) / siblings.own_share().clamp_min(TINY)
         return torch.where(more > 0, raised, siblings.exact) if self.variant == "optimal" else raised
 
     def reject(self, siblings: Siblings) -> Tensor:
-        """The law float [B, n, V] that the public code goes on with."""
+        """Return the public code's distribution after a rejection, float [B, n, V]."""
         table = self.table.to(siblings.law.device)
         row = table[siblings.token.clamp_max(len(table) - 1)]
         nearest = siblings.law.gather(2, row[..., :1])[..., 0]
@@ -221,9 +236,7 @@ class Lantern(RelaxedRule):
 
 
 def _longest_path(draft: Draft, hit: Tensor) -> Tensor:
-    """The nodes that pass, float [B, N], without those that would end the longest path of them early, or the first of several
-    equally long ones: siblings beside it.
-    """
+    """Drop passed nodes that would end the longest passed path early: siblings beside it. Ties go to the first path."""
     tree = draft.tree
     end = torch.where(accepted_from_root(tree, hit > 0), expand_tree(tree.depth, draft.batch), -1).argmax(1)
     path = tree.ancestor.expand(draft.batch, -1, -1)[torch.arange(draft.batch, device=hit.device), end]
@@ -239,15 +252,16 @@ def _longest_path(draft: Draft, hit: Tensor) -> Tensor:
 class LanternPlus(Lantern):
     """LANTERN with a budget that grows with the draft's own probability: p(x) + C is at most factor * p(x). Relaxed.
 
-    "LANTERN++: Enhanced Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models". With the
-    optimal residual no value becomes more than `factor` times as likely as under the target, so one step is within
-    1 - 1 / factor of it in total variation. The public code has one flag for both rules and takes values above 1 as factors.
+    "LANTERN++: Enhanced Relaxed Speculative Decoding with Static Tree Drafting for Visual Auto-regressive Models". With
+    the optimal residual no value becomes more than `factor` times as likely as under the target, so a step is within 1
+    - 1 / factor of it in total variation. The public code has a single flag for both rules and reads values above 1 as
+    factors.
 
     Args:
-        neighbours: int64 [K, width], as of `Lantern`.
+        neighbours: int64 [K, width], as in `Lantern`.
         k: The most neighbours that a code borrows from, at most the table's width.
         factor: The most that a code's probability is raised by; 1 is the exact rule, bit for bit.
-        residual: The law after a rejection, as of `Lantern`.
+        residual: The distribution after a rejection; see `Lantern`.
 
     Raises:
         ValueError: A setting is out of range or, on use, the table has more codes than the target.

@@ -1,4 +1,4 @@
-"""The base of relaxed rules: the exact rule they loosen, and judging sibling after sibling with whole laws in hand."""
+"""The base of relaxed rules: the exact rule that they loosen, and the verification of siblings rank by rank."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ _MATCH, _TOKEN, _RECURSIVE = TargetMatch(), TokenWise(), RecursiveRejection()
 
 
 def exact_rule_for(draft: Draft) -> Rule:
-    """The exact top-down rule of a draft: token-wise on chains, recursive rejection on trees, target-match where the
-    drafted values have no law and q is treated as 1.
+    """Return the exact top-down rule for a draft.
+
+    That is the token-wise rule on chains, recursive rejection on trees, and target-match where the drafted values have
+    no distribution and q is treated as 1.
     """
     if draft.law.kind != "categorical":
         return _MATCH
@@ -28,24 +30,16 @@ def exact_rule_for(draft: Draft) -> Rule:
 
 
 class RelaxedRule(Rule):
-    """Base of rules that loosen the exact top-down rule: `relax` puts other thresholds in place of its own. Relaxed: the
-    output does not have the target's law.
+    """Base of rules that loosen the exact top-down rule: `relax` returns other thresholds. Relaxed.
 
-    What follows a rejection is the exact rule's [p - q]+ unless a rule says otherwise. Of all laws that might follow one,
-    where x is accepted with probability f(x), [p - q f]+ brings what is emitted nearest to p ("Annealed Relaxation of
-    Speculative Decoding for Faster Autoregressive Image Generation"): sum [q f - p]+ away in total variation.
-    - Where f >= min(1, p / q) for every x, as under LANTERN and Cool-SD with floor 1, the two are one law: f = 1 where
-      p > q, and elsewhere both are 0.
-    - Where some f lie below, as with groups, they differ, but [p - q]+ is as near as long as the step accepts at least as
-      often as the exact rule, sum q f >= sum min(p, q): the mass 1 - sum q f then fits between q f and p wherever p > q.
-    - Where f depends on later drafts, as under run-joint, this holds for the first value of a draft alone: the values
-      behind one that stands are not drawn from q any more.
-    All this is per draft. Among siblings each is judged and followed by what is nearest to what the earlier ones left, and
-    another residual may (seldom, and by little) be nearer over all of them.
+    After a rejection the value is drawn from the exact rule's [p - q]+ unless a rule overrides it. With acceptance
+    probability f, [p - q f]+ brings the emitted distribution nearest to p, sum [q f - p]+ away in total variation
+    ("Annealed Relaxation of Speculative Decoding for Faster Autoregressive Image Generation"). [p - q]+ is as near as
+    long as the step accepts at least as often as the exact rule: sum q f >= sum min(p, q). This holds for a single
+    draft, and for the first value only where f depends on later drafts.
 
-    Every node is judged by what was drawn down to it and beside it (but for run-joint), so drafts may live on after a
-    rejection.
-    A greedy request is judged by target-match: its laws are one-hot and only the target's own value has mass to accept.
+    Nodes are verified from the root down (except under run-joint), so drafts may be reused after a rejection. Greedy
+    requests use target-match.
     """
 
     exact = False
@@ -55,7 +49,7 @@ class RelaxedRule(Rule):
         return _MATCH if evidence.greedy else self
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
-        """Thresholds float [B, N] in place of `weights.threshold`. live: see `live_nodes`."""
+        """Return the thresholds float [B, N] that replace `weights.threshold`; for `live` see `live_nodes`."""
         raise TypeError(f"{type(self).__name__} must define relax")
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
@@ -70,12 +64,15 @@ class RelaxedRule(Rule):
 
 @dataclass(slots=True)
 class Siblings:
-    """The children of one sibling rank of n parents.
+    """The children of a sibling rank of n parents.
 
-    token: int64 [B, n].   child: int64 [n] or [B, n], which nodes they are, see `gather_children`.
-    p: float [B, n, V], the target's law at the parents.   law: [B, n, V], what is left of it after
-    the earlier siblings were rejected.   share: [B, n, V], the law the child was drawn from, None where q is treated as 1.
-    exact: [B, n], the exact rule's threshold.
+    Attributes:
+        token: int64 [B, n], the children's values.
+        child: int64 [n] or [B, n], the children's nodes, see `gather_children`.
+        p: float [B, n, V], the target's distribution at the parents.
+        law: float [B, n, V], its remainder after the earlier siblings were rejected.
+        share: float [B, n, V], the distribution that the child was drawn from; None where q is treated as 1.
+        exact: float [B, n], the exact rule's threshold.
     """
 
     token: Tensor
@@ -86,11 +83,11 @@ class Siblings:
     exact: Tensor
 
     def of(self, law: Tensor) -> Tensor:
-        """law [B, n, V] at the children's own tokens, [B, n]."""
+        """Return a distribution [B, n, V] at the children's own values, [B, n]."""
         return law.gather(2, self.token[..., None])[..., 0]
 
     def own_share(self) -> Tensor:
-        """float [B, n], s(x), or ones."""
+        """Return the share at the children's own values, float [B, n], 1 where q is treated as 1."""
         return torch.ones_like(self.exact) if self.share is None else self.of(self.share)
 
 
@@ -98,21 +95,28 @@ def siblingwise(
     weights: Weights, draft: Draft, live: Tensor | None, ratio: Callable[[Siblings], Tensor],
     reject: Callable[[Siblings], Tensor] | None = None,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Judges every sibling rank at all parents at once.
+    """Verify the siblings rank by rank, each rank at all parents at once.
 
-    weights: the exact rule's.   live: bool [B, N] or None.   ratio(siblings): float [B, n].
-    reject(siblings): the law [B, n, V] that the rejection of these children leaves; None for [law - share]+, which is then
-    worked out only for parents with another child.
-    Returns (ratios [B, N], 0 at nodes that do not count; the laws [B, N, V] that `reject` leaves behind every node).
+    Args:
+        weights: The exact rule's weights.
+        draft: The draft.
+        live: bool [B, N], the nodes that count; None for all.
+        ratio: The function that returns the ratios float [B, n] of `Siblings`.
+        reject: The function that returns the distribution [B, n, V] after these children are rejected. None for
+            [law - share]+, which is then computed only for parents with another child.
+
+    Returns:
+        The ratios [B, N], 0 at nodes that do not count, and the distributions [B, N, V] behind every node after
+        `reject`.
     """
     tree, p, fan = draft.tree, dense(weights.p), sibling_table(draft.tree)
     token = draft.value.clamp(0, p.shape[-1] - 1)
     live = torch.ones_like(token, dtype=torch.bool) if live is None else live
     exact = weights.threshold
-    if not tree.static:  # the last column stands for the children a parent lacks
+    if not tree.static:  # the last column is for missing children
         token, live, exact = (pad(t, (0, 1)) for t in (token, live, exact))
-    found = torch.zeros_like(exact)
-    chain = tree.static and not tree.max_rank  # whose parents lie in order
+    ratios = torch.zeros_like(exact)
+    chain = tree.static and not tree.max_rank  # the parents are in order
     parents = law = p[:, :-1] if chain else p.index_select(1, fan.node)
     share = None
     if draft.law.kind == "categorical":
@@ -123,22 +127,25 @@ def siblingwise(
         siblings = Siblings(gather_children(token, child), child, parents[:, :count], law[:, :count],
                     None if share is None else share[:, :count], gather_children(exact, child))  # fmt: skip
         drawn = gather_children(live, child)
-        if share is None:  # a token that stands twice among siblings counts once
+        if share is None:  # a token that appears twice among siblings counts once
             for earlier in tried:
                 drawn = drawn & (siblings.token != earlier[:, :count])
             tried.append(torch.where(drawn, siblings.token, -1))
-        scatter_children(found, child, torch.where(drawn, ratio(siblings), 0.0))
+        scatter_children(ratios, child, torch.where(drawn, ratio(siblings), 0.0))
         if reject is None and rank + 1 == len(fan.child):
             break
         after = torch.where(drawn[..., None], (reject or subtract_share)(siblings), siblings.law)
         law = torch.cat((after, law[:, count:]), 1)
         if share is not None:
             share = torch.cat((_share_after(siblings, drawn), share[:, count:]), 1)
-    return found[:, : tree.nodes], p if reject is None else p.index_copy(1, fan.node, law)
+    return ratios[:, : tree.nodes], p if reject is None else p.index_copy(1, fan.node, law)
 
 
 def subtract_share(siblings: Siblings) -> Tensor:
-    """[law - share]+ normalised, the target's law where that is empty. One-hot shares take their token away."""
+    """Return [law - share]+ normalised, or the target's distribution where that is empty.
+
+    A one-hot share removes its token.
+    """
     if siblings.share is None:
         rest = siblings.law.scatter(2, siblings.token[..., None], 0.0)
     else:
@@ -148,7 +155,7 @@ def subtract_share(siblings: Siblings) -> Tensor:
 
 
 def _share_after(siblings: Siblings, drawn: Tensor) -> Tensor:
-    """The share of the next sibling: what was tried is gone, the rest is scaled up."""
+    """Return the share of the next sibling: tried values are removed and the rest is scaled up."""
     rest = siblings.share.scatter(
         2, siblings.token[..., None], torch.where(drawn, 0.0, siblings.own_share())[..., None]
     )

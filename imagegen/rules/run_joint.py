@@ -1,4 +1,4 @@
-"""Joint verification of runs: neighbouring drafts whose probabilities rise are judged by the product of their ratios."""
+"""Joint verification of runs: neighbouring drafts with rising probabilities pass by the product of their ratios."""
 
 from __future__ import annotations
 
@@ -16,29 +16,23 @@ from mmspec.methods import method
 
 @method(
     "runjoint", domain=("image", "video"), kind="rule", title="run-joint", exact=False,
-    about="neighbouring values whose probabilities rise are judged by the product of their ratios",
+    about="neighbouring values with rising probabilities are verified by the product of their ratios",
     paper="SJD-SV", order=40, tiny={}, benched=False,
 )  # fmt: skip
 class RunJoint(RelaxedRule):
-    """Judges runs of a chain jointly, as "SJD-SV" describes it. Relaxed: enumeration shows that it does not keep the
-    target's law, with alpha = 1 neither. The exact form of joint verification is block verification (rule "block").
+    """Verifies runs of a chain jointly, as "SJD-SV" describes it. Relaxed, with alpha = 1 too, as enumeration shows.
 
-    A run is as many neighbouring values as have non-decreasing target probabilities. Inside it the suffix that holds at
-    least alpha of the sum of these probabilities is accepted with probability min(1, product of p / q); the values before
-    that suffix go along untested. On failure the run is shortened from the right, tested with the same uniform, until it
-    passes; values before the suffix are then tested among themselves. What follows the first failure has the law [p - q]+;
-    no value that can be reached is accepted less often than token-wise, but only for the first of a draft is that law
-    nearest to the target (see `RelaxedRule`).
+    A run is a maximal sequence of neighbouring values with non-decreasing target probabilities. The suffix with at
+    least alpha of the run's probability sum is accepted with probability min(1, product of p / q); the values before it
+    are accepted along with it. On failure the run is shortened from the right and tested with the same uniform. Values
+    before a failed suffix are then tested among themselves; the paper leaves this open. After the first failure the
+    value is drawn from [p - q]+ (see `RelaxedRule`). A value of probability 0 is always tested.
 
-    One uniform per run makes "at least m values stand" as likely as G_m = max over lengths j >= m of min(1, R_j), R_j the
-    tested product; here value m is tested on its own with G_m / G_(m-1), which has the same law. A value of probability 0
-    never goes along untested. How the paper treats what precedes the suffix once it fails is not known to us.
-
-    Whether a value stands may depend on later values of its run; since the law is not the target's anyway, reused drafts are
-    taken as the paper takes them.
+    Whether a value is accepted may depend on later values of its run. The exact form of joint verification is block
+    verification (rule "block").
 
     Args:
-        alpha: The share of the run's probabilities that the tested suffix holds, 0.8 in the paper.
+        alpha: The share of the run's probability sum in the tested suffix, 0.8 in the paper.
         longest: The most values in a run, None for no limit. 1 is token-wise verification, bit for bit.
 
     Raises:
@@ -63,21 +57,23 @@ class RunJoint(RelaxedRule):
         upto, since = same & (order <= order[:, None]), same & (order >= order[:, None])
         held = torch.where(since, p[:, None], 0.0).sum(-1)
         whole = torch.where(same, p[:, None], 0.0).sum(-1)
-        # value i precedes the suffix when the suffix may as well begin behind it
+        # value i precedes the suffix when the suffix can begin behind it
         behind = since & (order > order[:, None])
         before = (behind & (held >= self.alpha * whole)[:, None]).any(-1) & (p > 0)
         tested = torch.where(before, 0.0, ratio)
         joint = torch.where(before, _masked_sum(upto, ratio), _masked_sum(upto, tested)).exp().clamp_max(1)
-        stands = torch.where(since, joint[:, None], 0.0).amax(-1)  # G
-        previous = torch.cat((torch.ones_like(stands[:, :1]), stands[:, :-1]), 1)
+        # with one uniform per run, at least m values are accepted with probability G_m, the largest joint[j] of j >= m;
+        # testing value m on its own with G_m / G_(m-1) has the same distribution
+        survival = torch.where(since, joint[:, None], 0.0).amax(-1)  # G
+        previous = torch.cat((torch.ones_like(survival[:, :1]), survival[:, :-1]), 1)
         first = same.int().argmax(-1) == order
-        share = torch.where(first, stands, stands / previous.clamp_min(TINY)).clamp_max(1)
+        share = torch.where(first, survival, survival / previous.clamp_min(TINY)).clamp_max(1)
         alone, exact = same.sum(-1) == 1, weights.threshold[:, 1:]
-        found = torch.where(alone, exact, torch.where(live, share, 0.0).to(exact.dtype))
-        return torch.cat((weights.threshold[:, :1], found), 1)
+        threshold = torch.where(alone, exact, torch.where(live, share, 0.0).to(exact.dtype))
+        return torch.cat((weights.threshold[:, :1], threshold), 1)
 
     def _masses(self, weights: Weights, draft: Draft) -> tuple[Tensor, Tensor]:
-        """float64 [B, K], p of each drafted value and the logarithm of its p / q."""
+        """Return float64 [B, K], p of each drafted value and the logarithm of its p / q."""
         parent, token = draft.tree.parent, draft.value.clamp(0, weights.p.shape[-1] - 1)
         p = mass_at(weights.p, parent, token)[:, 1:].double()
         if draft.law.kind != "categorical":
@@ -86,7 +82,7 @@ class RunJoint(RelaxedRule):
         return p, p.log() - q.clamp_min(TINY).log()
 
     def _runs(self, p: Tensor, live: Tensor) -> Tensor:
-        """bool [B, K, K], whether two values are in one run. Values that were not drawn are runs of their own."""
+        """Return bool [B, K, K], whether two values are in the same run. A value that was not drawn is a run by itself."""
         order = torch.arange(p.shape[1], device=p.device)
         new = torch.ones_like(live)
         new[:, 1:] = (p[:, 1:] < p[:, :-1]) | ~live[:, 1:] | ~live[:, :-1]

@@ -1,8 +1,8 @@
 """Counter-based random numbers: 53 bits for every (seed of a row, stream, lane), the same on every device.
 
-The wrapper's two sides give bitwise the same numbers: integer arithmetic modulo 2^64, one conversion, one power of two.
-A row's numbers depend on its seed, never on its slot in the batch. Nothing is stateful and nothing is read back, so a
-stream that a GPU counts itself works too.
+Kernel and reference give the same bits: integer arithmetic modulo 2^64, a conversion, and a power of two. A row's
+numbers depend on its seed, never on its slot in the batch. There is no state and no host read, so a stream number on
+the device works too.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ _MIX2 = -7723592293110705685  # 0x94D049BB133111EB
 
 
 def shift(x: Tensor, bits: int) -> Tensor:
-    return (x >> bits) & ((1 << (64 - bits)) - 1)  # int64 shifts are arithmetic; this one is logical
+    return (x >> bits) & ((1 << (64 - bits)) - 1)  # a logical shift: int64 shifts are arithmetic
 
 
 def mix(x: Tensor) -> Tensor:
-    """The finaliser of SplitMix64 ("Fast splittable pseudorandom number generators"): a bijection of 64 bits."""
+    """Apply the finaliser of SplitMix64 ("Fast splittable pseudorandom number generators"), a bijection of 64 bits."""
     x = (x ^ shift(x, 30)) * _MIX1
     x = (x ^ shift(x, 27)) * _MIX2
     return x ^ shift(x, 31)
 
 
 def mix_int(x: int) -> int:
-    """`mix` of one Python int, as a signed 64-bit number: no tensor calls for what all rows share."""
+    """Apply `mix` to a Python int, as a signed 64-bit number, without tensor calls."""
     mask = (1 << 64) - 1
     x &= mask
     x = (x ^ x >> 30) * _MIX1 & mask
@@ -39,14 +39,17 @@ def mix_int(x: int) -> int:
 
 
 def row_keys(seeds: Tensor, stream: int | Tensor) -> Tensor:
-    """int64 [B], the key of every row in a stream, an int or an int64 tensor of no axes."""
+    """Return the key of every row in a stream, int64 [B]; `stream` is an int or an int64 scalar tensor."""
     return mix(seeds ^ (mix(stream * GOLDEN) if isinstance(stream, Tensor) else mix_int(stream * GOLDEN)))
 
 
 def uniforms(seeds: Tensor, stream: int | Tensor, lanes: int) -> Tensor:
-    """float64 [B, lanes] in [0, 1), multiples of 2^-53.
+    """Return float64 [B, lanes] in [0, 1), multiples of 2^-53.
 
-    seeds: int64 [B].   stream: an int, or an int64 tensor of no axes on the seeds' device.
+    Args:
+        seeds: int64 [B].
+        stream: An int, or an int64 scalar tensor on the seeds' device.
+        lanes: The numbers per row.
     """
     expect("seeds", seeds, INDEX, None)
     if isinstance(stream, Tensor):

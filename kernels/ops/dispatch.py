@@ -1,6 +1,6 @@
-"""Dispatch of an op to its Triton kernel or its torch reference, and the checks of its arguments.
+"""Dispatch of an op to its Triton kernel or its torch reference, and checks of its arguments.
 
-Checks look at shapes, dtypes and strides only, never at values: nothing here waits for a GPU.
+Checks read shapes, dtypes and strides only, never values, so that nothing here waits for a GPU.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from functools import cache
 import torch
 from torch import Tensor
 
-# Triton decides when a kernel is defined, so it is read once; for tests, on small sizes
+# read once, since Triton decides when a kernel is defined; for tests on small sizes
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def on_kernels(tensor: Tensor) -> bool:
-    """Whether an op on this tensor runs its kernel: on a GPU with Triton at hand, and on a CPU inside Triton's interpreter.
+    """Return whether an op on this tensor runs its kernel: on a GPU with Triton, or on a CPU in Triton's interpreter.
 
-    A GPU without Triton takes the reference and says so once, as a warning.
+    A GPU without Triton uses the reference and warns once.
     """
     return tensor.is_cuda and has_triton() or INTERPRETED and tensor.is_cpu and has_triton()
 
@@ -46,29 +46,41 @@ BOOL = frozenset({torch.bool})
 
 
 def wide(dtype: torch.dtype) -> torch.dtype:
-    """The dtype in which the probabilities of scores of this dtype are kept."""
+    """Return the dtype of probabilities for scores of this dtype."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def expect(name: str, tensor: Tensor, dtypes: frozenset[torch.dtype], *shape: int | None) -> None:
-    """Raises ValueError unless the tensor has one of the dtypes and this shape; None stands for any size."""
+    """Check the dtype and the shape of an argument; None stands for any size.
+
+    Raises:
+        ValueError: The tensor has another dtype or shape.
+    """
     if tensor.dtype not in dtypes:
         allowed = " or ".join(sorted(str(d).removeprefix("torch.") for d in dtypes))
         raise ValueError(f"{name}: expected {allowed}, got {str(tensor.dtype).removeprefix('torch.')}")
-    found = tensor.shape
-    if len(found) != len(shape) or any(w is not None and w != s for w, s in zip(shape, found, strict=True)):
-        wanted = ", ".join("*" if w is None else str(w) for w in shape)
-        raise ValueError(f"{name}: expected shape [{wanted}], got {list(found)}")
+    actual = tensor.shape
+    if len(actual) != len(shape) or any(w is not None and w != s for w, s in zip(shape, actual, strict=True)):
+        sizes = ", ".join("*" if w is None else str(w) for w in shape)
+        raise ValueError(f"{name}: expected shape [{sizes}], got {list(actual)}")
 
 
 def expect_dense(name: str, tensor: Tensor) -> None:
-    """Raises ValueError unless neighbours along the last axis are neighbours in memory."""
+    """Check that the last axis is contiguous in memory.
+
+    Raises:
+        ValueError: The last axis has another stride than 1.
+    """
     if tensor.shape[-1] > 1 and tensor.stride(-1) != 1:
         raise ValueError(f"{name}: expected a last axis of stride 1, got strides {tensor.stride()}, make it contiguous")
 
 
 def expect_rows(name: str, tensor: Tensor, batch: int, *shape: int | None) -> None:
-    """Raises ValueError unless the first axis is 1 (shared by all rows) or `batch`, and the others are `shape`."""
+    """Check that the first axis is 1 (shared by all rows) or `batch`, and the others are `shape`.
+
+    Raises:
+        ValueError: The tensor has another shape.
+    """
     if tensor.shape[0] not in (1, batch):
         raise ValueError(f"{name}: expected a first axis of 1 or {batch}, got {list(tensor.shape)}")
     expect(name, tensor[0], frozenset({tensor.dtype}), *shape)

@@ -1,8 +1,8 @@
-"""A drafted tree over a slot cache: the slots its nodes see, the node that is accepted, and what its path leaves behind.
+"""A drafted tree over a slot cache: the visible slots of its nodes, the accepted node, and the slots of its path.
 
-Selection is integers but for one comparison and the rest are copies, so both sides of each wrapper give the same bits. A
-threshold that is NaN or 0 passes nothing; a threshold of 1 passes everything. Uniforms may be float64 while thresholds are
-float32: they are compared wide.
+Selection is integer arithmetic except for a comparison, and the other ops are copies, so kernel and reference give the
+same bits. A threshold of NaN or 0 passes nothing; a threshold of 1 passes everything. Uniforms may be float64 while
+thresholds are float32; they are compared in float64.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, expect_dense, exp
 
 
 def tree_bias(ancestor: Tensor, length: Tensor, width: int, uniform: bool, hidden: Tensor | None, dtype: torch.dtype):
-    """Bias [B or 1, 1, N, width + M] to add to attention scores: 0 where a query sees a slot, the dtype's minimum elsewhere.
+    """Return the additive attention bias [B or 1, 1, N, width + M]: 0 for visible slots, the lowest float for others.
 
-    ancestor: bool [R, N, M], True where query node i sees drafted node j.
-    length: int64 [B], committed slots per row; drafted node j of row b lies in slot length[b] + j.
-    width: max of `length`; uniform: every row has it (known on the host, so no sync).
-    hidden: bool [B, P] of committed slots never to be seen (left padding), or None.
+    Args:
+        ancestor: bool [R, N, M], True where query node i sees drafted node j.
+        length: int64 [B], committed slots per row; drafted node j of row b is in slot length[b] + j.
+        width: The maximum of `length`, on the host.
+        uniform: Whether every row has this length, on the host.
+        hidden: bool [B, P], committed slots that are never visible (left padding), or None.
+        dtype: The dtype of the bias.
     """
     low = torch.finfo(dtype).min
     queries, nodes = ancestor.shape[-2:]
@@ -53,13 +56,18 @@ def select_path(
     valid: Tensor | None,
     descend: bool,
 ) -> Tensor:
-    """The accepted node of each row, int64 [B]; the root (node 0) whenever nothing else passes.
+    """Return the accepted node of each row, int64 [B]; the root (node 0) if nothing else passes.
 
-    threshold, uniform: float [B, N]; node i passes when uniform < threshold, so a threshold of 0 never passes.
-    parent, sibling_rank, post_rank: int64 [R, N]; ancestor: bool [R, N, N] (own column included), R in {1, B}.
-    valid: bool [B, N] or None.
-    descend: True walks from the root to the first passing sibling again and again (token-wise and recursive rules);
-        False takes the passing node that comes first in post-order (block and traversal verification).
+    Args:
+        threshold: float [B, N]; node i passes when uniform < threshold, so a threshold of 0 never passes.
+        uniform: float [B, N].
+        parent: int64 [R, N], R in {1, B}.
+        ancestor: bool [R, N, N], own column included.
+        sibling_rank: int64 [R, N].
+        post_rank: int64 [R, N].
+        valid: bool [B, N] or None.
+        descend: True walks down from the root, each time to the first passing sibling (token-wise and recursive rules).
+            False takes the first passing node in post-order (block and traversal verification).
     """
     expect("threshold", threshold, WIDE, None, None)
     batch, nodes = threshold.shape
@@ -85,7 +93,7 @@ def select_path_reference(
     if valid is not None:
         passing = passing & valid
     if descend:
-        # an earlier sibling that passes hides the later ones
+        # an earlier sibling that passes hides later siblings
         ancestor, parent, rank = (t.expand(batch, *t.shape[1:]) for t in (ancestor, parent, sibling_rank))
         key = torch.where(passing, rank, nodes)
         first = key.new_full((batch, nodes), nodes).scatter_reduce_(1, parent[:, 1:], key[:, 1:], "amin")
@@ -105,12 +113,16 @@ def _below_root(valid: Tensor) -> Tensor:
 
 
 def move_slots(keys: Tensor, values: Tensor, length: Tensor, source: Tensor) -> None:
-    """Slot length[b] + r takes what slot length[b] + source[b, r] holds, for every r, layer and head, in place.
+    """Copy slot length[b] + source[b, r] to slot length[b] + r for every r, layer and head, in place.
 
-    keys, values: [layers, rows, heads, slots, dim], of one shape but for dim, of any dtype.
-    Rows whose path is 0, 1, 2, ... are left untouched. Since no source is below r, a slot is read before it is written to.
+    Rows whose path is 0, 1, 2, ... stay untouched. A source is never below r, so each slot is read before it is
+    written.
 
-    length: int64 [rows].   source: int64 [rows, W], ascending along a path and never below r; r where nothing moves.
+    Args:
+        keys: [layers, rows, heads, slots, dim], of any dtype.
+        values: [layers, rows, heads, slots, dim], with another dim if necessary.
+        length: int64 [rows].
+        source: int64 [rows, W], ascending along a path and never below r; r where nothing moves.
     """
     expect("keys", keys, frozenset({keys.dtype}), None, len(length), None, None, None)
     expect("values", values, frozenset({keys.dtype}), *keys.shape[:4], None)
@@ -127,15 +139,15 @@ def move_slots(keys: Tensor, values: Tensor, length: Tensor, source: Tensor) -> 
 
 def move_slots_reference(keys: Tensor, values: Tensor, length: Tensor, source: Tensor) -> None:
     row = torch.arange(source.shape[0], device=source.device)[:, None]
-    taken = length[:, None] + source
+    origin = length[:, None] + source
     target = length[:, None] + torch.arange(source.shape[1], device=source.device)
     for pool in (keys, values):
         slots = pool.permute(1, 3, 0, 2, 4)
-        slots[row, target] = slots[row, taken]
+        slots[row, target] = slots[row, origin]
 
 
 def take_nodes(states: Tensor, node: Tensor) -> Tensor:
-    """states [B, N, ...] at node int64 [B, K] -> [B, K, ...]: hidden states of a path, padded as the path is."""
+    """Return states [B, N, ...] at `node` int64 [B, K], [B, K, ...]: the hidden states of a path, padded like the path."""
     expect("node", node, INDEX, states.shape[0], None)
     if states.dim() > 2 and on_kernels(states) and states.is_contiguous():
         from mmspec.kernels.gpu.draft_tree import launch_take
@@ -145,7 +157,7 @@ def take_nodes(states: Tensor, node: Tensor) -> Tensor:
 
 
 def take_node(states: Tensor, node: Tensor) -> Tensor:
-    """states [B, N, ...], or [1, N, ...] where all rows share them, at one node a row, int64 [B] -> [B, ...]."""
+    """Return states [B, N, ...], or shared states [1, N, ...], at a node per row, int64 [B] -> [B, ...]."""
     expect("node", node, INDEX, None)
     rows, nodes = states.shape[:2]
     if rows > 1:

@@ -1,14 +1,14 @@
-"""Categorical laws: softmax of scores, statistics of rows, lookups at drafted tokens, residual masses and residual laws.
+"""Categorical distributions ("laws"): softmax, row statistics, look-ups at drafted tokens, and residuals.
 
-A law [B, M, V] is a tensor of probabilities or, where kernels run, a `LogLaw`: scores with the statistics of their rows,
-from which kernels work out each probability where they need it. Nothing as wide as the vocabulary is written then. The law of
-a drafter with a reduced vocabulary may be a `ReducedLaw` elsewhere.
+A law [B, M, V] is a tensor of probabilities or, for kernels, a `LogLaw`: scores with row statistics, from which kernels
+compute probabilities on the fly, so that no tensor as wide as the vocabulary is written. For drafters with a reduced
+vocabulary it may be a `ReducedLaw` in the references.
 
-Contract of the ops here: float32 for scores of 16 and 32 bits, float64 for float64. NaN: a row of scores that holds NaN or
-+Inf, or only -Inf, is a law of NaN throughout, thresholds of NaN pass nothing and a residual that is no law becomes p. Its
-log-sum-exp is NaN (-Inf for a row of -Inf) and its best id is in range, so that the row is bad and everything else goes on.
-Ties: the lowest id. Strides: any, but 1 along the vocabulary. Kernels sum tiles in one order, so results are the same at
-every launch; they differ from the references in rounding.
+Dtypes: float32 for scores of 16 and 32 bits, float64 for float64. NaN: a row of scores with NaN or +Inf, or of -Inf
+alone, is a law of NaN; NaN thresholds pass nothing, and an invalid residual becomes p. The log-sum-exp of such a row is
+NaN (-Inf for a row of -Inf) and its best id is in range, so only this row is bad. Ties: the lowest id. Strides: any,
+but 1 along the vocabulary. Kernels sum tiles in a fixed order, so launches are reproducible; they differ from the
+references in rounding.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from mmspec.kernels.reduced_law import ReducedLaw
 
 
 def dense(law: Tensor | LogLaw | ReducedLaw) -> Tensor:
-    """The probabilities of a law, float [B, M, V]."""
+    """Return the probabilities of a law, float [B, M, V]."""
     if isinstance(law, ReducedLaw):
         return law.spread(law.mass)
     if not isinstance(law, LogLaw):
@@ -47,25 +47,29 @@ def dense_reference(law: LogLaw) -> Tensor:
 
 
 def at_node(tensor: Tensor | LogLaw | ReducedLaw, node: Tensor) -> Tensor:
-    """tensor [B, N, ...] at one node a row, int64 [B] -> [B, ...]; of a law its probabilities."""
+    """Return `tensor` [B, N, ...] at a node per row, int64 [B] -> [B, ...]; for a law its probabilities."""
     if isinstance(tensor, ReducedLaw):
         return tensor.spread(take_node(tensor.mass, node))
     return dense(tensor.at(node))[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
 
 
 def law_of(scores: Tensor) -> Tensor:
-    """The law softmax(scores) over the last axis, in float64 for float64 scores and float32 otherwise."""
+    """Return softmax(scores) over the last axis, in float64 for float64 scores and float32 otherwise."""
     return torch.softmax(scores, -1, dtype=wide(scores.dtype))
 
 
 def law_rows(scores: Tensor) -> Tensor | LogLaw:
-    """The laws of scores [B, M, V] in the form this device works with best: probabilities, or a `LogLaw` for kernels."""
+    """Return the laws of scores [B, M, V] in the form that suits the device: probabilities, or a `LogLaw` for kernels."""
     expect("scores", scores, FLOATS, None, None, None)
     return row_stats(scores).law if on_kernels(scores) else law_of(scores)
 
 
 def check_laws(p: Tensor | LogLaw | ReducedLaw, q: Tensor | LogLaw | ReducedLaw) -> None:
-    """Raises ValueError unless p and q are laws over one vocabulary, of one batch, with dense rows."""
+    """Check that p and q have the same batch and vocabulary, and dense rows.
+
+    Raises:
+        ValueError: They differ, or a tensor has another dtype or layout.
+    """
     for name, law in (("p", p), ("q", q)):
         if isinstance(law, LogLaw | ReducedLaw):
             continue
@@ -76,9 +80,14 @@ def check_laws(p: Tensor | LogLaw | ReducedLaw, q: Tensor | LogLaw | ReducedLaw)
 
 
 def mass_at(law: Tensor | LogLaw | ReducedLaw, row: Tensor, token: Tensor) -> Tensor:
-    """law[b, row, token], float [B, N]. law: [B, M, V]; row: int64 [N] or [R, N], R in {1, B}; token: int64 [B, N].
+    """Return law[b, row, token], float [B, N].
 
-    Rows and tokens out of range are moved to the nearest one: they belong to the root, leaves or undrafted nodes.
+    Rows and tokens out of range are clamped: they belong to the root, leaves or invalid nodes.
+
+    Args:
+        law: float [B, M, V].
+        row: int64 [N] or [R, N], R in {1, B}.
+        token: int64 [B, N].
     """
     expect("token", token, INDEX, law.shape[0], None)
     row = row if row.dim() == 2 else row[None]
@@ -98,7 +107,14 @@ def mass_at_reference(law: Tensor, row: Tensor, token: Tensor) -> Tensor:
 
 
 def residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, beta: Tensor) -> Tensor:
-    """sum_x [alpha p(x) - beta q(x)]+, float [B, M]. p, q: [B, M, V]; alpha, beta: [B, M]."""
+    """Return sum_x [alpha p(x) - beta q(x)]+, float [B, M].
+
+    Args:
+        p: float [B, M, V].
+        q: float [B, M, V].
+        alpha: float [B, M].
+        beta: float [B, M].
+    """
     check_laws(p, q)
     expect("alpha", alpha, WIDE, *q.shape[:2])
     expect("beta", beta, WIDE, *q.shape[:2])
@@ -116,10 +132,17 @@ def residual_mass_reference(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -
 def residual_law(
     p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor, token: Tensor | None = None, remove: Tensor | None = None
 ) -> Tensor:
-    """[alpha p - beta q]+ unnormalised, and p where that is empty or not a number. p, q: [B, V]; alpha, beta: [B].
+    """Return the unnormalised [alpha p - beta q]+, or p where that is empty or NaN, float [B, V].
 
-    token: int64 [B, N]; remove: bool [B, N], tokens whose residual is 0; None for none.
-    Written out: for what looks at whole laws. Rounds on a GPU draw from it without that, see `residual_draw`.
+    It writes the whole distribution. Rounds on a GPU sample without that, see `residual_sample`.
+
+    Args:
+        p: float [B, V].
+        q: float [B, V].
+        alpha: float [B].
+        beta: float [B].
+        token: int64 [B, N].
+        remove: bool [B, N], tokens whose residual is 0; None for none.
     """
     rest = torch.addcmul(p * alpha[:, None], q, beta[:, None], value=-1).clamp_(min=0)
     if remove is not None:
@@ -129,8 +152,13 @@ def residual_law(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowStats:
-    """law: the rows as laws, whose `stats` [B, M, 3] hold lse, 1 / T and the floor.   top: float [B, M], the largest scaled
-    score.   best: int64 [B, M], its id."""
+    """The statistics of rows of scores.
+
+    Attributes:
+        law: The rows as laws; its `stats` [B, M, 3] hold lse, 1 / T and the floor.
+        top: float [B, M], the largest scaled score.
+        best: int64 [B, M], the id of the largest score.
+    """
 
     law: LogLaw
     top: Tensor
@@ -138,10 +166,13 @@ class RowStats:
 
 
 def row_stats(scores: Tensor, inverse: Tensor | None = None, floor: Tensor | None = None) -> RowStats:
-    """Statistics of the rows of scores float [B, M, V].
+    """Return the statistics of rows.
 
-    inverse: float32 or float64 [B], 1 / T of each request, None for 1.   floor: float [B, M], scaled scores below it are
-    outside the law (see `cut_floor`), None for none; it must leave the largest one.
+    Args:
+        scores: float [B, M, V].
+        inverse: float32 or float64 [B], 1 / T of each request, None for 1.
+        floor: float [B, M]; scaled scores below it are outside the law (see `truncation_floor`), None for no floor. At
+            most the largest score.
     """
     expect("scores", scores, FLOATS, None, None, None)
     expect_dense("scores", scores)
@@ -170,7 +201,7 @@ def row_stats_reference(scores: Tensor, inverse: Tensor | None = None, floor: Te
 
 
 def row_best(scores: Tensor) -> Tensor:
-    """The id of the largest score of each row, int64 [B, M]; the lowest of several. scores: float [B, M, V]."""
+    """Return the id of the largest score of each row of float [B, M, V], int64 [B, M]; the lowest id of several."""
     if on_kernels(scores):
         return row_stats(scores).best
     expect("scores", scores, FLOATS, None, None, None)

@@ -1,4 +1,4 @@
-"""Laws and residuals in the form that kernels read: scores with the statistics of their rows, never written out."""
+"""Distributions and residuals as scores with row statistics: the form that kernels read without writing probabilities."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ from torch import Tensor
 
 from mmspec.kernels.reduced_law import ReducedLaw
 
-TINY = 1e-30  # a divisor that keeps float32 finite where the quotient is never used
+TINY = 1e-30  # the least divisor, which keeps unused quotients finite in float32
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LogLaw:
-    """Laws of rows that are never written out: p(x) = exp(s - lse) for s = scores(x) / T from the floor up, else 0.
+    """Distributions that are never written out: p(x) = exp(s - lse) for s = scores(x) / T from the floor up, else 0.
 
-    scores: float [B, R, V].   stats: float32 or float64 [B, R, 3], per row lse, 1 / T and the floor (see `row_stats`).
-    row: int64 [M], which rows of the scores these are; None for all of them in order.
+    Attributes:
+        scores: float [B, R, V].
+        stats: float32 or float64 [B, R, 3], per row lse, 1 / T and the floor (see `row_stats`).
+        row: int64 [M], the selected rows of the scores; None for all of them in order.
     """
 
     scores: Tensor
@@ -39,13 +41,13 @@ class LogLaw:
         return self.scores.device
 
     def index_select(self, dim: int, index: Tensor) -> LogLaw:
-        """The rows int64 [m] of these, as `Tensor.index_select` along axis 1, without a copy."""
+        """Select rows int64 [m], as `Tensor.index_select` along axis 1, without a copy."""
         if dim != 1:
             raise ValueError(f"dim: expected 1, the axis of rows, got {dim}")
         return LogLaw(self.scores, self.stats, index if self.row is None else self.row[index])
 
     def at(self, node: Tensor) -> LogLaw:
-        """One row of each request as a law [B, 1, V], written nowhere but for the gathered scores. node: int64 [B]."""
+        """Return the row `node` int64 [B] of each request as a law [B, 1, V]; only the scores are gathered."""
         node = node if self.row is None else self.row[node]
         b = torch.arange(len(node), device=node.device)
         return LogLaw(self.scores[b, node][:, None], self.stats[b, node][:, None])
@@ -53,12 +55,19 @@ class LogLaw:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Residual:
-    """What follows node i of each row, unnormalised, given that it was the last accepted.
+    """The unnormalised distribution of the value after node i of each row, given that it is the last accepted node.
 
-    form: "scaled" [alpha p - beta q]+, "kseq" [p - alpha min(p / beta, q)]+, "without" p but for the tokens in `remove`.
-    p: [B, N, V]; q: [B, M, V] and q_row int64 [N], its row for each node; None for "without".
-    alpha, beta: float [B, N].   token: int64 [B, N]; remove: bool [B, N], for "without" and "scaled": tokens of the accepted
-    node's children that go; None where none goes.
+    Attributes:
+        form: "scaled" [alpha p - beta q]+, "kseq" [p - alpha min(p / beta, q)]+, "without" p except the tokens in
+            `remove`.
+        p: float [B, N, V].
+        q: float [B, M, V]; None for "without".
+        q_row: int64 [N], the row of q for each node; None for "without".
+        alpha: float [B, N].
+        beta: float [B, N].
+        token: int64 [B, N].
+        remove: bool [B, N], for "without" and "scaled": the accepted node's children whose tokens are excluded; None
+            for none.
     """
 
     form: Literal["scaled", "kseq", "without"]

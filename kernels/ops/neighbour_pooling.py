@@ -1,8 +1,8 @@
-"""What a drafted code may borrow from its neighbours: pooled weights of LANTERN and of Grouped Speculative Decoding.
+"""Pooled weights of drafted image codes and their neighbours: LANTERN and Grouped Speculative Decoding.
 
-Relaxed rules' arithmetic. Sums run in the laws' dtype: neighbours in the table's order, members in order of rank. Codes
-without a row of the table have no neighbours. Ties of rank: the lower id is the likelier one. A law that is not a number
-lends nothing.
+The arithmetic of relaxed rules. Sums run in the dtype of the distributions: neighbours in the table's order, members in
+order of rank. Codes without a row in the table have no neighbours. Of equally likely codes the lower id ranks higher. A
+distribution of NaN adds nothing.
 """
 
 from __future__ import annotations
@@ -14,9 +14,13 @@ from mmspec.kernels.dispatch import INDEX, WIDE, expect, expect_dense, on_kernel
 
 
 def borrowed_mass(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -> Tensor:
-    """The mass of the longest run of nearest codes that stays within the budget, float [B, n].
+    """Return the mass of the longest run of nearest codes that stays within the budget, float [B, n].
 
-    law: float [B, n, V].   token: int64 [B, n].   table: int64 [K, k], nearest first, K <= V.   budget: float [B, n].
+    Args:
+        law: float [B, n, V].
+        token: int64 [B, n].
+        table: int64 [K, k], nearest first, K <= V.
+        budget: float [B, n].
     """
     expect("law", law, WIDE, None, None, None)
     expect_dense("law", law)
@@ -34,14 +38,20 @@ def borrowed_mass_reference(law: Tensor, token: Tensor, table: Tensor, budget: T
     near = table[token.clamp_max(len(table) - 1)]
     total = law.gather(2, near).cumsum(-1)
     total = torch.where(total <= budget[..., None], total, 0.0).amax(-1)
-    return torch.where(token < len(table), total, 0.0)  # specials have no neighbours
+    return torch.where(token < len(table), total, 0.0)  # special tokens have no neighbours
 
 
 def ranked_window(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Tensor, Tensor]:
-    """The codes around a code in the ranking of p: (which, int64 [B, n, below + above]; their p, float).
+    """Return the codes around a code in the ranking of p.
 
-    p: float [B, n, V].   token: int64 [B, n].   below, above: how many less likely ones (of positive p), then how many
-    likelier ones. At the ends of the ranking there are fewer: their p is -Inf and Inf.
+    Args:
+        p: float [B, n, V].
+        token: int64 [B, n].
+        below: The number of less likely codes (of positive p).
+        above: The number of likelier codes.
+
+    Returns:
+        Their ids, int64 [B, n, below + above], and their p, float; -Inf and Inf for codes past the ends of the ranking.
     """
     expect("p", p, WIDE, None, None, None)
     expect_dense("p", p)
@@ -65,9 +75,13 @@ def ranked_window_reference(p: Tensor, token: Tensor, below: int, above: int) ->
 
 
 def pooled_mass(law: Tensor, token: Tensor, member: Tensor, inside: Tensor) -> Tensor:
-    """law at the token and at those of its members that count, summed: float [B, n].
+    """Return the probability of the token and its selected members together, float [B, n].
 
-    law: float [B, n, V].   token: int64 [B, n].   member: int64 [B, n, G].   inside: bool [B, n, G].
+    Args:
+        law: float [B, n, V].
+        token: int64 [B, n].
+        member: int64 [B, n, G].
+        inside: bool [B, n, G], the members that count.
     """
     expect("law", law, WIDE, *token.shape, None)
     expect_dense("law", law)

@@ -1,7 +1,7 @@
-"""Reflection-maximal coupling of two isotropic Gaussians of one scale.
+"""Reflection-maximal coupling of two isotropic Gaussians of equal scale.
 
-float32 or float64, summed in that. A value, mean or scale that is not a number gives a threshold that passes nothing.
-Strides: any; kernels copy what is not dense along the components. Equal means give threshold 1 and the value itself.
+float32 or float64, summed in that dtype. A value, mean or scale of NaN gives a threshold that passes nothing. Strides:
+any; kernels copy tensors that are not dense along the components. Equal means give threshold 1 and the value itself.
 """
 
 from __future__ import annotations
@@ -13,10 +13,15 @@ from mmspec.kernels.log_law import TINY
 
 
 def log_ratio(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """log p(x) / q(x) for p = N(mean, scale^2), q = N(draft_mean, scale^2), float [...].
+    """Return log p(x) / q(x) for p = N(mean, scale^2) and q = N(draft_mean, scale^2), float [...].
 
-    value, draft_mean, mean: float [..., d]; scale: [..., 1], or [..., d] where each component has its own. With
-    z = (x - draft_mean) / scale and D = (draft_mean - mean) / scale this is -(|z + D|^2 - |z|^2) / 2.
+    With z = (x - draft_mean) / scale and D = (draft_mean - mean) / scale this is -(|z + D|^2 - |z|^2) / 2.
+
+    Args:
+        value: float [..., d].
+        draft_mean: float [..., d].
+        mean: float [..., d].
+        scale: float [..., 1], or [..., d] for a scale per component.
     """
     _check(value, draft_mean, mean, scale)
     if on_kernels(value):
@@ -33,12 +38,15 @@ def log_ratio_reference(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: 
 
 
 def reflect_threshold(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """min(1, p(x) / q(x)), float [...]; arguments as in `log_ratio`."""
+    """Return min(1, p(x) / q(x)), float [...]; arguments as in `log_ratio`."""
     return log_ratio(value, draft_mean, mean, scale).clamp_max(0).exp()
 
 
 def reflect_point(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> Tensor:
-    """The rejected value's mirror image, a sample of p: mean + scale (z - 2 (e z) e), e = D / |D|. Same shapes."""
+    """Return the rejected value's mirror image, a sample of p: mean + scale (z - 2 (e z) e), e = D / |D|.
+
+    The arguments are those of `log_ratio`.
+    """
     _check(value, draft_mean, mean, scale)
     if on_kernels(value):
         from mmspec.kernels.gpu.reflection_coupling import launch_reflect_point

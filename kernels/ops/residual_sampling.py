@@ -1,14 +1,14 @@
 """Sampling of the value after an accepted path, from a residual that is never written out.
 
-Every residual of the rules is one of three forms of p and q at the accepted node (`Residual`). An exponential race over
-the vocabulary draws from it without a norm: the value with the largest r(x) / e(x) wins, e(x) = -log u(x) with a lane of
-the stream for every value (Gumbel's trick, one logarithm less). A value keeps its lane wherever it sits, and a row its
-numbers in any slot of a batch.
+Every residual of the rules has one of three forms of p and q at the accepted node (`Residual`). An exponential race
+over the vocabulary samples from it without a norm: the value with the largest r(x) / e(x) wins, where e(x) = -log u(x)
+and every value has a lane of the stream (the Gumbel trick with a logarithm less). Lanes depend on values only, and a
+row's numbers do not depend on its slot in the batch.
 
-Exact. Both sides of the wrapper race over the same numbers and agree but where two paces are equal up to rounding. Rules
-race where kernels run and invert a single uniform elsewhere, which costs a CPU less: exact too, but another value for the
-same key. Ties: the lowest id. A value of r(x) = 0 never wins. Where r is empty or not a number the race is p's; a
-law that is not one gives an id in range.
+Exact. Kernel and reference race over the same numbers and agree unless two paces are equal up to rounding. Rules race
+where kernels run and invert a single uniform on a CPU, which is cheaper there: exact too, but another value for the
+same key. Ties: the lowest id. A value with r(x) = 0 never wins. Where r is empty or NaN, p races instead; where p is
+NaN, the result is an id in range.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from mmspec.kernels.law import at_node, check_laws, residual_law
 from mmspec.kernels.log_law import Residual
 from mmspec.kernels.sibling_thresholds import kseq_residual, law_without
 
-SMALLEST = 2.0**-53  # of the uniforms' grid: a lane of 0 counts as this
+SMALLEST = 2.0**-53  # the spacing of uniforms, which replaces a uniform of 0
 
 
 def residual_weights(residual: Residual, node: Tensor) -> Tensor:
-    """The residual written out, float [B, V], and p where it is empty. node: int64 [B]."""
+    """Return the residual at `node` int64 [B] as a dense tensor, float [B, V], or p where it is empty."""
     p = at_node(residual.p, node)
     if residual.form == "without":
         return p if residual.remove is None else law_without(p, residual.token, residual.remove)
@@ -41,10 +41,14 @@ def residual_weights(residual: Residual, node: Tensor) -> Tensor:
 def residual_sample(
     residual: Residual, node: Tensor, seeds: Tensor, stream: int | Tensor, uniform: Tensor | None = None
 ) -> Tensor:
-    """One value per row that follows `node` int64 [B], int64 [B].
+    """Draw the value after `node` int64 [B] for each row, int64 [B].
 
-    seeds: int64 [B] and stream, see `counter.uniforms`: value x has lane x.   uniform: float64 [B, V] in [0, 1), numbers
-    in place of those.
+    Args:
+        residual: The residual of every node.
+        node: int64 [B].
+        seeds: int64 [B], see `counter.uniforms`.
+        stream: The stream, in which value x has lane x.
+        uniform: float64 [B, V] in [0, 1), to replace the stream's numbers.
     """
     _check(residual, node)
     expect("seeds", seeds, INDEX, len(node))
@@ -71,10 +75,12 @@ def _check(residual: Residual, node: Tensor) -> None:
 
 
 def residual_sample_reference(weight: Tensor, p: Tensor, uniform: Tensor) -> Tensor:
-    """The winners of races with explicit uniforms, int64 [B].
+    """Return the winners of races with explicit uniforms, int64 [B].
 
-    weight: float [B, V], see `residual_weights`; where it is empty or not a number p [B, V] races.
-    uniform: float64 [B, V] in [0, 1).
+    Args:
+        weight: float [B, V], see `residual_weights`.
+        p: float [B, V], which races where the weights are empty or NaN.
+        uniform: float64 [B, V] in [0, 1).
     """
     weight = torch.where(weight.sum(-1, keepdim=True) > 0, weight, p)
     pace = weight.double() / -uniform.double().clamp(SMALLEST, 1 - SMALLEST).log()

@@ -1,12 +1,14 @@
-"""Sampling from scores: where top-k and top-p truncate a row, and draws from a categorical law with explicit uniforms.
+"""Sampling from scores: truncation by top-k and top-p, and draws from a distribution with explicit uniforms.
 
-The kernel finds the cut by pivots: the scores' bits, made to order as integers do, are searched three bits a pass, every
-pass counting what lies above seven pivots; no row is sorted and nothing as wide as the vocabulary is written. Exact: what it
-returns is a score of the row. Ties at the cut all stay, on both sides of the wrapper, which makes the law a function of the
-scores alone; sorting keeps some of them. top-p keeps a value when what is strictly likelier has at most mass p of the law
-so far: "top_k_first" measures that inside the k, "top_p_first" over all. Masses are summed in float32 (float64 for float64
-scores), so a cut may differ by a value whose mass lies within rounding of p. A row of NaN or +Inf gives NaN, of -Inf alone
--Inf: its law is NaN anyway.
+The kernel finds the cut by pivots: scores become integers of the same order, which are searched three bits per pass by
+counting those above seven pivots. No row is sorted, and nothing as wide as the vocabulary is written. The result is
+exactly a score of the row. Ties at the cut all stay, in kernel and reference, so the result depends on the scores
+alone.
+
+top-p keeps a value if strictly likelier values have at most mass p of the distribution so far: "top_k_first" measures
+this within the top k, "top_p_first" over all values. Masses are summed in float32 (float64 for float64 scores), so a
+cut may differ by a value within rounding of p. A row with NaN or +Inf gives NaN, a row of -Inf gives -Inf; both are
+laws of NaN.
 """
 
 from __future__ import annotations
@@ -20,15 +22,19 @@ from mmspec.kernels.dispatch import FLOATS, WIDE, expect, expect_dense, on_kerne
 
 
 def sample_categorical(weight: Tensor, uniform: Tensor) -> Tensor:
-    """One index per row by inversion, int64 [...]. weight: float [..., V] >= 0, at least one positive; uniform in [0, 1).
+    """Draw an index per row by inversion, int64 [...].
 
-    The sums run in float64, and an index of weight 0 is never returned, at uniform 0 included.
+    The sums run in float64. An index of weight 0 is never returned, even at uniform 0.
+
+    Args:
+        weight: float [..., V], at least 0 and with a positive entry.
+        uniform: float [...] in [0, 1).
     """
     total = weight.cumsum(-1, dtype=torch.float64)
     whole = total[..., -1:].contiguous()
     at = torch.searchsorted(total, uniform.double()[..., None] * whole, right=True)
-    # the last index that carries mass catches a point that rounding pushed onto the total
-    last = torch.searchsorted(total, whole).clamp_max_(weight.shape[-1] - 1)  # in range whatever NaN says
+    # a point that rounding pushed onto the total goes to the last index with mass
+    last = torch.searchsorted(total, whole).clamp_max_(weight.shape[-1] - 1)  # in range even for NaN
     return at.minimum(last).squeeze(-1)
 
 
@@ -36,9 +42,14 @@ def truncation_floor(
     scores: Tensor, top_k: int = 0, top_p: float = 1.0, inverse: Tensor | None = None,
     order: Literal["top_k_first", "top_p_first"] = "top_k_first",
 ) -> Tensor:  # fmt: skip
-    """The smallest scaled score of each row that is kept, float [B, M]; `row_stats` takes it as its floor.
+    """Return the smallest scaled score that each row keeps, float [B, M], the floor of `row_stats`.
 
-    scores: float [B, M, V].   top_k: 0 for all.   top_p: 1 for all.   inverse: float [B], 1 / T, None for 1.
+    Args:
+        scores: float [B, M, V].
+        top_k: The number of scores to keep, 0 for all.
+        top_p: The mass to keep, 1 for all.
+        inverse: float [B], 1 / T, None for 1.
+        order: Which of the two is applied first.
     """
     expect("scores", scores, FLOATS, None, None, None)
     expect_dense("scores", scores)
@@ -57,8 +68,10 @@ def truncation_floor(
 def truncated_scores(
     scores: Tensor, top_k: int, top_p: float, order: Literal["top_k_first", "top_p_first"] = "top_k_first"
 ) -> Tensor:
-    """Scores [..., V] with -Inf where top-k or top-p cut. A CPU sorts for top-p, and of equal scores at that cut keeps those
-    that the sort puts first; kernels keep them all, as `truncation_floor` does."""
+    """Return scores [..., V] with -Inf for those that top-k or top-p removes.
+
+    A CPU sorts for top-p, and of equal scores at the cut it keeps those that sort first; kernels keep all of them.
+    """
     if on_kernels(scores) and (0 < top_k < scores.shape[-1] or top_p < 1):
         rows = scores.reshape(1, -1, scores.shape[-1])
         floor = truncation_floor(rows, top_k, top_p, order=order).view(*scores.shape[:-1], 1)
@@ -98,7 +111,7 @@ def truncation_floor_reference(
         inside = ordered >= kth[..., None] if order == "top_k_first" else torch.ones_like(ordered, dtype=torch.bool)
         law = ordered.masked_fill(~inside, -torch.inf).softmax(-1)
         ahead = law.cumsum(-1) - law
-        # equal scores share what is strictly ahead of the first of them
+        # equal scores share the mass strictly ahead of the first of them
         first = torch.cat((torch.ones_like(inside[..., :1]), ordered[..., 1:] != ordered[..., :-1]), -1)
         ahead = torch.where(first, ahead, 0.0).cummax(-1).values
         nucleus = torch.where((ahead <= top_p) & inside, ordered, torch.inf).amin(-1)

@@ -1,8 +1,8 @@
-"""Siblings drawn one after the other and rejected one after the other: two scalars per node hold the whole residual.
+"""Sequential rejection of siblings: two scalars per node hold the whole residual.
 
-Unreachable nodes (an earlier weight of 1) give finite values that are never used. NaN in a law makes NaN of its children's
-weights, which pass nothing. On kernels a call is one launch whatever the number of siblings, and two a rank where a row is
-wider than a span.
+Unreachable nodes (after a weight of 1) have finite values that are never used. NaN in a distribution makes its
+children's weights NaN, which pass nothing. Kernels take a single launch for any number of siblings, or two per rank
+where a row is wider than a span.
 """
 
 from __future__ import annotations
@@ -18,11 +18,17 @@ from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def mass_left(q: Tensor | LogLaw, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
-    """What q keeps before each rank of children, when every child takes its token away: per rank [B, n], 1 at rank 0.
+    """Return the mass of q before each rank of children, after earlier children's tokens are removed.
 
-    q: float [B, M, V], the nodes with most children first.   token, drawn: per rank [B, n] for the first n nodes, the
-    child's token and whether there is such a child (None: there is). Summed over what is left rather than subtracted from
-    1: nearly all of q may lie on the first child.
+    It is summed over the remaining tokens, not subtracted from 1: nearly all of q may be on the first child.
+
+    Args:
+        q: float [B, M, V], sorted by falling number of children.
+        token: Per rank int64 [B, n], the child's token for the first n nodes.
+        drawn: Per rank bool [B, n], whether the child exists; None for all.
+
+    Returns:
+        Per rank float [B, n], 1 at rank 0.
     """
     if not token:
         return []
@@ -42,27 +48,32 @@ def mass_left_reference(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tens
     for rank in range(1, len(token)):
         count = token[rank].shape[1]
         index = token[rank - 1][:, :count, None]
-        gone = 0.0
+        rest = 0.0
         if drawn is not None:
-            gone = torch.where(drawn[rank - 1][:, :count, None], 0.0, q[:, :count].gather(2, index))
-        left.append(q[:, :count].scatter_(2, index, gone).sum(-1).clamp_min_(TINY))
+            rest = torch.where(drawn[rank - 1][:, :count, None], 0.0, q[:, :count].gather(2, index))
+        left.append(q[:, :count].scatter_(2, index, rest).sum(-1).clamp_min_(TINY))
     return left
 
 
 def reject_siblings(
     p: Tensor | LogLaw, q: Tensor | LogLaw, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
 ) -> tuple[list[Tensor], Tensor]:
-    """Weights of the children of M nodes, and the nodes' state once every child has been rejected.
+    """Return the weights of the children of M nodes, and the nodes' state after the rejection of every child.
 
-    With r = [alpha p - beta q]+ the residual before a child x, s its law (q, or what q keeps, renormalised) and a the
-    node's weight: the child's weight is min(1, a r(x) / s(x)); its rejection gives Z = sum [a r - s]+, then
-    a <- Z / (Z + 1 - a) and r <- [a r - s]+ / Z. The scalars kept here are A = a alpha and B = a beta, which need no
-    division by Z. Nodes of weight 1 keep weight 1: that is recursive rejection.
+    Let r = [alpha p - beta q]+ be the residual before a child x, s its distribution (q, or the remaining q,
+    renormalised) and a the node's weight. The child's weight is min(1, a r(x) / s(x)). Its rejection gives Z = sum [a r
+    - s]+, then a <- Z / (Z + 1 - a) and r <- [a r - s]+ / Z. The state holds A = a alpha and B = a beta, which need no
+    division by Z. Nodes of weight 1 stay at weight 1, as in recursive rejection.
 
-    p, q: float [B, M, V], law after the node and law its children were drawn from; nodes with most children first.
-    weight: float [B, M].   child, drawn: per sibling rank, for the first n nodes: float [4, B, n], p, q and s at the
-    child's token and s / q; bool [B, n], whether there is such a child (None: there is).
-    Returns (per rank the child's weight [B, n]; a, A and B of the nodes [3, B, M]).
+    Args:
+        p: float [B, M, V], the distribution after the node; nodes are sorted by falling number of children.
+        q: float [B, M, V], the distribution that its children were drawn from.
+        weight: float [B, M].
+        child: Per sibling rank float [4, B, n] for the first n nodes: p, q and s at the child's token, and s / q.
+        drawn: Per sibling rank bool [B, n], whether the child exists; None for all.
+
+    Returns:
+        Per rank the child's weight [B, n]; and a, A and B of the nodes, [3, B, M].
     """
     check_laws(p, q)
     expect("weight", weight, WIDE, *p.shape[:2])
@@ -78,12 +89,16 @@ def reject_siblings(
 
 
 def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtype], shape: Sequence[int]) -> None:
-    """Raises ValueError unless every rank is [B, n], n at most as many as the rank before has."""
+    """Check that every rank is [B, n], with n at most that of the rank before.
+
+    Raises:
+        ValueError: A rank has another shape or dtype.
+    """
     most = shape[1]
     for rank, tensor in enumerate(ranks):
         expect(f"{name}[{rank}]", tensor, dtypes, shape[0], None)
         if tensor.shape[1] > most:
-            raise ValueError(f"{name}[{rank}]: expected at most {most} columns as nodes with most children come first, got "
+            raise ValueError(f"{name}[{rank}]: expected at most {most} columns (nodes with most children first), got "
                              f"{tensor.shape[1]}")  # fmt: skip
         most = tensor.shape[1]
 
@@ -102,7 +117,7 @@ def reject_siblings_reference(
         before = None if drawn is None else part.clone()
         lower += scale
         mass = residual_mass(p[:, :count], q[:, :count], upper, lower)
-        # 0 only where rejection cannot happen: what follows is finite and never used
+        # 0 only where rejection cannot happen: later values are finite and never used
         room = (1 - a).add_(mass).clamp_min_(TINY)
         a.copy_(mass)
         part /= room
@@ -114,12 +129,20 @@ def reject_siblings_reference(
 
 
 def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`reject_siblings` along a chain, where every node has one child, which is the next node: the weights are a walk of one
-    number a row, and what is as wide as the vocabulary is worked out for all nodes at once.
+    """Do the same as `reject_siblings` along a chain, where every node's only child is the next node.
 
-    p, q: float [B, M, V], written out: where kernels run, fans are a launch each.   weight: float [B, 1], of the first node.
-    child: float [4, B, M].   drawn: bool [B, M] or None.
-    Returns (the children's weights [B, M]; a, A and B of the nodes [3, B, M]), bitwise those of node after node.
+    The weights are a walk of a number per row, and operations as wide as the vocabulary run once for all nodes. The
+    results are bitwise those of a call per node.
+
+    Args:
+        p: float [B, M, V], dense: where kernels run, calls per node are used.
+        q: float [B, M, V], dense.
+        weight: float [B, 1], of the first node.
+        child: float [4, B, M].
+        drawn: bool [B, M] or None.
+
+    Returns:
+        The children's weights [B, M]; and a, A and B of the nodes, [3, B, M].
     """
     check_laws(p, q)
     expect("weight", weight, WIDE, p.shape[0], 1)
@@ -132,10 +155,10 @@ def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Ten
         here = slice(node, node + 1)
         accept = (along[-1] * px[:, here]).div_(share[:, here]).clamp_(0, 1)
         along.append(accept if drawn is None else torch.where(drawn[:, here], accept, 0.0))
-    a, found = torch.cat(along[:-1], 1), torch.cat(along[1:], 1)
+    a, accepted = torch.cat(along[:-1], 1), torch.cat(along[1:], 1)
     mass = residual_mass(p, q, a, scale)
     room = (1 - a).add_(mass).clamp_min_(TINY)
     state = torch.stack((mass, a, scale)).div_(room)
     if drawn is not None:
         state = torch.where(drawn, state, torch.stack((a, a, torch.zeros_like(a))))
-    return found, state
+    return accepted, state

@@ -1,8 +1,8 @@
-"""Thresholds of siblings that are tested side by side, and the residuals behind them: target-match and K-SEQ.
+"""Thresholds of siblings that are tested in parallel, and their residuals: target-match and K-SEQ.
 
-Target-match: a mass of NaN makes NaN of its own threshold and of its later siblings', which pass nothing. K-SEQ: the kernel's
-bisection runs in one program a node and takes the same steps; on a bound that is met to rounding the two sides may end one
-step, (n - 1) / 2^STEPS, apart: both ends are valid, so both are exact.
+Target-match: a mass of NaN makes its own threshold and those of later siblings NaN, which pass nothing. K-SEQ: kernel
+and reference take the same bisection steps. On a bound that is met up to rounding they may end a step, (n - 1) /
+2^STEPS, apart; both ends are valid, so both are exact.
 """
 
 from __future__ import annotations
@@ -16,11 +16,15 @@ from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def match_thresholds(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | None) -> Tensor:
-    """Probability of each node's token among what its earlier siblings left, float [B, N].
+    """Return the probability of each node's token among those that earlier siblings left, float [B, N].
 
-    p(x) / (1 - sum of p over distinct earlier siblings), and 0 for a token that an earlier sibling already had.
-    mass: float [B, N], p at the node's own token.   token: int64 [B, N].
-    earlier: bool [R, N, N], True where column j is an earlier sibling of row i.   live: bool [B, N] or None.
+    It is p(x) / (1 - sum of p over distinct earlier siblings), and 0 for the token of an earlier sibling.
+
+    Args:
+        mass: float [B, N], p at the node's own token.
+        token: int64 [B, N].
+        earlier: bool [R, N, N], True where column j is an earlier sibling of row i.
+        live: bool [B, N] or None.
     """
     expect("mass", mass, WIDE, None, None)
     batch, nodes = mass.shape
@@ -45,7 +49,7 @@ def match_thresholds_reference(mass: Tensor, token: Tensor, earlier: Tensor, liv
 
 
 def law_without(law: Tensor, token: Tensor, remove: Tensor) -> Tensor:
-    """law [B, V] with the tokens int64 [B, N] marked in `remove` bool [B, N] set to 0; law itself where nothing is left."""
+    """Set the tokens int64 [B, N] marked in `remove` bool [B, N] to 0 in `law` [B, V]; return `law` where nothing is left."""
     rest = law.scatter_reduce(1, token, torch.where(remove, 0.0, torch.inf).to(law.dtype), "amin")
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, law)
 
@@ -54,11 +58,15 @@ STEPS = 12
 
 
 def kseq_discount(p: Tensor | LogLaw, q: Tensor | LogLaw, count: Tensor) -> tuple[Tensor, Tensor]:
-    """rho >= 1 and the scale c of the residual [p - c min(p / rho, q)]+, both float [B, M].
+    """Return rho >= 1 and the scale c of the residual [p - c min(p / rho, q)]+, both float [B, M].
 
-    With beta = sum min(p / rho, q), the smallest valid rho solves 1 - (1 - beta)^n = rho beta; a bisection on [1, n] of a
-    fixed number of steps returns its valid end, which is exact and loses at most (n - 1) / 2^STEPS in rho.
-    p, q: float [B, M, V].   count: int64 [B, M], children drawn, 0 included.
+    With beta = sum min(p / rho, q), the smallest valid rho solves 1 - (1 - beta)^n = rho beta. A bisection on [1, n]
+    with a fixed number of steps returns its valid end, which is exact and loses at most (n - 1) / 2^STEPS in rho.
+
+    Args:
+        p: float [B, M, V].
+        q: float [B, M, V].
+        count: int64 [B, M], the number of children drawn, from 0.
     """
     check_laws(p, q)
     expect("count", count, INDEX, *p.shape[:2])
@@ -82,7 +90,14 @@ def kseq_discount_reference(p: Tensor, q: Tensor, count: Tensor) -> tuple[Tensor
 
 
 def kseq_residual(p: Tensor, q: Tensor, rho: Tensor, scale: Tensor) -> Tensor:
-    """[p - c min(p / rho, q)]+ unnormalised, and p where that is empty or not a number. p, q: [B, V]; rho, scale: [B]."""
+    """Return the unnormalised [p - c min(p / rho, q)]+, or p where that is empty or NaN.
+
+    Args:
+        p: float [B, V].
+        q: float [B, V].
+        rho: float [B].
+        scale: float [B], c.
+    """
     rest = (p - scale[:, None] * torch.minimum(p / rho[:, None], q)).clamp_min(0)
     return torch.where(rest.sum(-1, keepdim=True) > 0, rest, p)
 
@@ -92,5 +107,5 @@ def _overlap(p: Tensor, q: Tensor, rho: Tensor) -> Tensor:
 
 
 def _any_of(beta: Tensor, count: Tensor) -> Tensor:
-    """1 - (1 - beta)^n without cancellation, 0 for n = 0."""
+    """Return 1 - (1 - beta)^n without cancellation, 0 for n = 0."""
     return -torch.special.xlog1py(count, -beta).expm1()

@@ -1,10 +1,11 @@
-"""Attention of a drafted tree over a slot cache: all committed slots, and of the new ones a node's own ancestors.
+"""Attention of a drafted tree over a slot cache: all committed slots, and among the new slots a node's own ancestors.
 
-The tree is 64 bits a node, bit j for "node j is on the path root..i", in place of a mask as wide as the cache. The kernel
-reads the prefix in splits without any mask, the tree as one more split under the bits, and merges them by their
-log-sum-exp, which is exact. Up to 64 nodes; the reference builds the mask (`tree_bias`) and takes any number. Sums in float32;
-splits are merged in order, so equal lengths give equal bits. NaN in a slot that is seen gives NaN in that row's output and in
-no other's; every node sees itself. Strides: any, but 1 along the head's axis.
+The tree is 64 bits per node, bit j for "node j is on the path root..i", instead of a mask as wide as the cache. The
+kernel reads the prefix in splits without a mask, the tree as a further split under the bits, and merges them by their
+log-sum-exp, which is exact. It takes up to 64 nodes; the reference builds the mask (`tree_bias`) and takes any number.
+
+Sums run in float32, and splits are merged in order, so equal lengths give equal bits. NaN in a visible slot gives NaN
+in that row's output only; every node sees itself. Strides: any, but 1 along the head's axis.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ BITS = 64
 
 
 def ancestor_bits(ancestor: Tensor) -> Tensor:
-    """int64 [R, N], bit j of node i set where j is on the path root..i. ancestor: bool [R, N, N], N <= 64."""
+    """Return int64 [R, N], with bit j of node i set if j is on the path root..i. `ancestor` is bool [R, N, N], N <= 64."""
     expect("ancestor", ancestor, BOOL, None, ancestor.shape[-1], None)
     if ancestor.shape[-1] > BITS:
         raise ValueError(f"ancestor: expected at most {BITS} nodes, got {ancestor.shape[-1]}")
@@ -34,12 +35,17 @@ def tree_attention(
     query: Tensor, keys: Tensor, values: Tensor, length: Tensor, width: int, ancestor: Tensor,
     hidden: Tensor | None = None, scale: float | None = None,
 ) -> Tensor:  # fmt: skip
-    """What each node attends to, [B, H, N, d] in the query's dtype.
+    """Return the attended values of each node, [B, H, N, d] in the query's dtype.
 
-    query: float [B, H, N, d].   keys, values: [B, H', S, d], H' dividing H; node j of row b lies in slot length[b] + j.
-    length: int64 [B], committed slots; width: their maximum, known on the host, at most S - N.
-    ancestor: bool [R, N, N], R in {1, B}.   hidden: bool [B, P] of committed slots never to be seen, or None.
-    scale: of the scores, 1 / sqrt(d) for None.
+    Args:
+        query: float [B, H, N, d].
+        keys: float [B, H', S, d], H' dividing H; node j of row b is in slot length[b] + j.
+        values: float [B, H', S, d].
+        length: int64 [B], committed slots.
+        width: The maximum of `length`, on the host, at most S - N.
+        ancestor: bool [R, N, N], R in {1, B}.
+        hidden: bool [B, P], committed slots that are never visible, or None.
+        scale: The factor of the scores, 1 / sqrt(d) for None.
     """
     expect("query", query, _DTYPES, None, None, None, None)
     batch, heads, nodes, size = query.shape

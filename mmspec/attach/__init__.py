@@ -1,1 +1,1 @@
-"""One line to draft and verify with what is already there: `mmspec.enable` a model or a pipeline, and disable it again."""
+"""`mmspec.enable` adds drafting and verification to an existing model or pipeline; `mmspec.disable` removes it."""

@@ -22,24 +22,31 @@ def enable(
     rule: str | Rule | None = None,
     otherwise: Literal["refuse", "plain"] = "refuse",
 ) -> Handle:
-    """From now on `obj` drafts and verifies: `model.generate(...)` and `pipe(...)` are called as before.
+    """Make `obj` draft and verify; `model.generate(...)` and `pipe(...)` are called as before.
 
-    obj: a model of transformers that generates, adapters around it or not, or a pipeline of this package (images, videos). It
-        stays the same object of the same class; what is added stands in its `__dict__` alone and `disable` takes it out.
-    drafter: of a model a drafter, its text ("lookup:longest=3", "eagle@FOLDER"), the folder or hub id of
-        one, or "auto": what is at hand for it, as much as pays (see
-        `mmspec.vlm.auto`). Of a pipeline a decoding, such as `SJD(window=16)`, its text ("sjd:window=64",
-        "sdvg:threshold=0.5@FOLDER"), or "auto": what the pipeline takes that for. None decodes plainly through the same loop.
-    mode: "exact" keeps the law: a decoding or rule that does not is refused, here or, where a call names another, then.
-        "relaxed" has to be asked for by name.   rule: a Rule or its text, None for the exact one or the decoding's own.
-    otherwise: of a model, what becomes of a request that drafting cannot serve (beams, contrastive search...). "refuse" raises
-        ValueError and counts it in the summary. "plain" decodes it through the `generate` of the model's own class, with a
-        warning and a count in the summary; a call that names settings of this package, such as `seed`, is still refused.
-    Returns the handle: a context manager with `summary()` and `close()`.
+    `obj` remains the same object of the same class: the handle is stored in its `__dict__`, and `disable` removes it.
+    The handle acts for `obj` alone. Pickled, saved and shallow copies of `obj` are plain. A deep copy has its own
+    handle, which shares the drafter.
 
-    The handle acts for `obj` alone. Pickled, saved and shallow copies of `obj` are plain; a deep copy has a handle of its own,
-    which shares the drafter.
-    Raises ValueError for an object that is enabled already or cannot be, and for a drafter that is none or does not fit.
+    Args:
+        obj: A transformers model that generates, with or without adapters, or a pipeline of this package (images, videos).
+        drafter: For a model, a drafter, its text ("lookup:longest=3", "eagle@FOLDER"), a folder or a hub id; "auto" uses
+            the available drafters where they are faster (see `mmspec.vlm.auto`). For a pipeline, a decoding such as
+            `SJD(window=16)`, its text ("sjd:window=64", "sdvg:threshold=0.5@FOLDER"), or the pipeline's "auto". None
+            decodes plainly through the same loop.
+        mode: "exact" preserves the target's distribution and refuses a decoding or rule that does not, here or in a call
+            that names another. "relaxed" allows all rules.
+        rule: A Rule or its text; None for the exact rule or the decoding's own.
+        otherwise: How a model serves a request that drafting does not support (beams, contrastive search...). "refuse"
+            raises ValueError and counts it in the summary. "plain" decodes the request through the `generate` of the
+            model's class, with a warning and a count in the summary; a call with settings of this package, such as
+            `seed`, is still refused.
+
+    Returns:
+        The handle, a context manager with `summary()` and `close()`.
+
+    Raises:
+        ValueError: `obj` is already enabled or is not supported, or `drafter` is invalid or does not fit the model.
     """
     if mode not in ("exact", "relaxed"):
         raise ValueError(f"mode: expected exact or relaxed, got {mode!r}; use one of them")
@@ -74,9 +81,16 @@ def enable(
 
 
 def disable(obj: Any) -> Summary:
-    """Takes off what `enable` put on an object, which then is as it was. obj: the object, or its handle.
+    """Undo `enable`: restore the object to its state before.
 
-    Returns the summary.   Raises ValueError for an object that is not enabled.
+    Args:
+        obj: The enabled object, or its handle.
+
+    Returns:
+        The summary of its calls.
+
+    Raises:
+        ValueError: The object is not enabled.
     """
     handle = _handle_of(obj)
     handle.close()
@@ -84,37 +98,41 @@ def disable(obj: Any) -> Summary:
 
 
 def summary(obj: Any) -> Summary:
-    """What an enabled object did: calls, passes, accept length, seconds, and whether all of it was exact.
+    """Return the statistics of an enabled object: calls, passes, accept length, seconds, and whether all calls were exact.
 
-    obj: the object, or its handle, which still tells after `disable`.   Raises ValueError for an object that is not enabled.
+    Args:
+        obj: The enabled object, or its handle, which keeps the statistics after `disable`.
+
+    Raises:
+        ValueError: The object is not enabled.
     """
     return _handle_of(obj).summary()
 
 
 def _handle_of(obj: Any) -> Handle:
-    found = obj if isinstance(obj, Handle) else handle_on(obj)
-    if found is None:
+    handle = obj if isinstance(obj, Handle) else handle_on(obj)
+    if handle is None:
         raise ValueError(
-            f"obj: expected one that is enabled, got {type(obj).__name__} that is not; enable it, or use the handle"
+            f"obj: expected an enabled object, got {type(obj).__name__} that is not; enable it, or use the handle"
         )
-    return found
+    return handle
 
 
 def _method_of(obj: Any) -> str:
-    """The method that a handle stands in front of.   Raises ValueError where there is none."""
+    """Return the name of the method that a handle replaces."""
     if hasattr(obj, "__dict__") and not isinstance(obj, type):
         if callable(start := getattr(obj, "start", None)) and "decoding" in signature(start).parameters:
             return "start"
         if callable(getattr(obj, "generate", None)) and hasattr(obj, "named_modules"):
             return "generate"
     inner = getattr(obj, "model", None)
-    told = "enable its model" if callable(getattr(inner, "generate", None)) else "see mmspec.supported()"
+    advice = "enable its model" if callable(getattr(inner, "generate", None)) else "see mmspec.supported()"
     raise ValueError(f"obj: expected a model of transformers that generates or a pipeline of mmspec, got "
-                     f"{type(obj).__name__}; {told}")  # fmt: skip
+                     f"{type(obj).__name__}; {advice}")  # fmt: skip
 
 
 def _drafter(model: Any, drafter: Any) -> Any:
-    """The drafter of a model; "auto" stays that, and is at hand now.   Raises ValueError as the loaders do."""
+    """Return the drafter of a model; "auto" is returned as it is, after its controller has been created."""
     if drafter == AUTO:
         from mmspec.vlm.auto import automatic
 
@@ -131,7 +149,7 @@ def _drafter(model: Any, drafter: Any) -> Any:
 
 
 def _rule_of(pipe: Any, drafter: Any, rule: str | Rule | None) -> Rule | None:
-    """The rule that a pipeline's calls will fall under, where that is known before the first."""
+    """Return the rule of a pipeline's calls; None where only the call itself decides it."""
     drafter = None if drafter == AUTO else pipe.decoding(drafter)  # "auto" brings no rule of its own
     drafts = hasattr(drafter, "open") or hasattr(drafter, "prepare") or hasattr(drafter, "draw")
     if drafter is not None and (isinstance(drafter, type) or not drafts):
@@ -147,5 +165,5 @@ def _rule_of(pipe: Any, drafter: Any, rule: str | Rule | None) -> Rule | None:
 
 def _check(rule: Rule | None, exact: bool) -> None:
     if exact and rule is not None and not rule.exact:
-        raise ValueError(f"mode: expected a rule that keeps the law for 'exact', got {rule.name!r}; say mode='relaxed' if its "
+        raise ValueError(f"mode: expected an exact rule for mode='exact', got {rule.name!r}; pass mode='relaxed' if its "
                          "output may differ")  # fmt: skip

@@ -1,9 +1,9 @@
-"""What `enable` puts on an object, and takes off again without a trace.
+"""The handle that `enable` puts on an object and `disable` removes without a trace.
 
-A pickled, saved or shallow copy of an enabled object is plain, and a deep copy has a handle of its own. A handle
-stands in the `__dict__` of its object, and whatever copies the object copies its `__dict__`. Pickle, `torch.save`,
-cloudpickle, dill, Ray and the module `copy` first look in `copyreg` for the object's class, so the handle is left out
-there.
+A pickled, saved or shallow copy of an enabled object is plain, and a deep copy has its own handle. A handle is stored
+in the `__dict__` of its object, which every copy of the object copies too. Pickle, `torch.save`, cloudpickle, dill,
+Ray and the module `copy` first look up the object's class in `copyreg`, so the reducer registered there leaves the
+handle out.
 """
 
 from __future__ import annotations
@@ -20,15 +20,14 @@ from mmspec.core.loop import DecodingRun
 from mmspec.core.rules.base import Rule
 from mmspec.core.stats import Stats
 
-ATTRIBUTES = ("generate", "start")  # where one is put
+ATTRIBUTES = ("generate", "start")  # attributes that a handle may replace
 
 
 class Handle:
-    """An enabled object. It stands in the object's own `__dict__`, in front of the method of its class; nothing else changes.
+    """The callable that replaces a method of an enabled object, in the object's own `__dict__`.
 
-    It acts only for the object that it was put on, and never travels: see `copies.py` for copies of the object. A pickled
-    handle is the object's plain method, a deep copy is the handle of the object's deep copy.
-    A context manager, which ends with `close`.
+    It acts only for the object that it was put on. A pickled handle is the object's plain method; a deep copy is the
+    handle of the object's deep copy. As a context manager it ends with `close`.
 
     Args:
         obj: The object.
@@ -40,10 +39,10 @@ class Handle:
 
     def __init__(self, obj: Any, name: str, drafter: Any, rule: str | Rule | None, exact: bool):
         there = vars(obj).get(name)
-        # a handle of another object came along with its `__dict__`
+        # a copied `__dict__` may hold the handle of another object
         self._belong(obj, name, None if isinstance(there, Handle) else there)
         self.drafter, self.rule, self.exact = drafter, rule, exact
-        for word in WRAPPER_ASSIGNMENTS:  # its words are still those of the method
+        for word in WRAPPER_ASSIGNMENTS:  # name and docstring are still those of the method
             if hasattr(self.original, word):
                 setattr(self, word, getattr(self.original, word))
         vars(obj)[name] = self
@@ -54,7 +53,7 @@ class Handle:
 
     @property
     def original(self) -> Callable:
-        """The method in whose place the handle stands: an attribute that was there before, else the method of the class."""
+        """The replaced method: the object's earlier attribute of this name, else the method of its class."""
         return self._of_class() if self.earlier is None else self.earlier
 
     __wrapped__ = original  # the signature is still that of the method
@@ -69,14 +68,14 @@ class Handle:
         if id(self.obj) in memo:
             return self._copied(memo)
         copied = deepcopy(self.obj, memo)
-        if id(self) not in memo:  # the object's class makes its copies by itself, or the handle was taken off
+        if id(self) not in memo:  # the object's class defines its own deep copy, or the handle was closed
             handle = self._copied(memo)
             if not self.closed:
                 vars(copied)[self.name] = handle
         return memo[id(self)]
 
     def _copied(self, memo: dict) -> Handle:
-        """The handle of the object's deep copy, which may not have its attributes yet."""
+        """Return the handle of the object's deep copy, which may not have its attributes yet."""
         handle = object.__new__(type(self))
         memo[id(self)] = handle
         vars(handle).update(vars(self))
@@ -89,16 +88,17 @@ class Handle:
         return getattr, (self.obj, self.name)
 
     def close(self) -> None:
-        """Takes it off: the object is as it was. A second time does nothing.
+        """Remove the handle and restore the object; a second call does nothing.
 
-        Raises ValueError where something else has since been put in its place or in front of it.
+        Raises:
+            ValueError: Something else has since replaced or wrapped the handle.
         """
         if self.closed:
             return
         there = vars(self.obj).get(self.name)
         if there is not self:
             raise ValueError(
-                f"disable: expected `{self.name}` as `enable` left it, got {there!r} in its place; take that off first"
+                f"disable: expected `{self.name}` as `enable` left it, got {there!r} in its place; remove that first"
             )
         if self.earlier is None:
             del vars(self.obj)[self.name]
@@ -113,7 +113,7 @@ class Handle:
         self.close()
 
     def summary(self) -> Summary:
-        """What the calls so far took and gave, also after `close`."""
+        """Return the statistics of the calls so far, also after `close`."""
         self._fold()
         whole = self._total.copy()
         for _, stats in self._open:
@@ -121,35 +121,34 @@ class Handle:
         return whole
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """In the place of the method."""
+        """Run in place of the method."""
         raise TypeError(f"{type(self).__name__} must define __call__")
 
     def _note(self, stats: Stats) -> None:
         self._total.add(stats)
 
     def _follow(self, run: DecodingRun) -> None:
-        """Counts a request that has not run yet, whoever steps it; nothing of it but its statistics is kept."""
+        """Count a request that has not run yet; only its statistics are stored, and anyone may step it."""
         self._fold()
         self._open.append((ref(run), run.stats))
 
     def _fold(self) -> None:
-        for one in [one for one in self._open if one[0]() is None]:
-            self._open.remove(one)
-            self._total.add(one[1])
+        for finished in [run for run in self._open if run[0]() is None]:
+            self._open.remove(finished)
+            self._total.add(finished[1])
 
     def _refuse(self, error: ValueError) -> None:
         self._total.refuse(error)
 
 
 def handle_on(obj: Any) -> Handle | None:
-    """The handle that acts for an object."""
-    attributes = getattr(obj, "__dict__", {})
-    handles = [one for name in ATTRIBUTES if isinstance(one := attributes.get(name), Handle) and one.obj is obj]
-    return handles[0] if handles else None
+    """Return the handle that acts for an object, None if there is none."""
+    attributes = [getattr(obj, "__dict__", {}).get(name) for name in ATTRIBUTES]
+    return next((handle for handle in attributes if isinstance(handle, Handle) and handle.obj is obj), None)
 
 
 class PipelineHandle(Handle):
-    """In front of `pipe.start`. A call that names a decoding or a rule has what it names."""
+    """The handle in place of `pipe.start`; a decoding or rule named in a call takes precedence over the handle's."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> DecodingRun:
         if kwargs.get("decoding") is None:
@@ -159,8 +158,8 @@ class PipelineHandle(Handle):
         try:
             run = self.original(*args, **kwargs)
             if self.exact and not run.rule.exact:
-                raise ValueError(f"decoding: expected one that keeps the law, got rule {run.rule.name!r}; enable with "
-                                 "mode='relaxed'")  # fmt: skip
+                raise ValueError(f"decoding: expected a decoding with an exact rule, got rule {run.rule.name!r}; enable "
+                                 "with mode='relaxed'")  # fmt: skip
         except ValueError as error:
             self._refuse(error)
             raise
@@ -168,20 +167,20 @@ class PipelineHandle(Handle):
         return run
 
 
-_PROTOCOL = 4  # what `copy` uses, and the default of pickle or below it in every Python
+_PROTOCOL = 4  # the protocol that `copy` uses; pickle's default is never below it
 
 
 def register_plain_copies(cls: type) -> None:
-    """Make copies of the objects of a class leave handles out.
+    """Register a reducer for a class, so that copies of its objects have no handle.
 
-    The entry in `copyreg` stays after `disable`. For objects without a handle it gives what Python gives by itself.
+    The entry in `copyreg` stays after `disable`. Objects without a handle are reduced as Python does by default.
     """
     if not isinstance(copyreg.dispatch_table.get(cls), _PlainReducer):
         copyreg.pickle(cls, _PlainReducer(copyreg.dispatch_table.get(cls)))
 
 
 class _PlainReducer:
-    """Reduces an object for its copies.
+    """The reducer that leaves the handle out of an object's copies.
 
     Args:
         earlier: The reducer that was registered for the class before, or None.
@@ -201,12 +200,12 @@ class _PlainReducer:
 
 
 def _plain(obj: Any, state: Any) -> Any:
-    """The state of an object without a handle."""
+    """Return the state of an object without its handle."""
     names = [name for name in ATTRIBUTES if isinstance(state, dict) and isinstance(state.get(name), Handle)]
     if not names:
         return state
     handle, plain = state[names[0]], {name: value for name, value in state.items() if name not in names}
-    if handle.obj is not obj:  # it came along with a copy of the `__dict__`
+    if handle.obj is not obj:  # copied from another object along with the `__dict__`
         return plain
     if handle.earlier is not None:
         plain[handle.name] = handle.earlier
@@ -214,7 +213,7 @@ def _plain(obj: Any, state: Any) -> Any:
 
 
 class _StateOfEnabled(dict):
-    """The plain state of an enabled object. Pickled it is a dict; a deep copy of it holds the handle of the object's copy."""
+    """The plain state of an enabled object: pickled as a dict; a deep copy holds the handle of the object's copy."""
 
     def __init__(self, plain: dict, handle: Handle):
         super().__init__(plain)

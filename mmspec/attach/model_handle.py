@@ -1,4 +1,4 @@
-"""Models of transformers: their `generate` drafts and verifies."""
+"""The handle of transformers models, whose `generate` drafts and verifies."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _OURS = {"drafter", "rule", "seed", "capture", "return_dict", "on_stats", "stric
 
 
 class ModelHandle(Handle):
-    """In front of `model.generate`, whose arguments and results stay what they are.
+    """The handle in place of `model.generate`, with the same arguments and results.
 
-    A call that brings its own `custom_generate` goes through untouched: that is how ours, and those of drafters, come back.
+    A call with its own `custom_generate` goes to the original method: mmspec and its drafters call `generate` that way.
 
     Args:
-        otherwise: What becomes of a request that drafting cannot serve. "refuse" raises ValueError. "plain" decodes it
+        otherwise: How to serve a request that drafting does not support. "refuse" raises ValueError. "plain" decodes it
             through the `generate` of the model's class, with a warning and a count in the summary.
     """
 
@@ -40,7 +40,7 @@ class ModelHandle(Handle):
 
     @property
     def drafter(self) -> Any:
-        """The drafter; of "auto" the controller of the model, as it is now."""
+        """The drafter; for "auto", the model's current controller."""
         return automatic(self.obj) if self._is_auto else self._drafter
 
     @drafter.setter
@@ -55,7 +55,7 @@ class ModelHandle(Handle):
         if kwargs.get("custom_generate") is not None:
             return self.original(*args, **kwargs)
         inputs = {**dict(zip(_ORDER, args, strict=False)), **kwargs}
-        # transformers cannot serve a request that has settings of this package
+        # transformers cannot serve a request with settings of this package
         if self.otherwise == "plain" and not _OURS & set(inputs) and past_of(inputs) is None:
             return self._drafted_or_plain(inputs)
         try:
@@ -67,11 +67,11 @@ class ModelHandle(Handle):
     def _drafted(self, inputs: dict) -> Any:
         inputs = {"drafter": self.drafter, "rule": self.rule or "exact", **inputs}
         if self.exact and not resolve(inputs["rule"], greedy=False).exact:
-            raise ValueError(f"rule: expected an exact one, got {inputs['rule']!r}; enable with mode='relaxed'")
+            raise ValueError(f"rule: expected an exact rule, got {inputs['rule']!r}; enable with mode='relaxed'")
         return generate(self.obj, on_stats=self._note, **inputs)
 
     def _drafted_or_plain(self, inputs: dict) -> Any:
-        """Draft and verify; decode plainly where the request is refused before its first token."""
+        """Draft and verify; decode plainly if the request is refused before its first token."""
         streamer, drawn = inputs.get("streamer"), torch.get_rng_state()
         held = None if streamer is None else DeferredStreamer(streamer)
         try:
@@ -87,12 +87,12 @@ class ModelHandle(Handle):
         warnings.warn(
             f"decoded plainly by transformers, as drafting cannot serve this request: {refusal}", stacklevel=3
         )
-        torch.set_rng_state(drawn)  # plain output is that of a model that is not enabled
+        torch.set_rng_state(drawn)  # the output equals that of a model that is not enabled
         try:
             result = class_generate(self.obj)(**inputs)
         except BaseException:
             if streamer is not None:
-                streamer.end()  # or its reader would wait for ever
+                streamer.end()  # its reader would otherwise wait forever
             raise
         self._total.decode_plainly(refusal)
         return result

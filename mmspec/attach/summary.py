@@ -1,4 +1,4 @@
-"""What an enabled object did."""
+"""The statistics of an enabled object."""
 
 from __future__ import annotations
 
@@ -7,17 +7,26 @@ from dataclasses import asdict, dataclass, field
 from mmspec.core.stats import Stats
 
 PARTS = ("prefill_s", "draft_s", "target_s", "verify_s", "other_s")
-DEEPEST = 32  # positions that are told apart
+DEEPEST = 32  # accepted counts above it are counted together
 
 
 @dataclass(slots=True)
 class Summary:
-    """All calls so far. calls: requests that ran.   refused: why others could not, and how often.
-    plain: why requests were decoded plainly by transformers, and how often; they are not among the calls.
-    emitted: values (tokens, codes, vectors, blocks).   target_passes, drafter_passes: see `Stats`.
-    accept_length: values per target pass and row, bonus included.
-    kept: the share of drafted rounds that kept at least 1, 2, ... drafted values.   seconds: by part.
-    exact: every call kept the target's law.   rules, drafters: names of those that ran.
+    """The statistics of all calls so far.
+
+    Attributes:
+        calls: The number of requests that ran.
+        refused: The number of refused requests by reason.
+        plain: The number of requests decoded plainly by transformers, by reason; `calls` leaves them out.
+        emitted: The number of values (tokens, codes, vectors, blocks).
+        target_passes: The number of target passes, see `Stats`.
+        drafter_passes: The number of drafter passes, see `Stats`.
+        row_passes: The number of target passes summed over rows, see `Stats`.
+        rounds: The number of drafted rounds by accepted values, from 0 to `DEEPEST`.
+        seconds: The seconds by part.
+        exact: Whether every call preserved the target's distribution.
+        rules: The names of the rules that ran.
+        drafters: The names of the drafters that ran.
     """
 
     calls: int = 0
@@ -35,16 +44,18 @@ class Summary:
 
     @property
     def accept_length(self) -> float:
+        """Values per target pass and row, the bonus included."""
         return self.emitted / max(self.row_passes, 1)
 
     @property
     def kept(self) -> list[float]:
+        """The shares of drafted rounds in which at least 1, 2, ... drafted values were accepted."""
         total = sum(self.rounds)
         deepest = max((n for n, count in enumerate(self.rounds) if count), default=0)
         return [sum(self.rounds[n:]) / total for n in range(1, deepest + 1)]
 
     def add(self, stats: Stats) -> None:
-        """Counts one request in."""
+        """Add the statistics of a request."""
         self.calls += 1
         self.emitted += sum(stats.emitted)
         self.exact = self.exact and stats.exact
@@ -61,11 +72,11 @@ class Summary:
                     self._round(min(int(count), DEEPEST))
 
     def refuse(self, error: ValueError) -> None:
-        """Counts a request that could not run."""
+        """Count a request that could not run."""
         _count(self.refused, error)
 
     def decode_plainly(self, error: ValueError) -> None:
-        """Counts a request that transformers decoded, with the error of the refusal."""
+        """Count a request that transformers decoded, with the error of the refusal."""
         _count(self.plain, error)
 
     def _round(self, count: int) -> None:
@@ -73,14 +84,14 @@ class Summary:
         self.rounds[count] += 1
 
     def copy(self) -> Summary:
-        """One that later calls leave alone."""
+        """Return a copy that later calls do not change."""
         lists = {name: list(getattr(self, name)) for name in ("rounds", "rules", "drafters")}
         return Summary(self.calls, emitted=self.emitted, target_passes=self.target_passes, row_passes=self.row_passes,
                        drafter_passes=self.drafter_passes, exact=self.exact, seconds=dict(self.seconds),
                        refused=dict(self.refused), plain=dict(self.plain), **lists)  # fmt: skip
 
     def to_dict(self) -> dict:
-        """For JSON."""
+        """Return the statistics as a dict for JSON."""
         return {**asdict(self), "accept_length": self.accept_length, "kept": self.kept}
 
     def __str__(self) -> str:
@@ -96,8 +107,8 @@ class Summary:
         return "\n".join([
             f"{self.calls} calls, {refused} refused; {law}: rule {', '.join(self.rules)}, drafter "
             f"{', '.join(self.drafters)}",
-            f"{self.emitted} values in {self.target_passes} target passes: {self.accept_length:.2f} a pass and row",
-            f"rounds that kept at least 1, 2, ... drafted values: {positions}",
+            f"{self.emitted} values in {self.target_passes} target passes: {self.accept_length:.2f} per pass and row",
+            f"rounds that accepted at least 1, 2, ... drafted values: {positions}",
             f"{total:.2f} s: {split}",
             *reasons,
         ])  # fmt: skip

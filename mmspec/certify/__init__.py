@@ -1,4 +1,4 @@
-"""Certificates for accept steps: does somebody's step keep the target's law, and if not, which mistake does it make?"""
+"""Certificates for accept steps: whether a step keeps the target's distribution, and if not, which mistake it makes."""
 
 from __future__ import annotations
 

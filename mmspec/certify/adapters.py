@@ -1,4 +1,4 @@
-"""The accept steps of transformers, vLLM, FlashInfer and SGLang as ours; each needs its project only when called."""
+"""The accept steps of transformers, vLLM, FlashInfer and SGLang; each needs its project only when called."""
 
 from __future__ import annotations
 
@@ -18,10 +18,15 @@ __all__ = ["flashinfer", "sglang", "sglang_kernel", "transformers", "vllm"]
 
 
 class TracedRng(TorchFunctionMode):
-    """Inside `with Given(uniforms)` torch.rand, rand_like and multinomial take the next of these uniforms, in order.
+    """A mode in which torch.rand, rand_like and multinomial take their numbers from given uniforms, in order.
 
-    uniforms: float64 [A].   torch.multinomial of one draw is made by inversion of what it is given, which is scaled to 1 as
-    torch does. Raises ValueError for draws that cannot be made of these uniforms: other kinds, or more of them.
+    A multinomial of a single draw is computed by inversion of its weights, which are normalised as in torch.
+
+    Args:
+        uniforms: float64 [A].
+
+    Raises:
+        ValueError: A draw is of another kind, or there are more draws than uniforms.
     """
 
     def __init__(self, uniforms: Tensor):
@@ -37,8 +42,8 @@ class TracedRng(TorchFunctionMode):
         if func is torch.multinomial:
             return self._multinomial(*args, **kwargs)
         if getattr(func, "__name__", "") in _OTHER_DRAWS:
-            raise ValueError(f"torch.{func.__name__}: expected draws by rand, rand_like or multinomial, got another; let the "
-                             "step draw for itself, and be sampled")  # fmt: skip
+            raise ValueError(f"torch.{func.__name__}: expected draws by rand, rand_like or multinomial, got another; leave "
+                             "out `uniforms`, so that the step is sampled")  # fmt: skip
         return func(*args, **kwargs)
 
     def _take(self, shape: torch.Size) -> Tensor:
@@ -50,7 +55,7 @@ class TracedRng(TorchFunctionMode):
 
     def _multinomial(self, weight: Tensor, num_samples: int, *_: object, **__: object) -> Tensor:
         if num_samples != 1:
-            raise ValueError(f"torch.multinomial: expected one draw a row, got {num_samples}; let the step be sampled")
+            raise ValueError(f"torch.multinomial: expected one draw a row, got {num_samples}; leave out `uniforms`")
         return sample_categorical(weight, self._take(weight.shape[:-1]))[..., None]
 
 
@@ -59,37 +64,41 @@ _OTHER_DRAWS = {"bernoulli", "bernoulli_", "exponential_", "normal", "poisson", 
 
 
 def read_padded(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    """What is accepted and what follows, int64 [R] each, of emitted tokens int [R, K + 1] padded with -1."""
+    """Split emitted tokens int [R, K + 1], padded with -1, into accepted counts and next tokens, int64 [R] each."""
     tokens = tokens.long().cpu()
     accepted = (tokens >= 0).sum(-1) - 1
     return accepted, tokens.gather(1, accepted.clamp_min(0)[:, None])[:, 0]
 
 
 def transformers(tokens: Tensor, q: Tensor, p: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
-    """The accept step of `model.generate(assistant_model=..., do_sample=True)` in the installed transformers, row by row, as
-    it takes one.
+    """The accept step of `model.generate(assistant_model=..., do_sample=True)` in transformers, row by row.
 
-    Its tests come from torch.rand_like and its next token from torch.multinomial; uniforms take their places, so that
-    what runs is its own code and what is certified holds for every draw.
+    Its tests come from torch.rand_like and its next token from torch.multinomial. The uniforms replace these draws, so
+    the installed code runs and the certificate holds for every draw.
     """
     from transformers.generation.utils import _speculative_sampling as accept
 
-    # older versions also ask whether the draft ends the text, where they take no bonus token
+    # older versions take no bonus token where the draft ends the text, which is an argument there
     ended = {"is_done_candidate": False} if "is_done_candidate" in signature(accept).parameters else {}
     answers, length = [], tokens.shape[1]
     for row in range(len(tokens)):
-        given = torch.cat((uniforms[row, :length], uniforms[row, -1:]))
-        with TracedRng(given):
-            kept, count = accept(tokens[row : row + 1], q[row : row + 1].log(), length, p[row : row + 1].log(), **ended)
-        answers.append((int(count), int(kept[0, -1])))
+        draws = torch.cat((uniforms[row, :length], uniforms[row, -1:]))
+        with TracedRng(draws):
+            emitted, count = accept(
+                tokens[row : row + 1], q[row : row + 1].log(), length, p[row : row + 1].log(), **ended
+            )
+        answers.append((int(count), int(emitted[0, -1])))
     return tuple(torch.tensor(column) for column in zip(*answers, strict=True))
 
 
 def vllm(tokens: Tensor, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """`vllm.v1.sample.rejection_sampler.rejection_sample` on the GPU, all rows as requests of one batch, nobody greedy.
+    """`vllm.v1.sample.rejection_sampler.rejection_sample` on the GPU, with all rows in a batch of sampled requests.
 
-    It draws its own uniforms and exponentials, so it is sampled. It takes the bonus tokens ready made: they are drawn here
-    from p behind the last draft.   Raises ValueError for a version that asks for something unknown.
+    It draws its own uniforms and exponentials, so it is sampled. It takes bonus tokens as an input: they are drawn here
+    from p after the last drafted token.
+
+    Raises:
+        ValueError: The installed version has an unknown argument.
     """
     from vllm.v1.sample.rejection_sampler import rejection_sample
 
@@ -110,19 +119,19 @@ def vllm(tokens: Tensor, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
             all_greedy=False, all_random=True, generators={}, temperature=torch.ones(rows, device=device)
         ),
     }
-    wanted = inspect.signature(rejection_sample).parameters.values()
-    unknown = [one.name for one in wanted if one.name not in known and one.default is one.empty]
+    parameters = inspect.signature(rejection_sample).parameters.values()
+    unknown = [x.name for x in parameters if x.name not in known and x.default is x.empty]
     if unknown:
-        raise ValueError(f"vllm: expected a rejection_sample of known arguments, got one that needs {', '.join(unknown)}; "
-                         "write a step around it")  # fmt: skip
-    out = rejection_sample(**{one.name: known[one.name] for one in wanted if one.name in known})
+        raise ValueError(f"vllm: expected a rejection_sample of known arguments, got a version that needs "
+                         f"{', '.join(unknown)}; write a step around it")  # fmt: skip
+    out = rejection_sample(**{x.name: known[x.name] for x in parameters if x.name in known})
     return read_padded(out)
 
 
 def flashinfer(tokens: Tensor, q: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
     """`flashinfer.sampling.chain_speculative_sampling` on the GPU.
 
-    It draws its own numbers, by the row of the batch, from a seed that is taken from torch's generator; so it is sampled.
+    It draws its own numbers, by the row of the batch, from a seed of torch's generator; so it is sampled.
     """
     from flashinfer.sampling import chain_speculative_sampling
 
@@ -139,16 +148,17 @@ _DETERMINISTIC_SHAPES = (Shape((0, 1), "deterministic"), Shape((0, 0, 1, 1), "de
 
 
 class SglangTree:
-    """The tree step of SGLang in array terms: drafts are taken as picked, their law is not read.
+    """The tree step of SGLang as array operations. Drafts count as deterministic: their distribution is not read.
 
-    At a token one coin is thrown for all of its children: they are neighbouring intervals of the target's law, as long as
-    their probabilities, and the child on whose interval the coin falls is accepted. Where none is, what follows is drawn from
-    p without the children. The two thresholds of the kernel relax it: `accumulated` below 1 makes all intervals longer by
-    its inverse, and a child above `single` is accepted whatever the coin. At 1 and 1 it is exact for any draft without equal
-    siblings.
+    A single coin decides among a token's children: they are adjacent intervals as long as their target probabilities,
+    and the child whose interval contains the coin is accepted. If none does, the next token is drawn from p without the
+    children. At thresholds of 1 it is exact for any draft without equal siblings; other thresholds relax it.
 
-    strict: a coin of exactly 0 accepts nothing that has no probability, as in the kernel since it was mended; before, `<=`
-    let such a child pass.
+    Args:
+        single: A child with at least this probability is accepted whatever the coin.
+        accumulated: All intervals are longer by the inverse of this.
+        strict: A coin of exactly 0 accepts no child of probability 0, as in the kernel since its fix; before, `<=` let
+            such a child pass.
     """
 
     shapes = _DETERMINISTIC_SHAPES
@@ -162,7 +172,7 @@ class SglangTree:
         node, depth = torch.zeros(len(tokens), dtype=torch.long), torch.zeros(len(tokens), dtype=torch.long)
         law = p[:, 0].clone()
         walking = torch.ones(len(tokens), dtype=torch.bool)
-        for _ in range(len(parents)):  # a walk is at most as long as there are tokens
+        for _ in range(len(parents)):  # the longest possible path
             coin = uniforms[rows, depth]
             reached, passed = torch.zeros_like(coin), torch.full_like(node, -1)
             for child, parent in enumerate(parents.tolist(), start=1):
@@ -185,20 +195,21 @@ class SglangTree:
 
 
 def _inverse(law: Tensor, uniform: Tensor) -> Tensor:
-    """One index a row by inversion of what is left of a law."""
+    """Draw an index per row by inversion of an unnormalised distribution."""
     total = law.cumsum(-1)
     last = (total < total[:, -1:]).sum(-1)
     return (total <= uniform[:, None] * total[:, -1:]).sum(-1).minimum(last)
 
 
 sglang = SglangTree()
-"""What SGLang's tree kernel does, in array terms and with thresholds of 1."""
+"""SGLang's tree kernel as array operations, with thresholds of 1."""
 
 
 def sglang_kernel(tokens: Tensor, p: Tensor, uniforms: Tensor, parents: Tensor) -> tuple[Tensor, Tensor]:
-    """`sgl_kernel.tree_speculative_sampling_target_only` on the GPU, with thresholds of 1, all rows as one batch.
+    """`sgl_kernel.tree_speculative_sampling_target_only` on the GPU, with thresholds of 1 and all rows in a batch.
 
-    It computes in float32. A row is the committed token and its drafts; children are linked as first child and next sibling.
+    It computes in float32. A row is the committed token and its drafts; children are linked as first child and next
+    sibling.
     """
     from sgl_kernel import tree_speculative_sampling_target_only as sample
 
@@ -235,7 +246,7 @@ sglang_kernel.shapes = _DETERMINISTIC_SHAPES
 
 
 def _links(parents: list[int]) -> tuple[Tensor, Tensor]:
-    """First child and next sibling of every node int64 [1, N + 1], -1 where there is none."""
+    """Return first child and next sibling of every node, int64 [1, N + 1] each, -1 where there is none."""
     nodes = len(parents) + 1
     child, sibling = torch.full((1, nodes), -1), torch.full((1, nodes), -1)
     last: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What a step is certified on: laws that differ in every way that matters, and all drafts from them."""
+"""The cases of a certificate: pairs of distributions that differ in every relevant way, and all drafts from them."""
 
 from __future__ import annotations
 
@@ -19,9 +19,15 @@ DETERMINISTIC_KINDS = ("random", "far", "p with zeros")
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """parents: as in `StepQuestion`.   drawn: how siblings were drawn from their law; "deterministic": picked, by any means.
-    distinct: of picked drafts, those alone whose siblings all differ, as tree builders make them.
-    Raises ValueError for other trees.
+    """The shape of drafts.
+
+    Args:
+        parents: The parent of each token, as in `StepQuestion`.
+        drawn: How siblings were drawn from their distribution; "deterministic": picked, by any means.
+        distinct: Of picked drafts, use only those whose siblings all differ, as tree builders make them.
+
+    Raises:
+        ValueError: The parents are not a tree, or `drawn` is unknown.
     """
 
     parents: tuple[int, ...]
@@ -33,30 +39,38 @@ class Shape:
             raise ValueError(f"parents: expected the number of an earlier token each, 0 for none, got {self.parents}; a chain "
                              "of three is 0, 1, 2")  # fmt: skip
         if self.drawn not in ("without_replacement", "with_replacement", "deterministic"):
-            raise ValueError("drawn: expected without_replacement, with_replacement or deterministic, got "
-                             f"{self.drawn!r}; use one of them")  # fmt: skip
+            raise ValueError(
+                f"drawn: expected without_replacement, with_replacement or deterministic, got {self.drawn!r}"
+            )
 
     @property
     def tree(self) -> Tree:
-        """With the committed root as node 0."""
+        """The tree, with the committed root as node 0."""
         return static_tree((0, *self.parents))
 
     @property
     def chain(self) -> bool:
-        """Each token hangs on the one before."""
+        """Whether each token is the child of its predecessor."""
         return self.parents == tuple(range(len(self.parents)))
 
 
 def chain_of(length: int) -> Shape:
-    """A chain of so many tokens, drawn from q."""
+    """Return a chain of `length` tokens, drawn from q."""
     return Shape(tuple(range(length)))
 
 
 @dataclass(frozen=True)
 class CertifyCase:
-    """One pair of laws and every draft of it.
+    """A pair of distributions with every draft from them.
 
-    p: D + 2 context tables, one more than a round can emit.   q, q_uncut: D of them.   drafts: all of the shape.
+    Attributes:
+        kind: The kind of the pair.
+        shape: The shape of the drafts.
+        p: D + 2 context tables, for a value more than a round can emit.
+        q: D context tables.
+        q_uncut: D context tables, q before its top-k cut.
+        top_k: The values that the cut keeps.
+        drafts: All drafts of the shape.
     """
 
     kind: str
@@ -73,17 +87,17 @@ class CertifyCase:
 
     @property
     def near(self) -> Tables:
-        """p over what one round can emit."""
+        """The tables of p over the values that a single round can emit."""
         return self.p[:-1]
 
     @cached_property
     def target(self) -> Tensor:
-        """The target's law of as many values, float64 [V^(D + 1)]."""
+        """The target's joint distribution over the values of a round, float64 [V^(D + 1)]."""
         return target_law(self.near)
 
     @cached_property
     def which(self) -> Tensor:
-        """int64 [R], the law a draft belongs to: all to one, but for drafts that were picked, which stand each for itself."""
+        """int64 [R], the distribution that a draft belongs to; each deterministic draft has its own."""
         rows = len(self.drafts.value)
         return torch.arange(rows) if self.shape.drawn == "deterministic" else torch.zeros(rows, dtype=torch.long)
 
@@ -104,19 +118,19 @@ class CertifyCase:
 
 
 def cases_of(shape: Shape, size: int) -> list[CertifyCase]:
-    """The laws a shape is certified on, over `size` values; without those that have too few values for its siblings."""
+    """Return the cases of a shape over `size` values, without those that have too few values for its siblings."""
     kinds = DETERMINISTIC_KINDS if shape.drawn == "deterministic" else SAMPLED_KINDS
-    found = [case_of(kind, shape, size, seed) for seed, kind in enumerate(kinds)]
-    return [case for case in found if bool(case.drafts.valid.all())]
+    cases = [case_of(kind, shape, size, seed) for seed, kind in enumerate(kinds)]
+    return [case for case in cases if bool(case.drafts.valid.all())]
 
 
 def case_of(kind: str, shape: Shape, size: int, seed: int) -> CertifyCase:
-    """Laws of one of the `SAMPLED_KINDS` kinds, a pure function of the seed."""
+    """Return the case of a kind in `SAMPLED_KINDS`, a pure function of the seed."""
     tree = shape.tree
     cut = kind == "top-k"
     p, uncut = contrasted_tables("random" if cut else kind, size, tree.max_depth + 1, seed)
     if kind == "p with zeros":
-        p = [_top(p[0], size - 1), *p[1:]]  # one at least, and already where the round begins
+        p = [_top(p[0], size - 1), *p[1:]]  # at least one zero, already at the start of the round
     uncut, top_k = uncut[: tree.max_depth], size
     q = uncut
     if cut:
@@ -135,5 +149,5 @@ def _distinct(drafts: EnumeratedDrafts, shape: Shape) -> EnumeratedDrafts:
 
 
 def _top(table: Tensor, count: int) -> Tensor:
-    kept = torch.zeros_like(table).scatter(1, table.topk(count).indices, 1.0) * table
-    return kept / kept.sum(-1, keepdim=True)
+    masked = torch.zeros_like(table).scatter(1, table.topk(count).indices, 1.0) * table
+    return masked / masked.sum(-1, keepdim=True)

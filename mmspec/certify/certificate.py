@@ -1,23 +1,36 @@
-"""What a certificate says."""
+"""The content of a certificate."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 
 TOLERANCE = 1e-6  # total variation; a step that computes in float32 is off by less
-POWER = 0.99  # how likely a test is to see what a certificate says that it would have seen
+POWER = 0.99  # the chance that a test detects a deviation of the size that the certificate states
 CONFIDENCE = "99 times in a hundred"  # POWER in words
 
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """One pair of laws. drafts: how many there are.   asked: rows the step was asked.   regions: boxes of uniforms with one
-    answer, None where it was sampled.   distance: total variation of the joint law from the target's; of samples, as drawn.
-    limit: above it the case has failed.   statistic, freedom: of the chi-square test, None where there is none.
-    visible: the distance that the test shows with a chance of 99 %, None where there is no test.
-    probes: independent uniform points at which every draft was compared with its regions; 0 where it was not.
-    island: a part of a draft's uniforms of more than this volume with another answer than its region's would have been seen
-    by the probes with a chance of 99 %; None without probes.
+    """The result of a case.
+
+    Attributes:
+        laws: The kind of the pair of distributions.
+        parents: The parent of each token of the draft.
+        drawn: How siblings were drawn.
+        values: The size of the vocabulary.
+        drafts: The number of drafts.
+        asked: The number of rows that the step was called with.
+        regions: The number of boxes of uniforms with a constant answer, None for a sampled step.
+        accepted: The mean number of accepted drafted tokens.
+        distance: The total variation of the joint distribution from the target's; of samples, with their noise.
+        passed: Whether the case passed.
+        statistic: The statistic of the chi-square test, None without a test.
+        freedom: Its degrees of freedom.
+        limit: The value above which the case fails.
+        visible: The distance that the test detects with a chance of 99 %, None without a test.
+        probes: The independent uniform points at which every draft was compared with its regions.
+        island: The volume of a deviating part of a draft's uniforms that the probes detect with a chance of 99 %; None
+            without probes.
     """
 
     laws: str
@@ -40,14 +53,18 @@ class CaseResult:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Whether an accept step keeps the target's law.
+    """The result of `certify`: whether an accept step keeps the target's distribution.
 
-    step: its name.   method: "regions" (all drafts, and regions of uniforms that are probed for islands) or "samples".
-    exact: it passed every case and its answers depend on nothing but their row, up to islands that the probes could miss (see
-    `island`); of samples: nothing spoke against it.
-    distance: the largest total variation of a joint law from the target's; of samples as they were drawn, noise included.
-    behaves_like: the known mistake it shares the law of, None where it passed or shares none.   says: that in a sentence.
-    notes: what else was seen.   cases: see `CaseResult`.
+    Attributes:
+        step: The name of the step.
+        method: "regions" (all drafts, and regions of uniforms that are probed for islands) or "samples".
+        exact: It passed every case and its answers depend on their row alone, up to islands that the probes could miss
+            (see `island`); of samples, no test failed.
+        distance: The largest total variation of a joint distribution from the target's; of samples, with their noise.
+        behaves_like: The known mistake with the same distribution, None if there is none.
+        says: The verdict as a sentence.
+        notes: Further observations.
+        cases: The results of the cases.
     """
 
     step: str
@@ -60,32 +77,32 @@ class Certificate:
     cases: list[CaseResult] = field(default_factory=list)
 
     def to_dict(self) -> dict:
-        """For JSON."""
+        """Return all fields, for JSON."""
         return asdict(self)
 
     @property
     def island(self) -> float | None:
-        """The largest `CaseResult.island`; None where a case was not probed, as of steps that fail or that are sampled."""
+        """The largest `CaseResult.island`; None where a case was not probed, as for steps that fail or are sampled."""
         islands = [case.island for case in self.cases]
         return None if None in islands else max(islands)
 
     def bound(self) -> str:
-        """The islands that the probes can have missed, as a clause; empty where there is no bound."""
+        """Return a clause on the islands that the probes may have missed; empty without a bound."""
         return (
             "" if self.island is None else f"islands of more than {self.island:.2g} would have been seen {CONFIDENCE}"
         )
 
     def sizes(self) -> str:
-        """How much was tried, and what that can miss."""
-        drafts, asked = sum(c.drafts for c in self.cases), sum(c.asked for c in self.cases)
+        """Describe how much was tested, and the deviations that this can miss."""
+        drafts, rows = sum(c.drafts for c in self.cases), sum(c.asked for c in self.cases)
         values, longest = max(c.values for c in self.cases), max(len(c.parents) for c in self.cases)
-        tried = (f"{len(self.cases)} pairs of laws over {values} values, drafts of up to {longest} tokens, {drafts} of them, "
-                 f"{asked} rows asked")  # fmt: skip
+        tried = (f"{len(self.cases)} pairs of laws over {values} values, {drafts} drafts of up to {longest} tokens, "
+                 f"{rows} rows")  # fmt: skip
         if self.method == "regions":
             boxes = sum(c.regions or 0 for c in self.cases)
             probes = min(case.probes for case in self.cases)
             probed = f"{probes} random probes of each draft: {self.bound()}; " if probes else ""
             return f"{tried}; {boxes} regions of uniforms; {probed}passes within {TOLERANCE:g}"
         seen = max(c.visible or 0.0 for c in self.cases)
-        return (f"{tried}; chi-square tests, each of which fails an exact step less than once in five thousand runs, and one "
-                f"that is off by a total variation of {seen:.3f} {CONFIDENCE}")  # fmt: skip
+        return (f"{tried}; chi-square tests, each of which fails an exact step less than once in five thousand runs, and a "
+                f"step that is off by a total variation of {seen:.3f} {CONFIDENCE}")  # fmt: skip

@@ -1,4 +1,4 @@
-"""The joint law of what a step emits, from how likely each of its answers is."""
+"""The joint distribution of the values that a step emits, from the probability of each of its answers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,12 @@ from mmspec.certify.step import StepAnswer
 
 @dataclass(frozen=True, slots=True)
 class EmittedLaw:
-    """law: float64 [cases, V^(D + 1)], of the first D + 1 values.   accepted: drafted tokens kept a round, on average.
-    stale: the share of rounds whose state keeps other tokens than were accepted.
+    """The distribution of the emitted values.
+
+    Attributes:
+        law: float64 [cases, V^(D + 1)], of the first D + 1 values.
+        accepted: The mean number of accepted drafted tokens per round.
+        stale: The share of rounds whose state keeps other tokens than were accepted.
     """
 
     law: Tensor
@@ -24,10 +28,16 @@ class EmittedLaw:
 
 
 def law_of_answers(case: CertifyCase, row: Tensor, weight: Tensor, answer: StepAnswer) -> EmittedLaw:
-    """row: int64 [C], the draft.   weight: float64 [C], how likely this answer is given the draft.
+    """Return the distribution that the answers lead to.
 
-    What follows the round is drawn from p in the context that was emitted. Where the state ends with another token than the
-    last accepted one, the first value that follows is drawn in that wrong context.
+    The values after the round are drawn from p in the emitted context. Where the state ends with another token than the
+    last accepted token, the first of them is drawn in that wrong context.
+
+    Args:
+        case: The case.
+        row: int64 [C], the draft.
+        weight: float64 [C], the probability of this answer given the draft.
+        answer: The C answers.
     """
     drafts, tree = case.drafts, case.shape.tree
     depth, size = tree.depth[0], case.size
@@ -35,16 +45,16 @@ def law_of_answers(case: CertifyCase, row: Tensor, weight: Tensor, answer: StepA
     right = answer.kept == answer.node
     ending = torch.zeros(len(drafts.value), tree.nodes, size, dtype=torch.float64)
     ending.index_put_((row, answer.node, answer.value), mass, accumulate=True)
-    last = depth[answer.node] == tree.max_depth  # nothing follows within what is looked at
+    last = depth[answer.node] == tree.max_depth  # no later value is among the first D + 1
     moved = ~right & ~last
     ending.index_put_((row[moved], answer.node[moved], answer.value[moved]), -mass[moved], accumulate=True)
     ends = emission_laws(ending, drafts, tree, case.which)
-    for one in moved.nonzero()[:, 0].tolist():
-        r, node, value, kept = (int(x[one]) for x in (row, answer.node, answer.value, answer.kept))
-        context = int(drafts.code[r, kept]) * size + value
-        law = case.p[int(depth[kept]) + 1][context]
+    for index in moved.nonzero()[:, 0].tolist():
+        r, node, value, state = (int(x[index]) for x in (row, answer.node, answer.value, answer.kept))
+        context = int(drafts.code[r, state]) * size + value
+        law = case.p[int(depth[state]) + 1][context]
         start = (int(drafts.code[r, node]) * size + value) * size
-        ends[int(depth[node]) + 1][case.which[r], start : start + size] += mass[one] * law
+        ends[int(depth[node]) + 1][case.which[r], start : start + size] += mass[index] * law
     total = float(mass.sum())
     return EmittedLaw(
         complete_law(ends, case.near),
@@ -54,12 +64,12 @@ def law_of_answers(case: CertifyCase, row: Tensor, weight: Tensor, answer: StepA
 
 
 def distance(case: CertifyCase, law: Tensor) -> float:
-    """Total variation from the target, of the worst case."""
+    """Return the total variation from the target, in the worst case."""
     return total_variation(law, case.target)
 
 
 def emits_impossible(case: CertifyCase, answer: StepAnswer) -> bool:
-    """Whether the answer to any draft of the case, in their order, emits a value that the target never would."""
+    """Return whether any answer emits a value of target probability 0; the answers are to all drafts in order."""
     question, tree = case.question, case.shape.tree
     rows = torch.arange(len(answer.node))
     if bool((question.p[rows, answer.node, answer.value] <= 0).any()):

@@ -1,4 +1,4 @@
-"""Is an accept step exact? The whole examination of one."""
+"""The complete examination of an accept step."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from mmspec.certify.runners import (
 from mmspec.certify.step import AcceptStep, Arrays
 
 TREE = Shape((0, 0, 1, 1))
-_UNKNOWN = "its law is none of the known mistakes'"
+_UNKNOWN = "its law is not that of any known mistake"
 _PASSED = {
     "regions": "the emitted values have the target's law",
     "samples": "nothing speaks against the target's law",
 }
 _SAYS = {
-    BATCH: "what a row accepts or emits depends on the rows beside it",
-    STATE: "a round that rejected drafts leaves them behind, and what follows is drawn as if they had been accepted",
-    MEMORY: "the same question has another answer after another call",
+    BATCH: "the tokens that a row accepts or emits depend on the rows beside it",
+    STATE: "rejected drafts stay in its state, and the next tokens are drawn as if they had been accepted",
+    MEMORY: "its answer to the same input depends on earlier calls",
 }
 
 
@@ -42,33 +42,34 @@ def certify(
     samples: int = 40_000, probes: int = PROBES, seconds: float = SECONDS, arrays: Arrays = "torch",
     name: str | None = None, on_case: CaseCallback | None = None,
 ) -> Certificate:  # fmt: skip
-    """Examines an accept step; `mmspec certify` on the command line.
+    """Examine an accept step; `mmspec certify` on the command line.
 
-    A step that takes `uniforms` is certified by regions: every draft is enumerated, and for each the cube of uniforms is cut
-    into the boxes on which the answer is one and the same (see `RegionMap`), so that the joint law of the first D + 1 values
-    is known to rounding. Independent probes of the whole cube look for islands that the cutting has missed, and the
-    certificate states how large an island they could have missed. A step that takes no `uniforms`, or that mixes them, is
-    sampled: see `samples`, whose sizes and power the certificate states.
+    A step that takes `uniforms` is certified by regions. Every draft is enumerated, and for each the cube of uniforms
+    is cut into boxes with a constant answer (see `RegionMap`). The joint distribution of the first D + 1 values is then
+    known up to rounding. Independent probes of the whole cube look for islands that the cuts missed, and the
+    certificate states how large a missed island could be. A step that has no `uniforms`, or mixes them, is sampled
+    instead (see `samples`), and the certificate states the sample sizes and the power.
 
-    Runs the step's code in this process, without a limit of time.
+    The step's code runs in this process, without a time limit.
 
     Args:
-        function: Any callable whose arguments are among `tokens`, `q`, `p`, `uniforms`, `parents`, `q_uncut` and `top_k` (see
-            `Question`) and that returns (accepted, next token) or (accepted, next token, kept), int [R] each (see `Answer`).
-        shapes: The shapes of the drafts; None for those in its attribute `shapes`, else a chain of two and, where it takes
+        function: Any callable whose arguments are among `tokens`, `q`, `p`, `uniforms`, `parents`, `q_uncut` and
+            `top_k` (see `StepQuestion`). It returns (accepted, next token) or (accepted, next token, kept), int [R]
+            each (see `StepAnswer`).
+        shapes: The shapes of the drafts; None for those in its attribute `shapes`, else a chain of two and, if it takes
             `parents`, a tree.
         values: The size of the vocabulary.
-        laws: The pairs of laws, None for all of `SAMPLED`.
-        samples: Rounds of a case, for a step that draws its own random numbers.
-        probes: Random uniforms of each draft at which a step that takes `uniforms` is probed for islands.
-        seconds: The time for the probes of a case. A step that is slower is probed less, but at least 100 times a draft.
-        arrays: The kind of arrays that the step is given.
+        laws: The pairs of distributions, None for all of `SAMPLED_KINDS`.
+        samples: The rounds of a case, for a step that draws its own random numbers.
+        probes: The random uniforms of each draft at which a step that takes `uniforms` is probed for islands.
+        seconds: The time for the probes of a case. A slower step gets fewer probes, but at least 100 per draft.
+        arrays: The kind of arrays that the step receives.
         name: The step's name in the certificate.
-        on_case: Called with every case once it is done.
+        on_case: Called with every finished case.
 
     Raises:
-        StepFailed: A ValueError, for a step that raises or answers something else.
-        ValueError: The step is not made for such drafts, or an argument is out of range.
+        StepFailed: A ValueError, for a step that raises or returns something else.
+        ValueError: The step does not support such drafts, or an argument is out of range.
     """
     if probes < FEWEST:
         raise ValueError(f"probes: expected at least {FEWEST}, got {probes}; ask for 1000 or more")
@@ -93,13 +94,13 @@ def _cases(step: AcceptStep, shape: Shape, values: int, laws: Sequence[str] | No
     if values < 2:
         raise ValueError(f"values: expected at least 2, got {values}; ask for 3 or 4")
     if not shape.chain and "parents" not in step.names:
-        raise ValueError(f"tree: expected a step with an argument `parents`, got one without for {shape.parents}; ask for a "
-                         "chain, or let it take them")  # fmt: skip
-    found = [case for case in cases_of(shape, values) if laws is None or case.kind in laws]
-    if not found:
+        raise ValueError(f"tree: expected a step with an argument `parents` for {shape.parents}, got a step without; test it "
+                         "on a chain, or add the argument")  # fmt: skip
+    cases = [case for case in cases_of(shape, values) if laws is None or case.kind in laws]
+    if not cases:
         raise ValueError(f"tree: expected no more siblings than values, got {shape.parents} over {values}, or known laws, got "
-                         f"{laws}; ask for more values")  # fmt: skip
-    return found
+                         f"{laws}; use more values")  # fmt: skip
+    return cases
 
 
 def _outcome(
@@ -107,7 +108,7 @@ def _outcome(
 ) -> Outcome:
     if step.draws:
         return run_by_samples(step, several, samples, on_case)
-    dependences, note = independence_of(step, several[0]), "the same uniforms give other answers when asked again"
+    dependences, note = independence_of(step, several[0]), "the same uniforms give other answers in a second call"
     if dependences.repeats:
         try:
             return run_by_regions(step, several, dependences, effort, on_case)
@@ -119,23 +120,23 @@ def _outcome(
 
 
 def _diagnose(step: AcceptStep, several: list[CertifyCase], out: Outcome) -> tuple[str | None, str]:
-    """What a step that failed is like: by its dependences, else by the suspect that has its law."""
+    """Return the likeness of a failed step: its dependences, or the mistake with the same distribution."""
     if out.blame is not None:
         return out.blame, _SAYS[out.blame]
     if out.drawn:
-        for one in mistakes_for(several[0]):
-            if all(found.fits(one.law(case)).passed for case, found in zip(several, out.drawn, strict=True)):
-                return one.name, one.says
+        for mistake in mistakes_for(several[0]):
+            if all(law.fits(mistake.law(case)).passed for case, law in zip(several, out.drawn, strict=True)):
+                return mistake.name, mistake.says
         return (BATCH, _SAYS[BATCH]) if passes_alone(step, several, out.drawn) else (None, _UNKNOWN)
     examined = range(len(out.results))
     shape = several[max(examined, key=lambda i: out.results[i].distance)].shape
     mine = [i for i in examined if several[i].shape == shape]
-    found = nearest_mistake(
+    nearest = nearest_mistake(
         [several[i] for i in mine], [out.laws[i] for i in mine], [out.results[i].accepted for i in mine]
     )
     worst = max(out.results[i].distance for i in mine)
-    if found.apart <= max(10 * TOLERANCE, worst / 100):
-        return found.suspect.name, found.suspect.says
-    if found.apart > worst / 2:
+    if nearest.apart <= max(10 * TOLERANCE, worst / 100):
+        return nearest.suspect.name, nearest.suspect.says
+    if nearest.apart > worst / 2:
         return None, _UNKNOWN
-    return None, f'{_UNKNOWN}; the nearest, at a distance of {found.apart:.3f}, is "{found.suspect.name}"'
+    return None, f'{_UNKNOWN}; the nearest, at a distance of {nearest.apart:.3f}, is "{nearest.suspect.name}"'

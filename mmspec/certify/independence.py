@@ -1,4 +1,4 @@
-"""Does a row's answer depend on anything but the row? On the rows beside it, or on what was asked before?"""
+"""Whether a row's answer depends on anything but the row: on the rows beside it, or on earlier calls."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from torch import Tensor
 from mmspec.certify.cases import CertifyCase, Shape, case_of
 from mmspec.certify.step import AcceptStep, StepAnswer, StepQuestion
 
-LOW, HIGH = 1e-12, 1 - 2.0**-24  # uniforms that pass and fail whatever can be passed and failed, in float32 too
+LOW, HIGH = 1e-12, 1 - 2.0**-24  # uniforms that pass, and fail, any undecided test, in float32 too
 TRIED = 24
 
 
 @dataclass(frozen=True, slots=True)
 class NeighbourRound:
-    """One round that an exact step settles: all of its drafts are accepted, or the first is rejected.
+    """A round with a certain outcome for an exact step: all drafts are accepted, or the first is rejected.
 
-    question: a single row.   uniforms: float64 [1, N + 1].
+    Attributes:
+        name: "accepted" or "rejected".
+        question: A single row.
+        uniforms: float64 [1, N + 1].
     """
 
     name: str
@@ -27,7 +30,7 @@ class NeighbourRound:
 
 
 def neighbour_rounds(shape: Shape, size: int) -> tuple[NeighbourRound, NeighbourRound]:
-    """A round that accepts everything and one that rejects at once, for drafts of the same shape."""
+    """Return a round that accepts everything and a round that rejects at once, for drafts of the same shape."""
     nodes = len(shape.parents)
     agreed, apart = case_of("equal", shape, size, 0), case_of("disjoint", shape, size, 0)
     likely = int(agreed.drafts.chance.argmax())
@@ -35,16 +38,20 @@ def neighbour_rounds(shape: Shape, size: int) -> tuple[NeighbourRound, Neighbour
         NeighbourRound(
             name, case.question.rows(torch.tensor([row])), torch.full((1, nodes + 1), value, dtype=torch.float64)
         )
-        # the last draft has the highest values, which the target never takes
+        # the last draft has the highest values, which have target probability 0
         for name, case, row, value in (("accepted", agreed, likely, LOW), ("rejected", apart, -1, HIGH))
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Independence:
-    """moved_by: the company that changes a row's answer, and whether it stood first; empty where the answer is its own.
-    memoryless: it is the same whatever was asked before.   grudge: only calls that rejected drafts are remembered.
-    repeats: the same question has the same answer.
+    """The dependences of a step's answers.
+
+    Attributes:
+        moved_by: The neighbours that change a row's answer, and whether they come first; empty for independent rows.
+        memoryless: The answer does not depend on earlier calls.
+        grudge: Only calls that rejected drafts are remembered.
+        repeats: The same input gets the same answer.
     """
 
     moved_by: tuple[tuple[NeighbourRound, bool], ...] = ()
@@ -54,7 +61,7 @@ class Independence:
 
 
 def independence_of(step: AcceptStep, case: CertifyCase) -> Independence:
-    """Asks some drafts of a case together, alone, in other company, and after other calls. For steps that take uniforms."""
+    """Call a step with drafts of a case together, alone, beside others, and after other calls, all with uniforms."""
     accepting, rejecting = neighbour_rounds(case.shape, case.size)
     rows = torch.linspace(0, len(case.drafts.value) - 1, TRIED).round().long()
     question = case.question.rows(rows)
@@ -72,7 +79,7 @@ def independence_of(step: AcceptStep, case: CertifyCase) -> Independence:
     calm, hurt = after(accepting), after(rejecting)
     again = after(accepting)
     memoryless = _same(calm, hurt) and _same(calm, again)
-    # a step without a fresh start is judged by what follows a call that left nothing behind
+    # a step without a fresh start is judged after a call that leaves no rejected drafts
     grudge = not _same(calm, hurt) and _same(calm, again)
     moved = (
         _neighbours_that_matter(step.fresh(), question, uniforms, calm, (accepting, rejecting)) if memoryless else ()
@@ -83,7 +90,7 @@ def independence_of(step: AcceptStep, case: CertifyCase) -> Independence:
 def _neighbours_that_matter(
     step: AcceptStep, question: StepQuestion, uniforms: Tensor, together: StepAnswer, others: tuple[NeighbourRound, ...]
 ) -> tuple[tuple[NeighbourRound, bool], ...]:
-    """Who changes answers, once by company."""
+    """Return the neighbours that change answers, each once."""
     backwards = torch.arange(len(uniforms)).flip(0)
     moved: dict[str, tuple[NeighbourRound, bool]] = {}
     if not _same(step(question.rows(backwards), uniforms[backwards]), together, backwards):
@@ -98,14 +105,14 @@ def _neighbours_that_matter(
                 if not _same(ask_beside(step, other, question.rows(mine), uniforms[mine], first), alone):
                     moved.setdefault(other.name, (other, first))
     if len(moved) > 1:
-        moved.pop("all", None)  # a company that is known to move a row shows by how much
+        moved.pop("all", None)  # a specific neighbour is the better evidence
     return tuple(moved.values())
 
 
 def ask_beside(
     step: AcceptStep, other: NeighbourRound, question: StepQuestion, uniforms: Tensor, first: bool
 ) -> StepAnswer:
-    """The answer to one row in a batch of two, behind the company where that comes first."""
+    """Return the answer to a single row in a batch of two, after the neighbour if `first`."""
     a, b = (other.question, question) if first else (question, other.question)
     u = torch.cat((other.uniforms, uniforms) if first else (uniforms, other.uniforms))
     answer, row = step(a.beside(b), u), torch.tensor([int(first)])
@@ -113,6 +120,6 @@ def ask_beside(
 
 
 def _same(answer: StepAnswer, other: StepAnswer, rows: Tensor | None = None) -> bool:
-    """Whether two answers are equal, the second one at `rows`."""
+    """Return whether two answers are equal, the second at `rows`."""
     pick = slice(None) if rows is None else rows
     return all(torch.equal(getattr(answer, name), getattr(other, name)[pick]) for name in ("node", "value", "kept"))

@@ -1,4 +1,4 @@
-"""Rules with one mistake each that accept steps are known to make."""
+"""Mutants of rules, each with a mistake that accept steps are known to make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from mmspec.kernels.law import law_of, mass_at
 
 
 class RuleMutant(Rule):
-    """A rule that changes one stage of another."""
+    """A rule that changes a stage of another rule."""
 
     exact = True
 
@@ -34,7 +34,7 @@ class RuleMutant(Rule):
 
 
 class Lenient(RuleMutant):
-    """Thresholds too high by a factor, 3 % unless told."""
+    """Thresholds are too high by a factor, by default 3 %."""
 
     def __init__(self, rule: Rule, factor: float = 1.03):
         super().__init__(rule)
@@ -54,7 +54,7 @@ class AcceptsAll(RuleMutant):
 
 
 class AcceptsPossible(RuleMutant):
-    """Every test of a value that has any probability passes: uniforms that are always 0."""
+    """Every test of a value with positive probability passes, as with uniforms of 0."""
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         weights = self.rule.weigh(evidence, draft)
@@ -62,16 +62,18 @@ class AcceptsPossible(RuleMutant):
 
 
 class NoResidual(RuleMutant):
-    """What follows a rejection is drawn from p."""
+    """The value after a rejection is drawn from p."""
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         return at_node(law_of(evidence.scores), node)
 
 
 class NotRenormalised(RuleMutant):
-    """What follows a rejection is looked up in [p - q]+ as it is; the mass it lacks falls on one value.
+    """The value after a rejection is drawn from [p - q]+ without scaling; the missing mass goes to a single value.
 
-    falls: that value, -1 for the last.
+    Args:
+        rule: The right rule.
+        falls: The value that gets the missing mass, -1 for the last.
     """
 
     def __init__(self, rule: Rule, falls: int):
@@ -87,12 +89,12 @@ class NotRenormalised(RuleMutant):
 
     def _without(self, draft: Draft, p: Tensor, node: Tensor) -> Tensor:
         below = draft.tree.parent.expand(len(p), -1)[:, 1:] == node[:, None]
-        gone = torch.zeros_like(p).scatter_add(1, draft.value[:, 1:], below.to(p.dtype))
-        return p * (gone == 0)
+        drafted = torch.zeros_like(p).scatter_add(1, draft.value[:, 1:], below.to(p.dtype))
+        return p * (drafted == 0)
 
 
 class AgainstTarget(RuleMutant):
-    """Every sibling is tested against p and q as they were before the earlier ones were rejected."""
+    """Every sibling is tested against p and q from before the rejection of earlier siblings."""
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         p, q, parent = law_of(evidence.scores), law_of(draft.law.scores), draft.tree.parent
@@ -106,7 +108,7 @@ class AgainstTarget(RuleMutant):
 
 
 class WrongRow(RuleMutant):
-    """Reads the target's law a node too early or too late."""
+    """The target's distribution is read a node too early or too late."""
 
     def __init__(self, rule: Rule, by: int):
         super().__init__(rule)
@@ -125,7 +127,7 @@ class WrongRow(RuleMutant):
 
 
 class Greedy(RuleMutant):
-    """Takes the likeliest value wherever it should draw."""
+    """The likeliest value replaces every draw."""
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         best = evidence.scores.argmax(-1)
@@ -137,7 +139,7 @@ class Greedy(RuleMutant):
 
 
 def _law_below(draft: Draft, node: Tensor) -> Tensor:
-    """q of each row's children of the node float [B, V]; zeros at a leaf."""
+    """Return q of each row's children of the node, float [B, V]; zeros at a leaf."""
     q = law_of(draft.law.scores)
     leaf = (draft.tree.parent.expand(len(node), -1)[:, 1:] != node[:, None]).all(-1, keepdim=True)
     return at_node(q, law_row(draft)[node]).masked_fill(leaf, 0.0)

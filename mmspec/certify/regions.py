@@ -1,4 +1,4 @@
-"""The exact law of a step that is given its uniforms: regions of them on which its answer is one and the same."""
+"""The exact distribution of a step that takes its uniforms as an argument: boxes of uniforms with a constant answer."""
 
 from __future__ import annotations
 
@@ -11,18 +11,24 @@ from torch import Tensor
 Ask = Callable[[Tensor, Tensor], Tensor]
 
 HALVINGS = 46  # a boundary is known to 2^-46
-NEAR = 1e-9  # how near to the corners of a region it is looked at
+NEAR = 1e-9  # the distance of test points from the corners of a region
 ROUNDS, AT_ONCE, PLAIN = 60, 8, 16
-MOST_EDGES, MOST_BOXES = 96, 20_000  # of a uniform, of a row
+MOST_EDGES, MOST_BOXES = 96, 20_000  # per uniform, per row
 
 
 class UnresolvedRegions(ValueError):
-    """Answers do not come in boxes: a uniform is mixed with another, or the step is not a function of its uniforms."""
+    """The answers do not form boxes: uniforms are combined, or the step is not a function of them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Regions:
-    """row: int64 [C], whose region it is.   volume: float64 [C].   code: int64 [C], the answer there."""
+    """The regions of all rows.
+
+    Attributes:
+        row: int64 [C], the row of each region.
+        volume: float64 [C].
+        code: int64 [C], the answer there.
+    """
 
     row: Tensor
     volume: Tensor
@@ -31,10 +37,12 @@ class Regions:
 
 @dataclass(frozen=True, slots=True)
 class RegionLocation:
-    """Where points lie, int64 or float64 [M, K] each.
+    """The location of points, int64 or float64 [M, K] each.
 
-    box: The number of the box among those of its row.   code: The answer there.
-    margin: The distance to the nearest edge of the box, along any uniform.
+    Attributes:
+        box: The number of the box among those of its row.
+        code: The answer there.
+        margin: The distance to the nearest edge of the box, along any uniform.
     """
 
     box: Tensor
@@ -43,17 +51,17 @@ class RegionLocation:
 
 
 class RegionMap:
-    """The cube of uniforms of every row, cut into boxes of one answer.
+    """The cube of uniforms of every row, cut into boxes with a constant answer.
 
-    A step that compares each uniform with something that does not depend on the other uniforms, as accept tests and inverse
-    distribution functions do, is constant on boxes. They are found without knowing the formula. What a search can miss is
-    an island inside a box, with the same answer all around it: a law that equals the target's does not exclude it, as the
-    map of a right step with a small defect is that of the right step. So `probes` looks for islands, and bounds them.
+    A step that compares each uniform with a value independent of the other uniforms is constant on boxes, as accept
+    tests and inverse distribution functions are. The boxes are found without its formula. A search can miss an island
+    inside a box with the same answer all around it, even if the distribution equals the target's: the map of a correct
+    step with a small defect is that of the correct step. So `probes` looks for islands, and bounds them.
 
     Args:
         ask: The step: rows int64 [M] and points float64 [M, A] -> codes int64 [M].
-        rows: How many rows there are.
-        axes: A, how many uniforms a row has.
+        rows: The number of rows.
+        axes: A, the number of uniforms of a row.
     """
 
     def __init__(self, ask: Ask, rows: int, axes: int):
@@ -64,19 +72,19 @@ class RegionMap:
         self._dice = torch.Generator().manual_seed(0)
 
     def ask(self, rows: Tensor, points: Tensor) -> Tensor:
-        """Codes int64 [M] of rows int64 [M] at points float64 [M, A]; counted in `queries`."""
+        """Return codes int64 [M] of rows int64 [M] at points float64 [M, A]; `queries` counts them."""
         self.queries += len(rows)
         return self._step(rows, points)
 
     def search(self, rows: list[int]) -> None:
-        """Cuts the cubes of these rows until a round of looking finds nothing new.
+        """Cut the cubes of these rows until a round of tests finds nothing new.
 
-        Every box is asked in its middle, near two opposite corners and at a random point, and the cube at random points
-        besides. Where an answer is not that of the middle, one walks from the middle to that point a uniform at a time and
-        halves the step on which the answer changes until the boundary is known to rounding.
+        Every box is tested in its middle, near two opposite corners and at a random point, and the cube at further
+        random points. Where an answer differs from that of the middle, a walk from the middle to that point changes a
+        uniform at a time. The step on which the answer changes is halved until the boundary is known up to rounding.
 
         Raises:
-            Uneven: The boxes do not come to an end.
+            UnresolvedRegions: The number of boxes does not converge.
         """
         for _ in range(ROUNDS):
             boxes = [_boxes(self._edges[row]) for row in rows]
@@ -102,14 +110,14 @@ class RegionMap:
             self._cut(walks)
             rows = still
         raise UnresolvedRegions(
-            "uniforms: expected answers that are the same on boxes, got ever more of them; they are mixed with another"
+            "uniforms: expected answers that are constant on boxes, got ever more boxes; they are mixed with another"
         )
 
     def locate(self, rows: Tensor, points: Tensor) -> RegionLocation:
-        """The boxes in which points lie.
+        """Return the boxes that contain points.
 
         Args:
-            rows: int64 [M], whose search has ended.
+            rows: int64 [M], rows with a finished search.
             points: float64 [M, K, A].
         """
         edges = [self._edges[row] for row in rows.tolist()]
@@ -129,16 +137,17 @@ class RegionMap:
         return RegionLocation(box, torch.cat(codes)[first[:, None] + box], margin)
 
     def refine(self, rows: Tensor, points: Tensor, boxes: Tensor, codes: Tensor) -> None:
-        """Cuts the cubes toward points whose answer is not that of their box, and searches these rows again.
+        """Cut the cubes toward points whose answer differs from their box, and search these rows again.
 
         Args:
             rows: int64 [M].
             points: float64 [M, A].
-            boxes: int64 [M], the box in which each point lies; see `RegionLocation`.
+            boxes: int64 [M], the box that contains each point; see `RegionLocation`.
             codes: int64 [M], the answers at the points.
 
         Raises:
-            Uneven: The boxes do not come to an end, or a point has its box's answer after all; the map stays as it was.
+            UnresolvedRegions: The number of boxes does not converge, or a point has its box's answer after all; the map
+                stays unchanged.
         """
         walks, changed = [], rows.unique().tolist()
         before = [([axis.copy() for axis in self._edges[row]], self._regions[row]) for row in changed]
@@ -156,11 +165,11 @@ class RegionMap:
             raise
 
     def regions(self) -> Regions:
-        """All regions of all rows, whose search has ended."""
+        """Return all regions of all rows; their search has ended."""
         return Regions(*(torch.cat(part) for part in zip(*self._regions, strict=True)))
 
     def _cut(self, walks: list[tuple[int, Tensor, Tensor]]) -> None:
-        """Adds the boundaries that lie on the walks to the edges."""
+        """Add the boundaries on the walks to the edges."""
         row = torch.tensor([walk[0] for walk in walks])
         start, goal = (torch.stack([walk[i] for walk in walks]) for i in (1, 2))
         stops = torch.stack(
@@ -170,7 +179,7 @@ class RegionMap:
         walk, axis = (codes[:, 1:] != codes[:, :-1]).nonzero(as_tuple=True)
         if len(walk) == 0:
             raise UnresolvedRegions(
-                "uniforms: expected one answer to one question, got another when it was asked again"
+                "uniforms: expected the same answer to the same input, got another in a second call"
             )
         here, before = stops[walk, axis], codes[walk, axis]
         near, far = start[walk, axis], goal[walk, axis]
@@ -187,13 +196,13 @@ class RegionMap:
                 known.sort()
             if len(known) > MOST_EDGES:
                 raise UnresolvedRegions(
-                    "uniforms: expected answers that are the same on boxes, got more than "
+                    "uniforms: expected answers that are constant on boxes, got more than "
                     f"{MOST_EDGES} along uniform {where}; it is mixed with another"
                 )
 
 
 def _boxes(edges: list[list[float]]) -> tuple[Tensor, Tensor]:
-    """Lower and upper corners float64 [C, A] of all boxes between the edges of one row."""
+    """Return lower and upper corners, float64 [C, A], of all boxes between the edges of a row."""
     ends = [torch.tensor([0.0, *axis, 1.0], dtype=torch.float64) for axis in edges]
     low = torch.cartesian_prod(*(end[:-1] for end in ends)).reshape(-1, len(ends))
     high = torch.cartesian_prod(*(end[1:] for end in ends)).reshape(-1, len(ends))
@@ -203,7 +212,7 @@ def _boxes(edges: list[list[float]]) -> tuple[Tensor, Tensor]:
 def _probes(
     boxes: list[tuple[Tensor, Tensor]], edges: list, rows: list[int], dice: torch.Generator
 ) -> tuple[list[Tensor], list[Tensor]]:
-    """Points to look at, float64 [M, A] a row, and the box each lies in, int64 [M]."""
+    """Return test points, float64 [M, A] per row, and the box of each, int64 [M]."""
     points, inside = [], []
     for (low, high), row in zip(boxes, rows, strict=True):
         count, width = low.shape[0], high - low
@@ -220,10 +229,10 @@ def _probes(
 
 
 def _spread(wrong: Tensor, inside: Tensor, seen: Tensor) -> list[int]:
-    """Some of the wrong points, of as many boxes and answers as there are."""
+    """Select some of the wrong points, from as many boxes and answers as possible."""
     first: dict[tuple[int, int], int] = {}
-    for one in wrong.tolist():
-        first.setdefault((int(inside[one]), int(seen[one])), one)
+    for index in wrong.tolist():
+        first.setdefault((int(inside[index]), int(seen[index])), index)
     chosen = list(first.values())
     return chosen[:: max(len(chosen) // AT_ONCE, 1)][:AT_ONCE]
 

@@ -1,7 +1,7 @@
 """The rules of this package as accept steps, by name: `mmspec certify mmspec.certify.rules:block`.
 
-Exact ones pass, relaxed ones fail with their distance. Relaxed rules have settings of a tiny vocabulary. Rules over
-continuous values are examined by a chi-square test on the joint law of what several of them emit.
+Exact rules pass, relaxed rules fail with their distance. Relaxed rules have settings of a tiny vocabulary. Rules over
+continuous values are tested with a chi-square test on the joint distribution of several emitted values.
 """
 
 from __future__ import annotations
@@ -23,18 +23,20 @@ from mmspec.methods import find, methods, names
 from mmspec.methods.registry import ModelParts
 
 SIZE, LENGTH, SCALE, BINS = 2, 2, 0.8, 3
-OFFSETS = {"near": 0.2, "apart": 0.9, "far": 2.5}  # between the drafter's mean and the target's, in deviations
+OFFSETS = {"near": 0.2, "apart": 0.9, "far": 2.5}  # between the means of drafter and target, in standard deviations
 
 
 class GaussianRule:
-    """A rule that judges vectors drawn from isotropic Gaussians, to be certified on chains of two vectors of two numbers."""
+    """A rule over vectors drawn from isotropic Gaussians, certified on chains of two vectors of two numbers."""
 
     def __init__(self, rule: Rule):
         self.rule, self.__name__ = rule, f"rule {rule.name}"
 
     def certificate(self, on_case: Callable[[CaseResult], None] | None = None, rows: int = 60_000) -> Certificate:
-        """Every mean follows from the value before it. Each emitted value is taken to its place in the target's law, a number
-        in [0, 1) each, and the first three values have to fill a cube of six dimensions evenly.
+        """Certify the rule. Every mean depends on the value before it.
+
+        Each emitted number is mapped to its quantile in the target's distribution, in [0, 1). The quantiles of the
+        first three vectors must fill a cube of six dimensions evenly.
         """
         results = []
         for seed, (name, offset) in enumerate(OFFSETS.items()):
@@ -56,7 +58,7 @@ class GaussianRule:
         return Certificate(self.__name__, "samples", passed, worst, None, says, [], results)
 
     def _places(self, offset: float, rows: int, seed: int) -> tuple[Tensor, float]:
-        """The cell each row's emitted values fall into int64 [R], and how many were accepted on average."""
+        """Return the cell of each row's emitted values, int64 [R], and the mean number of accepted values."""
         keys = Keys.of(seed, rows)
         start = torch.zeros(rows, SIZE, dtype=torch.float64)
         noise = keys.normal(Purpose.DRAFT, LENGTH, SIZE).double()
@@ -78,13 +80,13 @@ class GaussianRule:
             mean = _mean(last, 0.0)
             last = torch.where((i < count)[:, None], run[:, i], mean + SCALE * after[:, i])
             share = torch.special.ndtr((last - mean) / SCALE).clamp(0, 1 - 1e-12)
-            for one in (share * BINS).long().unbind(-1):
-                cell = cell * BINS + one
+            for place in (share * BINS).long().unbind(-1):
+                cell = cell * BINS + place
         return cell, float(verdict.depth.double().mean())
 
 
 def _mean(value: Tensor, offset: float) -> Tensor:
-    """Of the value that follows, float64 [..., 2]: turned, shortened, and for the drafter pushed to a side."""
+    """Return the mean of the next value, float64 [..., 2]: rotated, shortened, and offset for the drafter."""
     turned = torch.stack((-value[..., 1], value[..., 0]), -1)
     return 0.6 * value + 0.3 * turned + offset * SCALE * torch.tensor([0.8, -0.6], dtype=torch.float64)
 
@@ -93,7 +95,11 @@ BRANCHES = (0, 0, 1, 1)
 
 
 class RuleStep:
-    """A rule, with uniforms for its tests and its residual. shapes: of the drafts it is proven for."""
+    """A rule as an accept step, with uniforms for its tests and its residual.
+
+    Attributes:
+        shapes: The shapes of drafts that it is proven for.
+    """
 
     def __init__(self, rule: Rule, drawn: Drawn = "without_replacement"):
         self.rule, self.drawn, self.__name__ = rule, drawn, f"rule {rule.name}"
@@ -127,7 +133,7 @@ class RuleStep:
 
 
 class _ColumnKeys(Keys):
-    """Keys whose numbers are one column of uniforms, float64 [B]."""
+    """Keys whose numbers are a column of uniforms, float64 [B]."""
 
     def __init__(self, column: Tensor):
         Keys.__init__(self, torch.zeros(len(column), dtype=torch.long))
@@ -138,7 +144,7 @@ class _ColumnKeys(Keys):
 
 
 class _TinyCodes:
-    """A codebook of three codes on a line, for rules in which codes borrow from their neighbours."""
+    """A codebook of three codes on a line, for rules that pool neighbouring codes."""
 
     @staticmethod
     def codebook() -> Tensor:
@@ -146,24 +152,24 @@ class _TinyCodes:
 
 
 EXACT = names(kind="rule", exact=True)
-RELAXED = tuple(one.name for one in methods(kind="rule", exact=False) if "tiny" in one.facts)
+RELAXED = tuple(rule.name for rule in methods(kind="rule", exact=False) if "tiny" in rule.facts)
 GAUSSIAN = tuple(name for name in names("continuous", "rule") if name not in names("vlm", "rule"))
 _ATTRIBUTES = {name.replace("++", "_plus"): name for name in (*EXACT, *RELAXED)}
 
 
 def draw_modes(rule: Rule) -> tuple[Drawn, ...]:
-    """How drafts can be drawn that the rule is proven for, the plainest first."""
+    """Return the ways of drawing drafts that the rule is proven for, the simplest first."""
     drawn = {way for _, way in rule.proven_for}
     return tuple(way for way in ("without_replacement", "with_replacement", "deterministic") if way in drawn)
 
 
 def step_of(name: str, drawn: Drawn | None = None) -> RuleStep | GaussianRule:
-    """The rule of that name.   drawn: how its drafts were; None for the first way it is proven for."""
+    """Return the rule of a name as a step; `drawn` None selects the first of its `draw_modes`."""
     if name in GAUSSIAN:
         return GaussianRule(resolve(name, greedy=False))
     if name in RELAXED:
-        found = find(name, kind="rule")
-        rule = found.make(found.facts["tiny"], ModelParts(_TinyCodes))
+        spec = find(name, kind="rule")
+        rule = spec.make(spec.facts["tiny"], ModelParts(_TinyCodes))
     else:
         rule = resolve(name, greedy=False)
     return RuleStep(rule, drawn or draw_modes(rule)[0])

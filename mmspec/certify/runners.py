@@ -1,4 +1,4 @@
-"""The two examinations of a step: over all regions of the uniforms that it takes, or over samples of its own draws."""
+"""The two examinations of a step: over all regions of its uniforms, or over samples of its own draws."""
 
 from __future__ import annotations
 
@@ -35,8 +35,15 @@ MEMORY = "remembers earlier calls"
 
 @dataclass(slots=True)
 class Outcome:
-    """on_case: called with every case.   blame: what is wrong with the step's dependences, None for nothing.
-    laws: per case float64 [cases, V^(D + 1)].   drawn: per case, of a step that was sampled.
+    """The results of an examination.
+
+    Attributes:
+        on_case: Called with every case.
+        blame: The dependence that makes the step fail, None for none.
+        results: The results of the cases.
+        laws: Per case the emitted distribution, float64 [cases, V^(D + 1)].
+        notes: Further observations.
+        drawn: Per case the samples, for a sampled step.
     """
 
     on_case: CaseCallback
@@ -55,7 +62,7 @@ class Outcome:
         return max(result.distance for result in self.results)
 
     def keep(self, case: CertifyCase, law: Tensor, **figures: object) -> None:
-        """Takes a case in.   figures: the fields of its `CaseResult` that it does not know itself."""
+        """Add a case; `figures` are the fields of its `CaseResult` that do not follow from it."""
         shape = case.shape
         self.laws.append(law)
         self.results.append(
@@ -64,26 +71,26 @@ class Outcome:
         self.on_case(self.results[-1])
 
 
-AT_ONCE = 1 << 15  # rows a call
+AT_ONCE = 1 << 15  # rows per call
 Ask = Callable[[Tensor, Tensor], StepAnswer]
 
 
 def run_by_regions(
     step: AcceptStep, several: list[CertifyCase], dependences: Independence, effort: ProbeBudget, on_case: CaseCallback
 ) -> Outcome:
-    """Examines a step by the regions of its uniforms.
+    """Examine a step by the regions of its uniforms.
 
-    A step that looks at its company or remembers is asked about the first case alone, in what changes its answers.
+    A step with dependences is examined on the first case alone, under the conditions that change its answers.
 
     Args:
         step: The step, which takes uniforms.
         several: The cases.
-        dependences: What the step's answers depend on.
-        effort: How much a case is probed for islands. A step that has failed is not probed: it has no bound.
+        dependences: The dependences of the step's answers.
+        effort: The budget of probes for islands per case. A step that has failed is not probed.
         on_case: Called with every case.
 
     Raises:
-        Uneven: The regions do not come to an end.
+        UnresolvedRegions: The regions do not converge.
     """
     out, first = Outcome(on_case), several[0]
     if not dependences.memoryless:
@@ -102,9 +109,9 @@ def run_by_regions(
 
 
 def _cases(out: Outcome, step: AcceptStep, several: list[CertifyCase], effort: ProbeBudget) -> None:
-    """All cases in turn.
+    """Examine all cases in turn.
 
-    Ends early where a row is seen to change in a large batch, and where a step that has failed already shows no regions.
+    Stop where a row changes in a large batch, or where a step that has failed already has no regions.
     """
     stale = []
     for case in several:
@@ -123,13 +130,13 @@ def _cases(out: Outcome, step: AcceptStep, several: list[CertifyCase], effort: P
 
 
 def _integrate(out: Outcome, case: CertifyCase, ask: Ask, effort: ProbeBudget | None = None) -> float:
-    """Examines a case.
+    """Examine a case.
 
     Args:
-        out: Takes the case in.
+        out: Receives the result.
         case: The case.
         ask: The step.
-        effort: How much the case is probed for islands if nothing else is wrong; None for not at all.
+        effort: The budget of probes for islands if the case passes otherwise; None for no probes.
 
     Returns:
         The share of rounds whose state keeps other tokens than were accepted.
@@ -137,7 +144,7 @@ def _integrate(out: Outcome, case: CertifyCase, ask: Ask, effort: ProbeBudget | 
     nodes, size = case.shape.tree.nodes, case.size
 
     def codes(rows: Tensor, points: Tensor) -> Tensor:
-        # beyond the largest float32 below 1 there is no uniform for a step that computes in it
+        # the largest float32 below 1 is the highest uniform for a step in float32
         return ask(rows, points.clamp_max(HIGH)).codes(nodes, size)
 
     cut, probes = RegionMap(codes, len(case.drafts.value), nodes), 0
@@ -153,7 +160,7 @@ def _integrate(out: Outcome, case: CertifyCase, ask: Ask, effort: ProbeBudget | 
                 raise
             law = replace(law, law=law.law + difference)
             out.notes.append(
-                f"{case.kind}: the answers are wrong on islands that are not boxes; the distance is an estimate"
+                f"{case.kind}: the answers deviate on islands that are not boxes; the distance is an estimate"
             )
         else:
             regions = cut.regions()
@@ -180,7 +187,7 @@ def _ask_all(step: AcceptStep, case: CertifyCase, rows: Tensor, points: Tensor) 
 
 
 def _ask_after(step: AcceptStep, case: CertifyCase, other: NeighbourRound, rows: Tensor, points: Tensor) -> StepAnswer:
-    """Every call behind one of the company."""
+    """Call a fresh step after a call with the neighbour round."""
     fresh = step.fresh()
     fresh(other.question, other.uniforms)
     return fresh(case.question.rows(rows), points)
@@ -189,7 +196,7 @@ def _ask_after(step: AcceptStep, case: CertifyCase, other: NeighbourRound, rows:
 def _ask_beside(
     step: AcceptStep, case: CertifyCase, other: NeighbourRound, first: bool, rows: Tensor, points: Tensor
 ) -> StepAnswer:
-    """Every row in a batch of two with the company."""
+    """Call a step with every row in a batch of two, beside the neighbour round."""
     pairs = zip(rows.split(1), points.split(1), strict=True)
     return _concat_answers([ask_beside(step, other, case.question.rows(row), point, first) for row, point in pairs])
 
@@ -199,41 +206,41 @@ def _concat_answers(parts: list[StepAnswer]) -> StepAnswer:
 
 
 def _extreme_uniforms(step: AcceptStep, several: list[CertifyCase]) -> list[str]:
-    """A note where a value of probability 0 comes out at uniforms of exactly 0, or as high as they get."""
+    """Return a note if a value of probability 0 is emitted at uniforms of exactly 0, or at the highest uniforms."""
     for case in several:
         rows = torch.arange(len(case.drafts.value))
         for uniform in (0.0, HIGH):
             points = torch.full((len(rows), case.shape.tree.nodes), uniform, dtype=torch.float64)
             if emits_impossible(case, _ask_all(step, case, rows, points)):
-                return [f"where uniforms are {uniform:.9g}, a value of probability 0 comes out (once in 16 million draws of "
+                return [f"at uniforms of {uniform:.9g} it emits a value of probability 0 (once in 16 million draws of "
                         "float32 uniforms)"]  # fmt: skip
     return []
 
 
-ROWS = 512  # a call
-ALONE = 2000  # rows that are asked one by one
+ROWS = 512  # rows per call
+ALONE = 2000  # rows in calls of a single row
 
 
 def run_by_samples(step: AcceptStep, several: list[CertifyCase], count: int, on_case: CaseCallback) -> Outcome:
-    """Every case `count` times; what passes, the first case again, beside and behind rounds that accept and reject."""
+    """Examine a step by `count` samples of every case, then of the first case beside and after other rounds if it passed."""
     out = Outcome(on_case)
     out.drawn = [_sample_case(out, step, case, count, seed) for seed, case in enumerate(several)]
-    if any(one.stale for one in out.drawn):
+    if any(law.stale for law in out.drawn):
         out.blame = STATE
     if not out.passed:
         return out
     first = several[0]
     for seed, other in enumerate(neighbour_rounds(first.shape, first.size), start=100):
         behind = STATE if other.name == "rejected" else MEMORY
-        for blame, how in ((behind, {"before": other}), (BATCH, {"company": other})):
-            if not _sample_case(out, step, first, count, seed, **how).test.passed:
+        for blame, company in ((behind, {"before": other}), (BATCH, {"company": other})):
+            if not _sample_case(out, step, first, count, seed, **company).test.passed:
                 out.blame = blame
                 return out
     return out
 
 
 def passes_alone(step: AcceptStep, several: list[CertifyCase], drawn: list[SampledLaw]) -> bool:
-    """Whether rows that are asked one by one have the target's law, as far as what failed would have shown with so few."""
+    """Return whether rows in calls of their own keep the target's distribution, as a test on few samples can tell."""
     worst = max(range(len(several)), key=lambda i: drawn[i].test.statistic / drawn[i].test.limit)
     seen, count = drawn[worst].test, int(drawn[worst].counts.sum())
     alone = sample(step.fresh(), several[worst], min(count, ALONE), 1, 200)
@@ -244,9 +251,10 @@ def passes_alone(step: AcceptStep, several: list[CertifyCase], drawn: list[Sampl
 def _sample_case(
     out: Outcome, step: AcceptStep, case: CertifyCase, count: int, seed: int, **how: NeighbourRound
 ) -> SampledLaw:
-    one = sample(step.fresh(), case, count, ROWS, seed, **how)
-    statistic = one.test.statistic if isfinite(one.test.statistic) else None
-    out.keep(case, one.law, asked=count, regions=None, accepted=one.accepted, distance=distance(case, one.law),
-             passed=one.test.passed, statistic=statistic, freedom=one.test.freedom, limit=one.test.limit,
-             visible=one.visible)  # fmt: skip
-    return one
+    result = sample(step.fresh(), case, count, ROWS, seed, **how)
+    test = result.test
+    statistic = test.statistic if isfinite(test.statistic) else None
+    out.keep(case, result.law, asked=count, regions=None, accepted=result.accepted,
+             distance=distance(case, result.law), passed=test.passed, statistic=statistic, freedom=test.freedom,
+             limit=test.limit, visible=result.visible)  # fmt: skip
+    return result

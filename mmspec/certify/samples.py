@@ -1,4 +1,4 @@
-"""The law of a step that draws its own random numbers, by many draws and a chi-square test."""
+"""The distribution of a step that draws its own random numbers, by many draws and a chi-square test."""
 
 from __future__ import annotations
 
@@ -21,13 +21,19 @@ from mmspec.kernels.sampling import sample_categorical
 
 @dataclass(slots=True)
 class ChiSquare:
-    """statistic: Pearson's.   freedom: degrees of freedom.   limit: freedom + 10 sqrt(2 freedom), about ten sigma."""
+    """The result of a chi-square test.
+
+    Attributes:
+        statistic: Pearson's statistic.
+        freedom: The degrees of freedom.
+    """
 
     statistic: float
     freedom: int
 
     @property
     def limit(self) -> float:
+        """The largest passing statistic, freedom + 10 sqrt(2 freedom): about ten sigma."""
         return self.freedom + 10 * (2 * self.freedom) ** 0.5
 
     @property
@@ -36,9 +42,9 @@ class ChiSquare:
 
 
 def chi_square(observed: Tensor, expected: Tensor, constraints: int = 1) -> ChiSquare:
-    """Pearson's test of counts against expected counts, cells expected fewer than 5 times merged into one.
+    """Apply Pearson's test to counts; cells with fewer than 5 expected counts are merged.
 
-    A cell that cannot occur fails the test by itself once it has occurred.
+    A count in a cell of probability 0 fails the test by itself.
     """
     observed, expected = observed.double().flatten(), expected.double().flatten()
     if bool(((expected == 0) & (observed > 0)).any()):
@@ -54,8 +60,13 @@ def chi_square(observed: Tensor, expected: Tensor, constraints: int = 1) -> ChiS
 
 @dataclass(frozen=True, slots=True)
 class SampledLaw:
-    """counts: float64 [cases, V^(D + 1)], how often each run of values came out; drafts that were picked are a case each.
-    test: against the target.   accepted: drafted tokens kept a round, on average.   stale: as in `Found`.
+    """The samples of a case.
+
+    Attributes:
+        counts: float64 [cases, V^(D + 1)], the count of each run of values; each deterministic draft is a case.
+        test: The test against the target.
+        accepted: The mean number of accepted drafted tokens per round.
+        stale: As in `EmittedLaw`.
     """
 
     counts: Tensor
@@ -68,7 +79,7 @@ class SampledLaw:
         return self.counts / self.counts.sum(-1, keepdim=True)
 
     def fits(self, law: Tensor) -> ChiSquare:
-        """The same test against another law, float64 [cases, V^(D + 1)]."""
+        """Apply the same test against another distribution, float64 [cases, V^(D + 1)]."""
         return _test(self.counts, law)
 
     @property
@@ -82,10 +93,10 @@ def _test(counts: Tensor, law: Tensor) -> ChiSquare:
 
 
 def visible_distance(count: int, freedom: int) -> float:
-    """The smallest total variation that `count` draws show with `POWER`, for any law that is off by so much.
+    """Return the smallest total variation that `count` draws detect with a chance of `POWER`, for any distribution.
 
-    A law off by TV has sum (p' - p)^2 / p >= 4 TV^2, so the statistic is about a normal of mean f + 4 n TV^2 and variance
-    2 f + 16 n TV^2, which must exceed the limit f + 10 sqrt(2 f).
+    A distribution off by TV has sum (p' - p)^2 / p >= 4 TV^2. So the statistic is about normal with mean f + 4 n TV^2
+    and variance 2 f + 16 n TV^2. It must exceed the limit f + 10 sqrt(2 f).
     """
     z, low, high = NormalDist().inv_cdf(POWER), 0.0, 1.0
     for _ in range(60):
@@ -105,11 +116,19 @@ def sample(
     company: NeighbourRound | None = None,
     before: NeighbourRound | None = None,
 ) -> SampledLaw:
-    """Drafts and rounds drawn `count` times, `batch` rows a call, completed with p to D + 1 values each.
+    """Draw `count` drafts and rounds, `batch` rows per call, and complete each with p to D + 1 values.
 
-    company: a round that stands beside every row.   before: one that is asked before every call.
-    Deterministic drafts take their turns. The step's draws come from torch's, numpy's and Python's global generators, which
-    are seeded here and put back; a step that takes uniforms is given such.
+    Deterministic drafts take turns. The step's draws come from the global generators of torch, numpy and Python, which
+    are seeded here and restored; a step that takes uniforms receives random uniforms.
+
+    Args:
+        step: The step.
+        case: The case.
+        count: The number of rounds.
+        batch: The rows of a call.
+        seed: The seed.
+        company: A round to put beside every row.
+        before: A round for a call before every call.
     """
     dice = torch.Generator().manual_seed(seed)
     size, tree = case.size, case.shape.tree
@@ -142,7 +161,7 @@ def _ask(step: AcceptStep, question: StepQuestion, company: NeighbourRound | Non
 
 
 def _completed(case: CertifyCase, run: Tensor, length: Tensor, dice: torch.Generator) -> Tensor:
-    """Runs of `length` values drawn on by p until they have D + 1."""
+    """Extend runs of `length` values by draws from p to D + 1 values."""
     for d in range(case.shape.tree.max_depth + 1):
         here = (length == d).nonzero()[:, 0]
         u = torch.rand(len(here), generator=dice, dtype=torch.float64)
@@ -160,7 +179,7 @@ def _draft_rows(case: CertifyCase, start: int, count: int, dice: torch.Generator
 def _emitted_values(
     case: CertifyCase, rows: Tensor, answer: StepAnswer, dice: torch.Generator
 ) -> tuple[Tensor, Tensor]:
-    """The base-V number of what was emitted, int64 [R], and how many values that is; a first value behind a stale state."""
+    """Return the base-V number of the emitted values, int64 [R], and their number; with a first value from a stale state."""
     code, size, depth = case.drafts.code[rows], case.size, case.shape.tree.depth[0]
     own = torch.arange(len(rows))
     run, length = code[own, answer.node] * size + answer.value, depth[answer.node] + 1
@@ -176,10 +195,10 @@ def _emitted_values(
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """The global generators start from the seed, and go on afterwards where they were."""
+    """Seed the global generators inside the block and restore them afterwards."""
     import numpy
 
-    kept = random.getstate(), numpy.random.get_state()
+    states = random.getstate(), numpy.random.get_state()
     with torch.random.fork_rng():
         random.seed(seed)
         numpy.random.seed(seed % 2**32)
@@ -187,5 +206,5 @@ def seeded(seed: int) -> Iterator[None]:
         try:
             yield
         finally:
-            random.setstate(kept[0])
-            numpy.random.set_state(kept[1])
+            random.setstate(states[0])
+            numpy.random.set_state(states[1])

@@ -1,4 +1,4 @@
-"""An accept step of plain arrays: how it is named and loaded, what it is asked, and what it answers."""
+"""An accept step on plain arrays: how it is named and loaded, its input and its answer."""
 
 from __future__ import annotations
 
@@ -17,17 +17,20 @@ ARGUMENTS = ("tokens", "q", "p", "uniforms", "parents", "q_uncut", "top_k")
 
 
 class StepFailed(ValueError):
-    """The step under test cannot be called, raised, or answered with something else than it should."""
+    """The step under test cannot be called, raised, or returned something else than it should."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepQuestion:
-    """R rounds to judge, each with N drafted tokens over V values.
+    """The input of a step: R rounds with N drafted tokens over V values each.
 
-    tokens: int64 [R, N].   q: float64 [R, N, V], the law each token was drawn from (one-hot where it was just picked).
-    p: float64 [R, N + 1, V], the target's law before any drafted token and after each.
-    q_uncut: float64 [R, N, V], q before it was cut to its top_k values and scaled up.   top_k: V where nothing was cut.
-    parents: the parent of each token, counted from 1; 0 for what was committed last. A chain has 0, 1, 2, ...
+    Attributes:
+        tokens: int64 [R, N].
+        q: float64 [R, N, V], the distribution each token was drawn from (one-hot for a picked token).
+        p: float64 [R, N + 1, V], the target's distribution before any drafted token and after each.
+        q_uncut: float64 [R, N, V], q before its cut to top_k values.
+        top_k: The number of values that the cut keeps, V without a cut.
+        parents: The parent of each token, counted from 1; 0 for the last committed token. A chain has 0, 1, 2, ...
     """
 
     tokens: Tensor
@@ -38,11 +41,11 @@ class StepQuestion:
     parents: tuple[int, ...]
 
     def rows(self, index: Tensor) -> StepQuestion:
-        """Some of the rows."""
+        """Return the rows `index`."""
         return replace(self, **{name: getattr(self, name)[index] for name in ("tokens", "q", "p", "q_uncut")})
 
     def beside(self, other: StepQuestion) -> StepQuestion:
-        """These rows and then the other's."""
+        """Return these rows followed by those of `other`."""
         both = {f.name: torch.cat((getattr(self, f.name), getattr(other, f.name)))
                 for f in fields(self) if isinstance(getattr(self, f.name), Tensor)}  # fmt: skip
         return replace(self, **both)
@@ -50,8 +53,13 @@ class StepQuestion:
 
 @dataclass(frozen=True, slots=True)
 class StepAnswer:
-    """node: int64 [R], accepted tokens of a chain; on a tree the deepest accepted token, counted from 1; 0 for none.
-    value: int64 [R], the token that follows.   kept: int64 [R], the token its state ends with, which should be `node`.
+    """The answer of a step.
+
+    Attributes:
+        node: int64 [R], the number of accepted tokens of a chain, or the deepest accepted token of a tree, counted from
+            1; 0 for none.
+        value: int64 [R], the next token.
+        kept: int64 [R], the token that its state ends with, which should be `node`.
     """
 
     node: Tensor
@@ -59,22 +67,26 @@ class StepAnswer:
     kept: Tensor
 
     def codes(self, nodes: int, size: int) -> Tensor:
-        """One number for each answer, int64 [R]."""
+        """Encode each answer as a number, int64 [R]."""
         return (self.node * size + self.value) * nodes + self.kept
 
     @staticmethod
     def of_codes(codes: Tensor, nodes: int, size: int) -> StepAnswer:
-        """The answers that `codes` numbered."""
+        """Decode the answers of `codes`."""
         rest = codes // nodes
         return StepAnswer(rest // size, rest % size, codes % nodes)
 
 
 class AcceptStep:
-    """Calls somebody's accept step with those of the arguments `ARGUMENTS` that its signature names.
+    """An accept step of another project, called with the arguments in `ARGUMENTS` that its signature names.
 
-    function: returns accepted counts and next tokens, and if it likes what its state keeps; see `StepAnswer`. A class is
-    made anew by `fresh`, without arguments.   arrays: what it is given; it may return either, or lists.
-    Raises StepFailed for a callable that cannot be asked.
+    Args:
+        function: The step: its result is accepted counts and next tokens, and optionally the end of its state; see
+            `StepAnswer`. A class is instantiated by `fresh`, without arguments.
+        arrays: The kind of arrays that it receives; it may return either kind, or lists.
+
+    Raises:
+        StepFailed: The callable cannot be called in this way.
     """
 
     def __init__(self, function: Callable, arrays: Arrays = "torch"):
@@ -85,26 +97,26 @@ class AcceptStep:
         self.names = self._arguments()
 
     def fresh(self) -> AcceptStep:
-        """The same step without memory of earlier calls, as far as it is a class; else itself."""
+        """Return the same step without memory of earlier calls if it is a class, else the step itself."""
         return AcceptStep(self.made, self.arrays) if inspect.isclass(self.made) else self
 
     @property
     def draws(self) -> bool:
-        """It draws its own random numbers."""
+        """Whether it draws its own random numbers."""
         return "uniforms" not in self.names
 
     def __call__(self, question: StepQuestion, uniforms: Tensor | None) -> StepAnswer:
-        """uniforms: float64 [R, N + 1] in [0, 1), or None for a step that draws its own."""
-        asked = {"tokens": question.tokens, "q": question.q, "p": question.p, "uniforms": uniforms,
+        """Call the step; `uniforms` is float64 [R, N + 1] in [0, 1), or None for a step that draws its own."""
+        inputs = {"tokens": question.tokens, "q": question.q, "p": question.p, "uniforms": uniforms,
                  "q_uncut": question.q_uncut, "parents": torch.tensor(question.parents)}  # fmt: skip
-        given = {name: self._array(value) for name, value in asked.items() if name in self.names}
+        arguments = {name: self._array(value) for name, value in inputs.items() if name in self.names}
         if "top_k" in self.names:
-            given["top_k"] = question.top_k
+            arguments["top_k"] = question.top_k
         try:
-            answer = self.function(**given)
+            answer = self.function(**arguments)
         except ImportError as error:
             raise StepFailed(
-                f"step: expected what it is made of, got {type(error).__name__} ({error}); install it"
+                f"step: expected its imports to be installed, got {type(error).__name__} ({error}); install the package"
             ) from error
         except (Exception, SystemExit) as error:
             rows, length = question.tokens.shape
@@ -119,28 +131,32 @@ class AcceptStep:
             return self.made()
         except Exception as error:
             raise StepFailed(f"step: expected a class that is made without arguments, got {type(error).__name__} ({error}); "
-                             "name a function that makes it and calls it") from error  # fmt: skip
+                             "name a function that makes an instance and calls it") from error  # fmt: skip
 
     def _arguments(self) -> set[str]:
         try:
             parameters = inspect.signature(self.function).parameters.values()
         except (TypeError, ValueError) as error:
             raise StepFailed("step: expected a callable with a signature, got none; wrap it in a function") from error
-        named = {one.name for one in parameters if one.kind not in (one.VAR_KEYWORD, one.VAR_POSITIONAL)}
-        needed = {one.name for one in parameters if one.name in named and one.default is one.empty}
-        positional = {one.name for one in parameters if one.kind is one.POSITIONAL_ONLY}
+        named = {x.name for x in parameters if x.kind not in (x.VAR_KEYWORD, x.VAR_POSITIONAL)}
+        needed = {x.name for x in parameters if x.name in named and x.default is x.empty}
+        positional = {x.name for x in parameters if x.kind is x.POSITIONAL_ONLY}
         if needed - set(ARGUMENTS) or positional or "tokens" not in named:
             raise StepFailed(f"step: expected arguments among {', '.join(ARGUMENTS)}, tokens at least, got "
                              f"{', '.join(sorted(named)) or 'none'}; wrap it in a function of these")  # fmt: skip
         return named & set(ARGUMENTS)
 
     def _array(self, value: Tensor) -> object:
-        # a step may work in place: what it is given is its own
+        # a copy, since a step may work in place
         return value.clone().numpy() if self.arrays == "numpy" else value.clone()
 
 
 def _read_answer(answer: object, question: StepQuestion) -> StepAnswer:
-    """The answer as tensors.   Raises StepFailed for other shapes, kinds of numbers, or numbers out of range."""
+    """Return the answer as tensors.
+
+    Raises:
+        StepFailed: It has another shape or kind of numbers, or numbers out of range.
+    """
     rows, nodes, size = len(question.tokens), len(question.parents), question.p.shape[-1]
     if not isinstance(answer, tuple | list) or len(answer) not in (2, 3):
         got = f"{len(answer)} things" if isinstance(answer, tuple | list) else type(answer).__name__
@@ -149,43 +165,44 @@ def _read_answer(answer: object, question: StepQuestion) -> StepAnswer:
         )
     accepted = _integers("accepted", answer[0], rows, nodes + 1)
     value = _integers("next token", answer[1], rows, size)
-    kept = _integers("kept", answer[2], rows, nodes + 1) if len(answer) == 3 else accepted
-    return StepAnswer(accepted, value, kept)
+    state = _integers("kept", answer[2], rows, nodes + 1) if len(answer) == 3 else accepted
+    return StepAnswer(accepted, value, state)
 
 
 def _integers(name: str, value: object, rows: int, limit: int) -> Tensor:
     try:
-        found = torch.as_tensor(value).detach().cpu()
+        numbers = torch.as_tensor(value).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise StepFailed(
             f"{name}: expected {rows} whole numbers, got {type(value).__name__}; return an array"
         ) from error
-    if found.shape != (rows,) or found.is_floating_point() or found.is_complex() or found.dtype == torch.bool:
+    if numbers.shape != (rows,) or numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
         raise StepFailed(
-            f"{name}: expected int [{rows}], got {found.dtype} {list(found.shape)}; return one number a row"
+            f"{name}: expected int [{rows}], got {numbers.dtype} {list(numbers.shape)}; return one number a row"
         )
-    found = found.long()
-    if rows and not 0 <= int(found.min()) <= int(found.max()) < limit:
-        raise StepFailed(f"{name}: expected numbers from 0 to {limit - 1}, got {int(found.min())} to {int(found.max())}; "
-                         "return what the protocol says")  # fmt: skip
-    return found
+    numbers = numbers.long()
+    if rows and not 0 <= int(numbers.min()) <= int(numbers.max()) < limit:
+        raise StepFailed(f"{name}: expected numbers from 0 to {limit - 1}, got {int(numbers.min())} to "
+                         f"{int(numbers.max())}; see docs/certify.md for the protocol")  # fmt: skip
+    return numbers
 
 
 def load_step(spec: str) -> Callable:
-    """What MODULE:CALLABLE names. Importing a module runs its code.
+    """Import the step that MODULE:CALLABLE names. Importing a module runs its code.
 
-    Raises StepFailed where there is no such module or nothing of that name in it, and where its code raises.
+    Raises:
+        StepFailed: The module or the name does not exist, or its code raises.
     """
     module, colon, name = spec.partition(":")
     if not colon or not module or not name:
         raise StepFailed(f"step: expected MODULE:CALLABLE, got {spec!r}; write for example my_engine.accept:step")
     try:
-        found = import_module(module)
+        loaded = import_module(module)
     except (Exception, SystemExit) as error:
         raise StepFailed(f"step: expected a module that can be imported, got {module!r} ({type(error).__name__}: {error}); "
-                         "start where it lies, or install it") from error  # fmt: skip
+                         "start in its folder, or install it") from error  # fmt: skip
     try:
-        step = attrgetter(name)(found)
+        step = attrgetter(name)(loaded)
     except (Exception, SystemExit) as error:
         raise StepFailed(f"step: expected a name in {module}, got {name!r} ({type(error).__name__}: {error}); correct "
                          "it") from error  # fmt: skip

@@ -1,4 +1,4 @@
-"""An examination in a process of its own, which may hang or crash."""
+"""An examination in a separate process, which may hang or crash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mmspec.certify.runners import CaseCallback
 from mmspec.certify.step import StepFailed
 from mmspec.methods.modules import imported
 
-PROBE_SHARE = 1 / 20  # of the limit of a case goes to its probes
+PROBE_SHARE = 1 / 20  # the share of a case's time limit for its probes
 CLOSING = 10.0  # seconds for a process to end
 START = 300.0  # seconds for Python and torch to get ready, on any machine
 
@@ -29,14 +29,20 @@ def certify_in_subprocess(
     spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, probes: int = PROBES,
     arrays: str = "torch", limit: float = 120.0, on_case: CaseCallback | None = None,
 ) -> Certificate:  # fmt: skip
-    """`certify` of the step named MODULE:CALLABLE, in another process that has this one's import path.
+    """Run `certify` on the step named MODULE:CALLABLE, in another process with this process's import path.
 
-    limit: seconds without a finished case after which it is stopped; probes get a twentieth of it. Runs the module's code.
-    Raises StepFailed as `certify` and `step_named` do, and for a step that hangs or takes its process down.
+    It runs the code of the module. The other arguments are those of `certify`.
+
+    Args:
+        spec: MODULE:CALLABLE.
+        limit: The seconds without a finished case after which it is stopped; a twentieth of them is for probes.
+
+    Raises:
+        StepFailed: `certify` or `load_step` raises it, or the step hangs or ends its process.
     """
     order = {"step": spec, "values": values, "samples": samples, "probes": probes,
              "seconds": PROBE_SHARE * limit, "arrays": arrays, "modules": imported(),
-             "shapes": None if shapes is None else [(one.parents, one.drawn) for one in shapes]}  # fmt: skip
+             "shapes": None if shapes is None else [(shape.parents, shape.drawn) for shape in shapes]}  # fmt: skip
     with subprocess.Popen(**child_command(json.dumps(order))) as child:
         try:
             return _listen(child, limit, on_case or (lambda case: None))
@@ -45,10 +51,10 @@ def certify_in_subprocess(
 
 
 def child_command(order: str) -> dict:
-    """The arguments of `subprocess.Popen` for the process that runs a step.
+    """Return the arguments of `subprocess.Popen` for the process that runs a step.
 
-    The process has a session and a process group of its own, with all that the step starts. It ends the group when its
-    stdin ends, which is when this process closes the pipe or dies.
+    The process has its own session and process group, with all that the step starts. It ends the group when its stdin
+    ends, which is when this process closes the pipe or dies.
 
     Args:
         order: The step and the settings as JSON; see `mmspec.certify.subprocess_child`.
@@ -59,12 +65,12 @@ def child_command(order: str) -> dict:
 
 
 def _end(child: subprocess.Popen) -> None:
-    """Ends the process and those that it has started: its process group, on Windows those that are still below it."""
+    """End the process and those that it has started: its process group, or on Windows its process tree."""
     if os.name == "nt":
         subprocess.run(["taskkill", "/T", "/F", "/PID", str(child.pid)], capture_output=True, check=False)
         child.kill()
         return
-    # a group without a living process is gone, or on macOS out of reach
+    # a group without a living process is gone, or on macOS not permitted
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(child.pid, signal.SIGKILL)
 
@@ -89,12 +95,12 @@ def _listen(child: subprocess.Popen, limit: float, on_case: CaseCallback) -> Cer
         elif "error" in message:
             raise StepFailed(message["error"])
         elif "certificate" in message:
-            found = message["certificate"]
-            return Certificate(**found | {"cases": [_case(case) for case in found["cases"]]})
+            fields = message["certificate"]
+            return Certificate(**fields | {"cases": [_case(case) for case in fields["cases"]]})
 
 
 def _code(child: subprocess.Popen) -> int:
-    """The exit code of a process that has closed its end of the pipe."""
+    """Return the exit code of a process that has closed its end of the pipe."""
     try:
         return child.wait(CLOSING)
     except subprocess.TimeoutExpired:  # the step has closed files that are not its own

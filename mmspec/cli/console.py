@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 
 PIPE_WIDTH = 100  # columns where stdout is no terminal and COLUMNS is not set
+_ESTIMATE_PERIOD = 600.0  # seconds of past steps from which the remaining time is estimated
 _RESTART_OPTIONS = ("--no-resume", "--fresh")  # options that make a run start over
 
 
@@ -155,7 +156,9 @@ def progress() -> Iterator[Progress]:
 
     console = screen(stderr=True)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    bar = Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    # the estimate of the remaining time needs two steps within the period, and a step may take minutes
+    settings = {"console": console, "transient": True, "speed_estimate_period": _ESTIMATE_PERIOD}
+    bar = Progress(*columns, disable=not console.is_terminal, **settings)
     if not console.is_terminal:  # a display that is disabled still ends with an empty line in rich before 14
         yield bar
         return
@@ -252,6 +255,7 @@ def save_json(path: Path | None, value: Any) -> None:
 
 
 _ALIVE = 60.0  # seconds after which a log has another line
+_STORED = 1e-3  # seconds up to which a request was read from a log, which tells nothing about the others
 
 
 @contextmanager
@@ -284,7 +288,8 @@ class _ProgressLines:
 
     def __init__(self, console: Console, requests: int, parts: int):
         self.console, self.requests, self.parts = console, requests, parts
-        self.done = self.finished = 0
+        self.done = self.finished = self.measured = 0
+        self.seconds, self.previous = 0.0, monotonic()
 
     def say(self, text: str) -> None:
         self.console.print(text, markup=False, soft_wrap=True)
@@ -292,9 +297,28 @@ class _ProgressLines:
 
     def request(self, text: str) -> None:
         self.done += 1
+        seconds, self.previous = monotonic() - self.previous, monotonic()
+        if seconds > _STORED:
+            self.measured, self.seconds = self.measured + 1, self.seconds + seconds
         if monotonic() - self.last >= _ALIVE:
-            self.say(f"  {self.done:,} of {self.requests:,} requests: {text}")
+            self.say(f"  {self.done:,} of {self.requests:,} requests: {text}{self.estimate()}")
 
     def part(self, text: str) -> None:
         self.finished += 1
-        self.say(f"{self.finished} of {self.parts}: {text}")
+        self.say(f"{self.finished} of {self.parts}: {text}{self.estimate()}")
+
+    def estimate(self) -> str:
+        return time_left(self.requests - self.done, self.seconds / max(self.measured, 1))
+
+
+def time_left(requests: int, seconds: float) -> str:
+    """Return an estimate of the remaining time as the end of a line; "" for less than a minute.
+
+    Args:
+        requests: The remaining requests.
+        seconds: The mean time of a request.
+    """
+    left = requests * seconds
+    if left < 60:
+        return ""
+    return f"; about {left / 60:.0f} min left" if left < 5400 else f"; about {left / 3600:.1f} h left"

@@ -134,7 +134,7 @@ def _checked(plan: SweepPlan, engine: str, workers: int, report: bool) -> SweepW
 def _run(work: SweepWork, workers: int, engine: str) -> Records:
     from mmspec.evaluate.engine.work import run_work
 
-    tasks = len(work.draws(work.known()))
+    tasks = work.expected_tasks(work.known())
     with step_progress(f"evaluate {work.plan.folder}", tasks, 2) as (on_task, on_part):
 
         def on_stage(name: str, count: int) -> None:

@@ -139,7 +139,7 @@ def _conditions(opened: OpenedPipeline, prompts: Sequence[str]) -> list:
     """The prompts as the pipeline takes them; warns of words that it does not know."""
     example = IMAGE_EXAMPLE if opened.resources.zoo else ""
     try:
-        conditions = opened.resources.given(prompts)
+        conditions = opened.resources.pipeline_prompts(prompts)
     except ValueError as error:
         advice = f'; a prompt that works: "{example}"' if example and "expected words" in str(error) else ""
         raise BadOption(f"{error}{advice}") from error

@@ -72,6 +72,6 @@ def show_report(records: Records, folder: Path, *, plots: bool) -> dict[str, Any
     for grid in grids(report.rows):
         print_table(grid.title, grid.heads, grid.lines, grid.figures)
     for note in report.notes:
-        say(f"Note: {note}")
+        say(f"Warning: {note}", "yellow")
     say(f"{report.files[0]} and {len(report.files) - 1} more files beside it")
     return {"rows": report.rows, "notes": report.notes}

@@ -179,7 +179,7 @@ def _tokens(
     usual = {name: value for name, value in TOKENS.items() if options[name] is None}
     opened = open_discrete(model, decoding, options | usual, _token_resources, "video", placement)
     with refusing():
-        prompts = opened.resources.given([prompt])
+        prompts = opened.resources.pipeline_prompts([prompt])
     warn_of_unknown_words(opened.resources.pipeline, prompts, example_for(model))
     began = perf_counter()
     with progress() as bar:

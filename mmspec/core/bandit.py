@@ -1,4 +1,4 @@
-"""A bandit over draft lengths: it picks the length that yields most values per second, and explores within a budget."""
+"""A bandit over draft lengths: it picks the length with the most values per second and explores within a budget."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ from mmspec.core.round_estimates import AcceptanceModel, RoundCosts, WindowAccep
 
 
 class DraftLengthBandit:
-    """The estimates of one kind of request. Times are in `costs` units, see `RoundCosts`.
+    """The estimates for one kind of request, and the choice of a length from them. Times have the unit of `RoundCosts`.
 
-    rounds: how often each length was chosen.   spent, lost: time of all rounds, and the part of it that exploration is
-        thought to have cost.   lengths: of answers, those still growing among them.   seen: the round in which a length was
-        last measured.
-    reading: seconds to read the drafter's prompt, per prompt value: the median of the last `readings`.   first_drafts: of
-        requests, seen before their length was measured.   catching_up: seconds per skipped round.
-    hopeless: the last choice found no gain, and nothing it rests on has changed since.
+    Attributes:
+        rounds: How often each length was chosen.
+        spent: The time of all rounds.
+        lost: The part of `spent` that exploration is estimated to have cost.
+        lengths: The answer lengths of recent requests, including requests that still run.
+        seen: The round in which each length was last measured.
+        reading: Seconds to read the drafter's prompt, per prompt value: the median of the last `readings`.
+        first_drafts: First drafts of requests that wait until the cost of their length is known.
+        catching_up: Seconds that a drafter needs to catch up, per skipped round.
+        hopeless: The last choice expected no gain, and its inputs have not changed since.
     """
 
     settings = BanditSettings()
@@ -35,7 +39,7 @@ class DraftLengthBandit:
         self.wait, self.reach, self.paying, self.hopeless = self.settings.first_wait, 1, True, False
 
     def choose(self, request: BanditRequest) -> int:
-        """How many values to draft in this round, 0 for none."""
+        """Return the number of values to draft in this round, 0 for a plain round."""
         if request.left is not None and request.left < 2 or self.costs.count(0) < self.settings.plain_rounds:
             return 0
         if self.hopeless and self.idle + 1 < self.wait and not request.probe_rounds:
@@ -46,7 +50,7 @@ class DraftLengthBandit:
             return request.within(request.last)
         opening = request.opening(self.settings)
         if self.opening < len(opening) and self.costs.ready and not self._promising(request):
-            self.opening = len(opening)  # nothing that is still unknown could make it pay
+            self.opening = len(opening)  # no length that is still unmeasured could be faster
         is_opening = self.opening < len(opening) or not self.costs.ready
         chosen = self._opening_length(request, opening) if is_opening else self._best_length(request)
         if request.settling and chosen not in (0, request.last):
@@ -54,17 +58,17 @@ class DraftLengthBandit:
         return chosen
 
     def _opening_length(self, request: BanditRequest, opening: tuple[int, ...]) -> int:
-        """The next length of the opening, or 0 where a first look is not worth reading the prompt for."""
+        """Return the next length of the opening, or 0 where a first look is not worth reading the prompt for."""
         if request.fresh:
             if self._remaining(request) < self.settings.worth or self.now < self.next_look:
                 return 0
-            # a look that ends with its request teaches nothing, so the next one comes later
+            # a request may end before its first look has taught anything, so the wait for the next look doubles
             self.looks += 1
             self.next_look = self.now + self.settings.first_wait * 2**self.looks
         return request.within(opening[min(self.opening, len(opening) - 1)])
 
     def _best_length(self, request: BanditRequest) -> int:
-        """The length of the highest rate, now and then another; 0 where none pays."""
+        """Return the length of the highest rate, sometimes another for exploration, or 0 where no length is faster."""
         settings, price = self.settings, self.costs.table(request.levels)
         yields = self._yields(request, max(1 - self.drafted / settings.hopeful, 0.0))
         best = max(self._candidates(request), key=lambda n: yields[n] / price[n])
@@ -76,7 +80,7 @@ class DraftLengthBandit:
         gain = saved * self._remaining(request) if debt else 0.0
         self.hopeless = saved <= settings.enter * price[0]
         if request.together and request.begun <= settings.cold and rate * price[0] < settings.clear:
-            return 0  # a narrow gain is held against plain rounds while rows are together
+            return 0  # a small gain does not make up for rows that leave their common position
         if saved > (settings.leave if self.paying else settings.enter) * price[0] and gain >= debt:
             self.wait, self.idle, self.paying, self.hopeless = settings.first_wait, 0, True, False
             return self._excursion(request, best, rate, price, yields)
@@ -86,12 +90,12 @@ class DraftLengthBandit:
         return best if request.probe_rounds else 0
 
     def _promising(self, request: BanditRequest) -> bool:
-        """Whether any length pays if all goes as well as it may, by what has been seen."""
+        """Return whether any length would be faster at the most optimistic acceptance that fits the measurements."""
         price, yields = self.costs.table(request.levels), self._yields(request, 1.0)
         return any(yields[n] * price[0] > price[n] for n in self._candidates(request))
 
     def _candidates(self, request: BanditRequest) -> list[int]:
-        """Lengths to choose among. Windows grow step by step: what a long one costs and yields is hard to tell from afar."""
+        """Return the lengths to choose among. Windows grow step by step, since far estimates are poor."""
         most, lengths = request.within(request.levels), request.lengths
         if request.settling:
             tried = [n for n in lengths if self.costs.count(n)]
@@ -105,12 +109,12 @@ class DraftLengthBandit:
         return [1.0, self.acceptance.tokens(reach, hope)[-1]]
 
     def _debt(self, request: BanditRequest) -> float:
-        """The time to read what the drafter lacks before it can draft as it does in the middle of an answer."""
+        """The time that the drafter needs to read the prompt and skipped rounds before it can draft at its usual cost."""
         prompt = self.reading * request.prompt if request.fresh else 0.0
         return prompt + self.catching_up * request.skipped
 
     def _remaining(self, request: BanditRequest) -> float:
-        """Values the request is expected to emit still: what longer answers had left here; long ones tend to go on."""
+        """The number of values that the request is expected to emit still, estimated from the lengths of earlier answers."""
         if request.whole:
             return request.left
         here = request.emitted[0] - 1
@@ -121,12 +125,12 @@ class DraftLengthBandit:
     def _excursion(
         self, request: BanditRequest, best: int, rate: float, price: list[float], yields: list[float]
     ) -> int:
-        """Now and then a neighbour of the best length, or none, where that was not measured for long."""
+        """Return the best length, or at times a neighbour or 0 whose measurement is old."""
         settings, since = self.settings, self.now - self.last_excursion
         if since < settings.soon:
             return best
         plain, gain = self.costs.measured[0].compared, price[0] * rate
-        if gain < settings.narrow and plain < settings.sure:  # a narrow gain that rests on little is looked at first
+        if gain < settings.narrow and plain < settings.sure:  # a small gain from few comparisons is checked first
             age, other = settings.stale, 0
         elif since < settings.excursion:
             return best
@@ -150,7 +154,7 @@ class DraftLengthBandit:
         return self.lost + loss <= self.explore * (self.spent + self.settings.credit * price[0])
 
     def _probe(self, request: BanditRequest, loss: float, price: list[float]) -> None:
-        """Starts a probe of a few rounds when it is time for one and its expected loss can be afforded."""
+        """Start a probe of a few rounds when it is due and its expected loss fits the budget."""
         settings = self.settings
         self.idle += 1
         if self.idle < self.wait or self._remaining(request) < settings.worth or not self._affords(loss, price):
@@ -166,15 +170,15 @@ class DraftLengthBandit:
     def learn(
         self, request: BanditRequest, length: int, seconds: float, depths: list[int], reach: int, plain: bool = True
     ) -> None:
-        """Take in a round that has ended.
+        """Update the estimates with a finished round.
 
         Args:
-            request: as in `choose`.
-            length: as chosen.
-            seconds: its time.
-            depths: accepted values of every row that counts.
-            reach: levels drafted.
-            plain: a round without a draft took as long as in plain decoding.
+            request: The request, as in `choose`.
+            length: The length that was chosen.
+            seconds: The time of the round.
+            depths: The number of accepted values of every row that counts.
+            reach: The number of levels that were drafted.
+            plain: Whether a round without a draft took as long as in plain decoding.
         """
         self.now += 1
         self.rounds[length] += 1
@@ -206,7 +210,7 @@ class DraftLengthBandit:
         request.fresh, request.skipped = False, 0
 
     def _account(self, request: BanditRequest, length: int, seconds: float) -> None:
-        """A round after others is a sample of its length; one that had to read first tells what reading costs."""
+        """Assign the round's time to its length, or to reading the prompt or catching up where the drafter had to."""
         if not request.fresh and request.skipped <= 2:
             self.seen[length] = self.now
             self.costs.add(length, seconds)
@@ -225,7 +229,7 @@ class DraftLengthBandit:
             self.first_drafts = []
 
     def _end_probe(self, request: BanditRequest, length: int, emitted: float) -> None:
-        """Counts a round of a probe, which goes on as long as it pays."""
+        """Count a round of a probe, which continues as long as it gains time."""
         price = self.costs.table(request.levels)
         request.probe_gain += emitted * price[0] - price[length]
         request.probe_rounds -= 1
@@ -235,7 +239,7 @@ class DraftLengthBandit:
             request.hold_rounds = 0
 
     def summary(self) -> dict:
-        """Plain numbers of the estimates, for people and JSON."""
+        """Return the estimates as plain numbers, for people and JSON."""
         return {
             "rounds": dict(sorted(self.rounds.items())),
             "seconds": {n: self.costs.seconds(n) for n in sorted(self.costs.measured)},

@@ -1,4 +1,4 @@
-"""What targets of every domain keep of a batch: rows that stop each for itself, and what a round's paths leave of them."""
+"""The shared part of batched targets: rows that stop independently, and the accepted path of every row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NOT_FINITE = "expected finite logits, got NaN or Inf"
 
 
 def host_rows(verdict: Verdict, failure: Tensor | None, run: Tensor | None) -> Tensor:
-    """All that the host learns of a round, int64 [B, n]: depth, path, run and failure; see `BatchTarget.commit_paths`."""
+    """Return everything that the host reads of a round, int64 [B, n]: depth, path, run and failure."""
     columns = [verdict.depth[:, None], verdict.path]
     if run is not None:
         columns.append(run)
@@ -21,10 +21,12 @@ def host_rows(verdict: Verdict, failure: Tensor | None, run: Tensor | None) -> T
 
 
 class BatchTarget:
-    """Base of targets whose rows grow side by side and stop each for itself. A domain adds its passes and its values.
+    """Base of targets whose rows decode side by side and stop independently. A domain adds its passes and its values.
 
-    live: whether each row goes on.   paths: per row, the nodes the last round accepted (root first), empty for a stopped
-    row.   errors: per failed row, one sentence; such a row stops and keeps what it had, the others go on.
+    Attributes:
+        live: Whether each row goes on.
+        paths: Per row, the nodes that the last round accepted (root first); empty for a stopped row.
+        errors: Per failed row, a sentence. The row stops with the values it has; other rows go on.
     """
 
     verdicts: tuple[str, ...] = ("path",)
@@ -42,35 +44,44 @@ class BatchTarget:
 
     @property
     def room(self) -> list[int] | None:
-        """Per row, how many values it lacks of its longest; None without a limit."""
+        """Per row, how many values it may still emit; None without a limit."""
         raise NotImplementedError
 
     def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
-        """Takes what a live row gained, says in `live` whether it goes on, and returns how many drafted values were kept.
+        """Add the values of a live row, update `live`, and return the number of accepted drafted values.
 
-        depth: accepted drafted values.   failure: see `commit_paths`.   run: the accepted values and the one behind them.
+        Args:
+            row: The row.
+            depth: The number of accepted drafted values.
+            failure: Not 0 where the row cannot go on, see `commit_paths`.
+            run: The accepted values and the value after them.
         """
         raise NotImplementedError
 
     def rooms(self, longest: int) -> list[int]:
-        """Per row, how many drafted values can still be kept, at most `longest`; 0 for a row that has stopped.
+        """Return per row how many drafted values it can still accept, at most `longest`; 0 for a stopped row.
 
-        One value of a row's room is left to the target's own behind the draft.
+        A place is reserved for the value that the target adds after the draft.
         """
         room = self.room or [longest + 1] * self.batch
         return [max(min(longest, n - 1), 0) if alive else 0 for n, alive in zip(room, self.live, strict=True)]
 
     def commit_paths(self, verdict: Verdict, failure: Tensor | None, run: Tensor | None = None) -> list[int | None]:
-        """Note a round's paths and `commit_row` every live row; per row what that returns, None for a stopped row.
+        """Store the accepted paths and call `commit_row` for every live row. It reads the device once.
 
-        failure: bool or int64 [B, N], nodes behind which nothing could be drawn (0: something could); None for no such node.
-        run: int64 [B, D + 1], see `run_of`, of targets that take values on the host.   One transfer to the host.
+        Args:
+            verdict: The round's verdict.
+            failure: bool or int64 [B, N], nonzero for nodes after which no value could be drawn; None for no such node.
+            run: int64 [B, D + 1], see `run_of`, for targets that take values on the host.
+
+        Returns:
+            Per row the result of `commit_row`, None for a stopped row.
         """
         lines = host_rows(verdict, failure, run).tolist()
         return self.commit_rows(lines, verdict.path.shape[1], fails=failure is not None, runs=run is not None)
 
     def commit_rows(self, lines: list[list[int]], width: int, *, fails: bool, runs: bool) -> list[int | None]:
-        """`commit_paths` on what the host has read: `host_rows` a round, whose paths are `width` nodes wide."""
+        """Do the same as `commit_paths` with `host_rows` already on the host; paths are `width` nodes wide."""
         self.paths, accepted = [], []
         for row, (depth, *line) in enumerate(lines):
             alive, failed = self.live[row], line[-1] if fails else 0
@@ -81,10 +92,16 @@ class BatchTarget:
 
     @property
     def steps(self) -> Tensor:
-        """int64 [B], how many nodes each row's last path has."""
+        """The number of nodes of each row's last path, int64 [B]."""
         return torch.tensor([len(path) for path in self.paths], device=self.device)
 
     def fail(self, row: int, why: str, reached: str) -> None:
-        """Stops a row that cannot go on.   why: what was expected and what came.   reached: how far it had come."""
+        """Stop a row that cannot go on.
+
+        Args:
+            row: The row.
+            why: The expectation and the actual value, as part of a sentence.
+            reached: How far the row had come.
+        """
         self.live[row] = False
         self.errors[row] = f"row {row}: {why} after {reached}; the row stopped there"

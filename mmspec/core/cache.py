@@ -1,7 +1,7 @@
-"""A slot cache that models of transformers write into, with a typed layer for each of theirs.
+"""A slot cache for transformers models, with a typed layer for each kind of layer that they have.
 
-All layers keep one contract: a pass never changes committed state, `commit` is the only mutation, the next pass forgets an
-uncommitted one, and rows that have stopped stay untouched.
+All layers follow one contract. A pass never changes committed state; `commit` is the only mutation; the next pass
+discards an uncommitted pass; stopped rows stay untouched.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ from mmspec.core.tree_recurrence import CommittedPaths
 
 
 class SlotLayer(CacheLayerMixin):
-    """One layer's view of a SlotCache; all state lives in the cache, which it must not keep alive: in a cycle every request's
-    keys and values would stay until Python looks for cycles.
+    """A layer's view of a SlotCache, which holds all of its state.
 
-    Layers with a window or a chunk keep every slot, too: what they see of them is their mask's to say.
+    The reference to the cache is weak, since a cycle would keep every request's keys and values until garbage
+    collection. Layers with a window or a chunk also store every slot; their attention mask hides the slots out of
+    range.
     """
 
     is_croppable = True
@@ -42,21 +43,20 @@ class SlotLayer(CacheLayerMixin):
 
     @property
     def keys(self) -> Tensor | None:
-        """All slots, [rows, heads, slots, dim], those beyond each row's length too; None before the first pass."""
+        """All slots, [rows, heads, slots, dim], including those past each row's length; None before the first pass."""
         return self.cache.at(self.index)[0] if self.is_initialized else None
 
     @property
     def values(self) -> Tensor | None:
-        """As `keys`."""
         return self.cache.at(self.index)[1] if self.is_initialized else None
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         self.cache.reserve(key_states, value_states)
 
     def update(self, key_states: Tensor, value_states: Tensor, *args, **kwargs) -> tuple[Tensor, Tensor]:
-        found = self.cache.write(self.index, key_states, value_states)
+        stored = self.cache.write(self.index, key_states, value_states)
         self.is_initialized = True
-        return found
+        return stored
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         return self.cache.width + query_length, 0
@@ -69,11 +69,11 @@ class SlotLayer(CacheLayerMixin):
 
 
 class EmptyLayer(DummyLayer):
-    """A layer without a memory of its own: it has no attention, or reads the keys and values that another one stored."""
+    """A layer that stores nothing: it has no attention, or it reads the keys and values that another layer stored."""
 
 
 class CrossLayer(CacheLayerMixin):
-    """Keys and values of what a prompt shows beside its tokens: written once, by the prompt, and then only read."""
+    """Keys and values of the prompt's images for cross-attention: the prompt's pass writes them, later passes only read."""
 
     is_croppable = True
     is_sliding = False
@@ -97,28 +97,32 @@ class CrossLayer(CacheLayerMixin):
 
 @dataclass(slots=True)
 class LayerStates:
-    """What a layer remembers, by the number of the pair. conv: [rows, C, K], the last K inputs of a convolution.   recurrent:
-    [rows, ...].   Either is None where a layer has none."""
+    """The states of a layer, by the number of the mixer. A value is None where a mixer has no such state.
+
+    Attributes:
+        conv: [rows, C, K] each, the last K inputs of a convolution.
+        recurrent: [rows, ...] each.
+    """
 
     conv: dict[int, Tensor | None] = field(default_factory=dict)
     recurrent: dict[int, Tensor | None] = field(default_factory=dict)
 
     def rows(self, index: Tensor) -> LayerStates:
-        """Copies of some rows. index: int64 [n]."""
+        """Return copies of the rows `index`, int64 [n]."""
         return LayerStates(
-            *({n: None if x is None else x[index] for n, x in one.items()} for one in (self.conv, self.recurrent))
+            *({n: None if x is None else x[index] for n, x in kind.items()} for kind in (self.conv, self.recurrent))
         )
 
     @classmethod
     def joined(cls, several: list[LayerStates]) -> LayerStates:
-        """The rows of several, one behind the other."""
+        """Concatenate the rows of several states."""
         return cls(*(
-            {n: x if x is None else torch.cat([one[n] for one in kind]) for n, x in kind[0].items()}
+            {n: x if x is None else torch.cat([states[n] for states in kind]) for n, x in kind[0].items()}
             for kind in ([states.conv for states in several], [states.recurrent for states in several])
         ))  # fmt: skip
 
     def put(self, index: Tensor, other: LayerStates) -> LayerStates:
-        """These states with `other` in the rows `index`, int64 [n]."""
+        """Return these states with `other` in the rows `index`, int64 [n]."""
         return LayerStates(*(
             {n: x if x is None else x.index_copy(0, index, new[n].to(x)) for n, x in old.items()}
             for old, new in ((self.conv, other.conv), (self.recurrent, other.recurrent))
@@ -126,17 +130,19 @@ class LayerStates:
 
 
 class StateUpdate(Protocol):
-    """What a pass over a draft left of one mixer of a layer."""
+    """The effect of a drafted pass on one mixer of a layer."""
 
     def behind(self, states: LayerStates, paths: CommittedPaths) -> LayerStates:
-        """`states`, those before the pass, with this mixer's own behind each row's accepted path."""
+        """Return the `states` from before the pass, with this mixer's own moved past each row's accepted path."""
 
 
 class StateLayer(LinearAttentionCacheLayerMixin):
-    """The prompt's pass commits its states itself. Any later pass runs inside `serving`, which shows a mixer states and takes
-    what it makes of them, and leaves its parts in `pending`; `commit` asks these for the states behind the accepted path.
+    """A layer with recurrent states. Passes after the prompt run in `serving`, and `commit` applies their updates.
 
-    committed: the states behind all committed tokens.   pending: parts of the last pass, None before the first.
+    Attributes:
+        committed: The states after all committed tokens.
+        pending: The updates of the last pass, None before the first.
+        full: Inside `serving`, each convolution's window and inputs, [rows, C, K + N].
     """
 
     is_compileable = False
@@ -153,30 +159,27 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return None
 
     def open(self) -> None:
-        """Begins a pass over a draft; one that was not committed is forgotten."""
+        """Begin a pass over a draft, and discard an uncommitted pass."""
         self.pending = []
 
     @contextmanager
     def serving(self, before: LayerStates, shown: LayerStates) -> Iterator[LayerStates]:
-        """A mixer called inside sees the states `shown`, and what it adds is put behind those `before`.
-
-        Yields the states it leaves; `full` holds a convolution's window and inputs, [rows, C, K + N].
-        """
+        """Let a mixer called inside read the states `shown` and update a copy of the states `before`; yield the copy."""
         self.made, self.full = LayerStates(dict(before.conv), dict(before.recurrent)), {}
         for n in range(self.number_of_states):
             self.conv_states[n], self.recurrent_states[n] = shown.conv.get(n), shown.recurrent.get(n)
-            # Without states to step from, every version of a class reads a single node as it reads several.
+            # without earlier states, every version of a class treats a single node like several
             self.has_previous_state[n] = n in shown.conv or n in shown.recurrent
         try:
             yield self.made
         finally:
             self.made = None
-            self.has_previous_state = dict.fromkeys(self.has_previous_state, True)  # models ask for it to choose a mask
+            self.has_previous_state = dict.fromkeys(self.has_previous_state, True)  # models choose a mask by it
 
     def update_conv_state(
         self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **kwargs
     ) -> Tensor:
-        """Takes a convolution's inputs [rows, C, N] and returns them behind those before, [rows, C, K + N]."""
+        """Store a convolution's inputs [rows, C, N] and return them after the earlier inputs, [rows, C, K + N]."""
         if self.made is None:
             self._check_prompt()
             size = conv_kernel_size or conv_states.shape[-1]
@@ -190,7 +193,6 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return full
 
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs) -> Tensor:
-        """Takes the recurrent states behind a call."""
         if self.made is None:
             self._check_prompt()
             self.committed.recurrent[state_idx] = recurrent_states.clone()
@@ -200,12 +202,11 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
     def _check_prompt(self) -> None:
         if self.pending is not None:
-            raise ValueError("model: expected drafted passes to go through mixers that are known, got one that writes its "
-                             "state itself; decode it with model.generate")  # fmt: skip
+            raise ValueError("model: expected mixers of a known class, got a mixer that writes its own state; decode it "
+                             "with model.generate")  # fmt: skip
 
     def commit(self, paths: CommittedPaths) -> None:
-        """Moves each row's states to the end of its path. Behind the prompt there is nothing to do: its last token's state is
-        committed already, though its slot is counted only now."""
+        """Move each row's states to the end of its path; the prompt's pass has committed its states already."""
         for part in self.pending or ():
             self.committed = part.behind(self.committed, paths)
         if self.pending:
@@ -222,20 +223,23 @@ class MixedLayer(StateLayer, SlotLayer):
 
 @dataclass(frozen=True, slots=True)
 class CacheSnapshot:
-    """What a cache holds at one time, to go back to. lengths: committed slots per row.   states: of its layers with states,
-    shared with the cache, whose commits make new ones."""
+    """A cache's committed content: slots per row, and stateful layers' states, which commits replace but never change."""
 
     lengths: list[int]
     states: list[LayerStates]
 
 
 class SlotCache(SlotPool, Cache):
-    """A `SlotPool` that is a transformers `Cache`: each of the model's attention layers writes its new slots through it.
+    """A `SlotPool` that is a transformers `Cache`: each attention layer of the model writes its new slots through it.
 
-    layers: what each layer keeps, or the number of layers that all keep every slot.
-    places: where each layer computes, where that is known, so that a pool has room for the layers of its device alone.
-    tree: the draft that a pass goes over, while it does.   columns: what convolutions read of it, by taps and held columns:
-        worked out once for all layers.
+    Args:
+        layers: The plan of the layers, or the number of layers that all store every slot.
+        capacity: As of `SlotPool`, and so are `copies` and `device`.
+        places: Where each layer computes, if known, so that each device's pool has room for its own layers alone.
+
+    Attributes:
+        tree: The draft of the current pass.
+        columns: The inputs that convolutions read in it, by taps and held columns, shared by all layers.
     """
 
     def __init__(
@@ -251,11 +255,11 @@ class SlotCache(SlotPool, Cache):
         places = [None] * len(plan) if places is None else places
         names = [(layer.shape, places[n]) if layer.slots else (layer.kind, n) for n, layer in enumerate(plan)]
         SlotPool.__init__(self, names, capacity, copies=copies, device=device)
-        Cache.__init__(self, layers=[self._made(n, layer) for n, layer in enumerate(plan)])
+        Cache.__init__(self, layers=[self._new_layer(n, layer) for n, layer in enumerate(plan)])
         self.tree: Tree | None = None
         self.columns: dict[tuple[int, int], Tensor] = {}
 
-    def _made(self, index: int, layer: LayerSpec) -> object:
+    def _new_layer(self, index: int, layer: LayerSpec) -> object:
         if layer.states:
             return MixedLayer(self, index, layer.states) if layer.slots else StateLayer(layer.states)
         if layer.kind == "cross":
@@ -268,13 +272,13 @@ class SlotCache(SlotPool, Cache):
         return [layer for layer in self.layers if isinstance(layer, StateLayer)]
 
     def open(self, tree: Tree | None) -> None:
-        """Says over which draft the next pass goes: layers with states have to know. None: over none."""
+        """Set the draft of the next pass, which layers with states read; None for a pass without a draft."""
         self.tree, self.columns = tree, {}
         for layer in self.stateful if tree is not None else ():
             layer.open()
 
     def commit(self, path: list[list[int]]) -> None:
-        """Keeps what the last pass brought of the nodes `path[b]`, ascending node indices of row b, and forgets the rest."""
+        """Commit the nodes `path[b]` of row b from the last pass, in ascending order, and discard the other nodes."""
         stateful = self.stateful
         if stateful:
             paths = CommittedPaths(path * self.copies)
@@ -283,11 +287,11 @@ class SlotCache(SlotPool, Cache):
         super().commit(path)
 
     def mark(self, pending: int = 0) -> CacheSnapshot:
-        """What is committed now. pending: slots of the last pass that count too, in every row."""
+        """Return a snapshot of the committed content, plus `pending` slots of the last pass in every row."""
         return CacheSnapshot([n + pending for n in self.lengths], [layer.committed for layer in self.stateful])
 
     def back(self, mark: CacheSnapshot) -> None:
-        """Forgets what was committed since a mark: slots are no longer counted, states are those it holds."""
+        """Return to a snapshot: slots committed since then no longer count, and its states are restored."""
         self.cut(mark.lengths)
         for layer, states in zip(self.stateful, mark.states, strict=True):
             layer.committed, layer.pending = states, []

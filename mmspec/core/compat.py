@@ -1,7 +1,7 @@
 """Names and fields that only newer versions of transformers have, looked up where they are used.
 
-The floor of `pyproject.toml` is tested by `make test-floor`. A name moves out of this file when the floor passes the version
-that brought it.
+The lowest supported version in `pyproject.toml` is tested by `make test-floor`. A name moves out of this file when that
+version has it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from transformers import cache_utils
 
 
 class _LayerWithoutMemory:
-    """The `DummyLayer` of transformers 5.23, for versions before it: every operation on stored keys does nothing."""
+    """The `DummyLayer` of transformers 5.23, for earlier versions: every operation on stored keys does nothing."""
 
     supports_early_init = False
     is_compileable = True
@@ -34,20 +34,20 @@ class _LayerWithoutMemory:
         return -1
 
 
-# masks and lengths of a cache pass over this class, where transformers has it
+# transformers leaves this class out when it computes masks and lengths of a cache
 DummyLayer: type = getattr(cache_utils, "DummyLayer", _LayerWithoutMemory)
 
 
 def kv_sharing_modes(config: object) -> list[str | None]:
-    """Return what every layer of a decoder does with the keys and values of other layers.
+    """Return how every layer of a decoder uses the keys and values of other layers.
 
     Args:
-        config: the text config of a model. Newer versions have the field `kv_sharing_modes`; before, the last
-            `num_kv_shared_layers` layers read what earlier layers have stored.
+        config: The text config of a model. Newer versions have the field `kv_sharing_modes`; in older versions the last
+            `num_kv_shared_layers` layers read the keys of earlier layers.
 
     Returns:
         One entry a layer: "reuse" for a layer that stores nothing and reads the keys of an earlier layer, "store" for a
-        layer whose keys others read, where the version tells it, and None for all others.
+        layer whose keys others read, where the version reports it, and None for all others.
     """
     count = config.num_hidden_layers
     modes = getattr(config, "kv_sharing_modes", None)

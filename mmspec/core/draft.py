@@ -1,4 +1,4 @@
-"""The data of one round: the draft and its recorded law, the target's evidence about it, and the verdict of a rule."""
+"""The data of one round: the draft and its recorded distribution, the target's evidence, and the verdict of a rule."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ Drawn = Literal["without_replacement", "with_replacement", "deterministic", "non
 
 @dataclass(slots=True)
 class Copies:
-    """Which nodes of a draft were copied from elsewhere instead of drawn: at most one path in every row.
+    """The nodes of a draft that were copied instead of drawn: at most one path in every row.
 
-    node: bool [B, N]. The copied nodes of a row stand in the order of their path. The first is the last child of a drawn node,
-        every other one the only child of the one before it. Their law is one-hot.
-    drawn: the tree of the drawn nodes, which is the same for all rows and comes first in the draft. A row may have copied
-        nodes in places of this tree where it drew nothing.
+    Attributes:
+        node: bool [B, N]. The copied nodes of a row are in the order of their path. The first is the last child of a
+            drawn node; every other is the only child of the node before it. Their distribution is one-hot.
+        drawn: The tree of the drawn nodes, the same for all rows and first in the draft. A row may have copied nodes at
+            positions of this tree where it drew nothing.
     """
 
     node: Tensor
@@ -31,19 +32,22 @@ class Copies:
 
 @dataclass(slots=True)
 class Law:
-    """The q record: the law the children of each node were drawn from, after every warp the drafter applied.
+    """The q record: the distribution from which a node's children were drawn, after all logits processors.
 
-    drawn: how siblings were drawn from their parent's law. A chain drawn from q counts as "without_replacement"
-        (one child). "deterministic": picked without randomness; "none": no law is known. Both carry no tensors.
-    row: int64 [N], the row of `scores` / `mean` that holds the law of node i's children, -1 for a leaf.
-    scores: float32 [B, M, V], log-weights whose softmax is q, bit for bit what the drafter sampled from.
-    ids: int64 [k], rising, the values that the columns of scores [B, M, k] stand for where a drafter knows only these; None
-        for all.
-    mean, scale: float32 [B, M, d] and [B, M, 1] of an isotropic Gaussian.
-    reused: drafted values, or the noise behind them, live on below a rejection. Whether a node stands may then depend only
-        on what was drawn down to it: a rule that looks further ahead would change the law of what lives on.
-    copies: the nodes whose law is one-hot whatever `scores` says; None where every node was drawn from `scores`, which may be
-        None where all were copied.
+    Attributes:
+        drawn: How siblings were drawn from their parent's distribution. A chain drawn from q counts as
+            "without_replacement" (a single child). "deterministic" means picked without randomness, "none" means that
+            no distribution is known; both carry no tensors.
+        row: int64 [N], the row of `scores` or `mean` that holds the distribution of node i's children; -1 for a leaf.
+        scores: float32 [B, M, V], log-weights whose softmax is q: exactly the tensor that the drafter sampled from.
+            None where all nodes were copied.
+        mean: float32 [B, M, d], of an isotropic Gaussian.
+        scale: float32 [B, M, 1], its standard deviation.
+        reused: Drafted values, or their noise, are used again after a rejection. The acceptance of a node may then
+            depend only on the draws down to it; a rule that looks further ahead would change the distribution of reused
+            values.
+        copies: The nodes whose distribution is one-hot whatever `scores` says; None where every node was drawn.
+        ids: int64 [k], ascending, the values behind the columns of scores [B, M, k]; None for the whole vocabulary.
     """
 
     drawn: Drawn
@@ -57,7 +61,7 @@ class Law:
 
     @property
     def kind(self) -> str:
-        """One of "categorical", "gaussian", "onehot", "none": what rules list in `proven_for`."""
+        """The kind that rules list in `proven_for`: "categorical", "gaussian", "onehot" or "none"."""
         if self.scores is not None or self.copies is not None:
             return "categorical"
         if self.mean is not None:
@@ -67,13 +71,15 @@ class Law:
 
 @dataclass(slots=True)
 class Draft:
-    """N values per row on a tree; node 0 holds the last committed value (its evidence decides depth 1).
+    """N values per row on a tree; node 0 holds the last committed value, whose evidence decides depth 1.
 
-    value: int64 [B, N] token ids, float [B, N, d] vectors, or int64 [B, N] handles of blocks.
-    valid: bool [B, N] or None for all; an invalid node is never accepted and neither is anything below it.
-    law: the q record of the drafted nodes.
-    index: int64 [B, N], where in the output each node stands; None where its depth below the root tells.
-    open: bool [B, N], nodes whose follower a mask verdict may fill in; None for all.
+    Attributes:
+        value: int64 [B, N] token ids, float [B, N, d] vectors, or int64 [B, N] handles of blocks.
+        tree: The topology.
+        law: The q record of the drafted nodes.
+        valid: bool [B, N], None for all; an invalid node and everything below it is rejected.
+        index: int64 [B, N], the output position of each node; None where its depth below the root determines it.
+        open: bool [B, N], nodes after which a mask verdict may fill in a value; None for all.
     """
 
     value: Tensor
@@ -85,20 +91,22 @@ class Draft:
 
     @property
     def batch(self) -> int:
-        """B, the rows."""
+        """The number of rows B."""
         return self.value.shape[0]
 
 
 def root_only(pending: Tensor) -> Draft:
-    """The draft that drafts nothing: one target pass yields one value. pending: [B] or [B, d]."""
+    """Return the draft without drafted values, whose target pass yields one value. `pending` is [B] or [B, d]."""
     return Draft(pending[:, None], chain(0, pending.device), Law("none"))
 
 
 @dataclass(slots=True)
 class Preview:
-    """The draft that a drafter would make of a row, where committed values alone decide it and it costs nothing.
+    """The draft that a drafter would make of a row, for drafters that compute it from committed values at no cost.
 
-    kind: of the draft; drafts of one kind are accepted alike.   values: the drafted values in order.
+    Attributes:
+        kind: The kind of the draft; drafts of one kind share an acceptance rate.
+        values: The drafted values in order.
     """
 
     kind: Hashable
@@ -106,26 +114,28 @@ class Preview:
 
 
 def expand_tree(tensor: Tensor, batch: int) -> Tensor:
-    """A tree tensor [R, ...] as [B, ...] without copying."""
+    """Expand a tree tensor [R, ...] to [B, ...] without copying."""
     return tensor.expand(batch, *tensor.shape[1:])
 
 
 def gather_nodes(tensor: Tensor, node: Tensor) -> Tensor:
-    """tensor [B, N, ...] at node int64 [B, K] -> [B, K, ...]."""
+    """Return `tensor` [B, N, ...] at `node` int64 [B, K], [B, K, ...]."""
     return take_nodes(tensor, node)
 
 
 @dataclass(slots=True)
 class Evidence:
-    """The target's view of every node of a draft; a domain fills what its rules read and leaves the rest None.
+    """The target's outputs for every node of a draft. Fields that the domain's rules do not read stay None.
 
-    scores: float32 [B, N, V], the target's log-weights for the value that follows node i, after all logits
-        processors; softmax of it is p. Never NaN: rows of `bad` nodes are neutralised by the target.
-    greedy: the request takes the argmax of `scores` (temperature 0).
-    mean, scale: float32 [B, N, d] and [B, N, 1], the target's Gaussian for the value that follows node i.
-    reward: float32 [B, N], the judged quality of node i itself.
-    hidden: float [B, N, H], states drafters ask for.
-    bad: bool [B, N], nodes whose raw outputs were NaN or Inf; None when all are finite.
+    Attributes:
+        scores: float32 [B, N, V], log-weights of the value that follows node i, after all logits processors; their
+            softmax is p. Never NaN: the target replaces the scores of `bad` nodes.
+        greedy: The request takes the argmax of `scores` (temperature 0).
+        mean: float32 [B, N, d], the target's Gaussian for the value that follows node i.
+        scale: float32 [B, N, 1], its standard deviation.
+        reward: float32 [B, N], the quality score of node i itself.
+        hidden: float [B, N, H], hidden states that drafters read.
+        bad: bool [B, N], nodes whose raw outputs were NaN or Inf; None when all are finite.
     """
 
     scores: Tensor | None = None
@@ -138,10 +148,14 @@ class Evidence:
 
 
 def neutralise_bad_scores(scores: Tensor, asks: bool = True) -> tuple[Tensor, Tensor | None]:
-    """Scores [..., V] with zeros where nothing could be drawn from them (NaN, +Inf, or -Inf throughout), and bool [...],
-    where that was; None where it was nowhere, as far as that is known without a sync.
+    """Replace scores that no value can be drawn from (NaN, +Inf, or -Inf throughout) by zeros.
 
-    asks: whether the host may look, which is free on the CPU; inside a captured round it may not.
+    Args:
+        scores: float32 [..., V].
+        asks: Whether the host may read the result, which is free on the CPU and forbidden in a captured round.
+
+    Returns:
+        The scores, and bool [...] for the replaced rows, None where the host knows that there are none.
     """
     bad = ~scores.amax(-1).isfinite()
     if asks and bad.is_cpu and not bad.any():
@@ -153,14 +167,16 @@ def neutralise_bad_scores(scores: Tensor, asks: bool = True) -> tuple[Tensor, Te
 class Verdict:
     """The outcome of one round.
 
-    kind: "path": the values on root..`node` are kept and `correction` follows them.
-        "mask": the nodes in `keep` are kept where they stand; `correction` holds what the domain puts in the place of
-        the others, or behind a node.
-        "regenerate": rows in `redo` need the target itself to make the value; `correction` holds it afterwards.
-    node: int64 [B], deepest accepted node.   path: int64 [B, D + 1], nodes root..node, padded with node.
-    depth: int64 [B], accepted drafted values (the root not counted).
-    keep: bool [B, N].   redo: bool [B].
-    correction: the value after the path, [B] or [B, d] ("path", "regenerate"), or [B, N, ...] ("mask").
+    Attributes:
+        kind: "path" accepts the values on root..`node` and adds `correction` after them. "mask" accepts the nodes in
+            `keep` at their positions; `correction` holds the values in place of the other nodes, or after a node.
+            "regenerate" has the target make the value of rows in `redo`, which `correction` then holds.
+        node: int64 [B], the deepest accepted node.
+        path: int64 [B, D + 1], nodes root..node, padded with node.
+        depth: int64 [B], the number of accepted drafted values (without the root).
+        correction: The value after the path, [B] or [B, d] ("path", "regenerate"), or [B, N, ...] ("mask").
+        keep: bool [B, N].
+        redo: bool [B].
     """
 
     kind: Literal["path", "mask", "regenerate"]
@@ -173,9 +189,11 @@ class Verdict:
 
 
 def run_of(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:
-    """The values a path verdict emits: ([B, D + 1, ...] drafted values then the correction, int64 [B] how many count).
+    """Return the values that a path verdict emits.
 
-    Entries past the count repeat the correction.
+    Returns:
+        The drafted values then the correction, [B, D + 1, ...], and how many of them count, int64 [B]. Entries past the
+        count repeat the correction.
     """
     if verdict.path.shape[1] == 1:
         return verdict.correction[:, None].to(draft.value.dtype), verdict.depth + 1

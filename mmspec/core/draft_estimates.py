@@ -1,4 +1,4 @@
-"""Running estimates of one drafter: the acceptance of its drafts by kind and depth, and the cost of making them."""
+"""Running estimates for one drafter: the acceptance of its drafts by kind and depth, and the cost of drafting."""
 
 from __future__ import annotations
 
@@ -6,19 +6,23 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from math import log2, sqrt
 
-_FIRST = 0.5  # the acceptance of a first level that was never tried
-_BESIDE = 6.0  # tries that the estimate of the level above is worth to a level
-_BEFORE = 6.0  # tries that all earlier requests are worth to a request
-_LASTING, _RECENT = 0.998, 0.96  # what is left of a try after another, over requests and within a request
-_HOPEFUL = 24  # tries during which a kind of draft is thought to be better than it has shown, less and less so
+_FIRST = 0.5  # the assumed acceptance rate of a first level without tries
+_BESIDE = 6.0  # the weight, in tries, of the level above in the estimate of a level
+_BEFORE = 6.0  # the weight, in tries, of all earlier requests in the estimate of a request
+_LASTING, _RECENT = 0.998, 0.96  # the decay of a try per later try, over requests and within a request
+_HOPEFUL = 24  # drafts over which the optimism about a new kind of draft fades
 DEEPEST = 64  # levels that estimates reach down to
 
 
 @dataclass(slots=True)
 class DepthCounts:
-    """How often a level was accepted when the level above was, with forgetting.
+    """How often a level was accepted given that the level above was, with exponential forgetting.
 
-    hits, tries: by depth from 0.   seen: drafts, none of them forgotten.
+    Attributes:
+        forget: The decay per try.
+        seen: The number of drafts, without forgetting.
+        hits: The accepted tries, by depth from 0.
+        tries: The tries, by depth from 0.
     """
 
     forget: float
@@ -27,7 +31,7 @@ class DepthCounts:
     tries: list[float] = field(default_factory=list)
 
     def add(self, accepted: int, drafted: int) -> None:
-        """Take in one row's outcome: `accepted` of `drafted` levels."""
+        """Add one row's outcome: `accepted` of `drafted` levels."""
         self.seen += 1
         for depth in range(min(accepted + 1, drafted)):
             if depth == len(self.hits):
@@ -37,17 +41,17 @@ class DepthCounts:
             self.tries[depth] = self.forget * self.tries[depth] + 1
 
     def at(self, depth: int) -> tuple[float, float]:
-        """Hits and tries of a depth."""
+        """Return the hits and tries of a depth."""
         return (self.hits[depth], self.tries[depth]) if depth < len(self.hits) else (0.0, 0.0)
 
     def fade(self) -> None:
-        """Halve the weight of all that is known."""
+        """Halve the weight of all counts."""
         self.hits, self.tries = [0.5 * n for n in self.hits], [0.5 * n for n in self.tries]
 
 
 @dataclass(slots=True)
 class DrawCost:
-    """The cost of making a draft, in plain passes: a fixed part and a part a level, by least squares with forgetting."""
+    """The cost of drafting in plain passes, as a fixed part and a part per level: least squares with forgetting."""
 
     weight: float = 0.5
     depth: float = 0.5
@@ -57,8 +61,8 @@ class DrawCost:
     samples: int = 0
 
     def add(self, depth: int, cost: float) -> None:
-        """Take in a draft of `depth` levels."""
-        if self.samples >= 4:  # another process may have held one up
+        """Add the cost of a draft of `depth` levels."""
+        if self.samples >= 4:  # another process may have delayed a draft
             cost = min(cost, 3 * self.of(depth) + 0.02)
         keep = 0.97
         self.weight = keep * self.weight + 1
@@ -69,7 +73,7 @@ class DrawCost:
         self.samples += 1
 
     def of(self, depth: int) -> float:
-        """The cost of a draft of `depth` levels."""
+        """Return the cost of a draft of `depth` levels."""
         mean_depth, mean_cost = self.depth / self.weight, self.cost / self.weight
         spread = self.square / self.weight - mean_depth**2
         slope = mean_cost / (mean_depth + 1)
@@ -80,13 +84,18 @@ class DrawCost:
 
 
 class DrafterEstimates:
-    """Estimates of one drafter over requests.
+    """The estimates for one drafter over requests.
 
-    counts: acceptance by kind of draft. A drafter says what kinds of drafts are worth telling apart.
-    costs: of making a draft, by size of the tree.   drafts: rounds that it drafted in.
-    nodes: that a pass reads, by depth of the draft, of drafters whose shape cannot be set.   reach: levels of their drafts.
-    reading: cost of reading a prompt, per value.   first: the first draft of a request, seen before drafts had a cost.
-    wait, idle: rounds between two probes of a drafter that does not pay, and rounds since the last probe.
+    Attributes:
+        counts: Acceptance by kind of draft. The drafter decides which kinds are worth distinguishing.
+        costs: The cost of drafting, by size of the tree.
+        nodes: The nodes of a pass by depth of the draft, for drafters whose shape cannot be set.
+        reach: The levels of their drafts.
+        drafts: The number of rounds in which it drafted.
+        idle: Rounds since the last probe.
+        wait: Rounds between two probes of a drafter that is not faster.
+        reading: The cost of reading a prompt, per value.
+        first: The first drafts of requests, from before any draft had a known cost.
     """
 
     first_wait, last_wait = 16, 256
@@ -102,18 +111,18 @@ class DrafterEstimates:
         self.first: list[tuple[int, int, float, int]] = []
 
     def draw_cost(self, size: int, depth: int) -> float:
-        """The cost of a draft of a size, which takes after the other sizes before it is measured."""
+        """Return the cost of a draft of a size, which follows other sizes until it is measured."""
         known = self.costs.get(size)
         if known is None:
             known = next(iter(self.costs.values()), DrawCost())
         return known.of(depth)
 
     def drew(self, size: int, depth: int, cost: float) -> None:
-        """Take in the cost of a draft."""
+        """Add the cost of a draft."""
         self.costs.setdefault(size, DrawCost()).add(depth, cost)
 
     def read(self, size: int, depth: int, cost: float, prompt: int) -> None:
-        """Take in the cost of a first draft, which reads a prompt of `prompt` values."""
+        """Add the cost of a first draft, which reads a prompt of `prompt` values."""
         self.first.append((size, depth, cost, prompt))
         if not self.costs:
             return
@@ -123,20 +132,20 @@ class DrafterEstimates:
         self.first = []
 
     def fade(self) -> None:
-        """Halve the weight of what is known of acceptance: it is old."""
+        """Halve the weight of old acceptance counts."""
         for counts in self.counts.values():
             counts.fade()
 
     def accepted(self) -> dict[Hashable, list[float]]:
-        """The acceptance by depth of each kind that was tried."""
+        """Return the acceptance rate by depth of each kind that was tried."""
         return {
-            kind: [hits / tries for hits, tries in zip(one.hits, one.tries, strict=True)]
-            for kind, one in self.counts.items()
+            kind: [hits / tries for hits, tries in zip(counts.hits, counts.tries, strict=True)]
+            for kind, counts in self.counts.items()
         }
 
 
 class RequestAcceptance:
-    """The acceptance of a drafter in one request: its own outcomes, beside those of earlier requests."""
+    """The acceptance rate of a drafter in one request, from its own outcomes and those of earlier requests."""
 
     def __init__(self, estimates: DrafterEstimates, levels: int = DEEPEST):
         self.estimates, self.levels = estimates, min(levels, DEEPEST)
@@ -144,13 +153,13 @@ class RequestAcceptance:
         self._tokens: dict[Hashable, list[float]] = {}
 
     def add(self, kind: Hashable, accepted: int, drafted: int) -> None:
-        """Take in one row's outcome: `accepted` of `drafted` levels."""
+        """Add one row's outcome: `accepted` of `drafted` levels."""
         self.estimates.counts.setdefault(kind, DepthCounts(_LASTING)).add(accepted, drafted)
         self.counts.setdefault(kind, DepthCounts(_RECENT)).add(accepted, drafted)
         self._tokens = {}
 
     def tokens(self, kind: Hashable) -> list[float]:
-        """Values that a row emits in a round by the levels drafted, from 0, the target's own value included."""
+        """Return the expected values per round for 0, 1, 2... drafted levels, including the target's own value."""
         if kind not in self._tokens:
             reach, total, sums = 1.0, 1.0, [1.0]
             for share in self._shares(kind):
@@ -161,10 +170,9 @@ class RequestAcceptance:
         return self._tokens[kind]
 
     def _shares(self, kind: Hashable) -> list[float]:
-        """The chance of every level, given the level above. A kind that was hardly tried is thought to do better than it has
-        shown, as long as trying it costs something."""
+        """Return the chance of every level given the level above. A rarely tried tree counts as better than measured."""
         lasting, recent = self.estimates.counts.get(kind, _NOTHING), self.counts.get(kind, _NOTHING)
-        alike, share, found = self._alike(kind), _FIRST, []
+        alike, share, shares = self._alike(kind), _FIRST, []
         hope = max(1 - lasting.seen / _HOPEFUL, 0.0) if isinstance(kind, int) else 0.0
         for depth in range(self.levels):
             guess = alike[depth] if depth < len(alike) else share
@@ -172,12 +180,12 @@ class RequestAcceptance:
             share = (hits + _BESIDE * guess) / (tries + _BESIDE)
             own_hits, own_tries = recent.at(depth)
             now = (own_hits + _BEFORE * share) / (own_tries + _BEFORE)
-            found.append(min(now + hope * sqrt(now * (1 - now) / (tries + _BESIDE)), 1.0) if hope else now)
-        return found
+            shares.append(min(now + hope * sqrt(now * (1 - now) / (tries + _BESIDE)), 1.0) if hope else now)
+        return shares
 
     def _alike(self, kind: Hashable) -> list[float]:
-        """The chances of a tree as those of the tree that is next in size, or of the chain, tell them."""
-        known = [(size, one) for size, one in self.estimates.counts.items() if isinstance(size, int) and size != kind]
+        """Return the chances of a tree, estimated from the tree that is nearest in size, or from the chain."""
+        known = [(size, own) for size, own in self.estimates.counts.items() if isinstance(size, int) and size != kind]
         if not isinstance(kind, int) or not known:
             return []
         size, counts = min(known, key=lambda pair: abs(pair[0] - kind))
@@ -191,5 +199,5 @@ _NOTHING = DepthCounts(1.0)
 
 
 def missed_share(size: int) -> float:
-    """The share of a chain's misses that a tree of `size` nodes still has, as dynamic trees of trained drafters do."""
+    """Return the share of a chain's misses that a tree of `size` nodes still has, fitted to trees of trained drafters."""
     return 1 / (1 + 0.12 * log2(size + 1))

@@ -1,4 +1,4 @@
-"""The drafts that a controller can choose among in a round, of every drafter at hand, and the sources they come from."""
+"""The drafts that a controller can choose among in a round, and the drafters that make them."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState
 from mmspec.core.pass_costs import PassCurve
 
-WHOLE = -1  # the size of drafts whose shape is fixed
-_BEHIND = 8  # values: rows this close to the row that is furthest behind may end a batch too
+WHOLE = -1  # the size of drafts of a fixed shape
+_BEHIND = 8  # rows within this many values of the slowest row may also be the last to finish
 
 
 class DraftOption(NamedTuple):
     """A draft that a round may make.
 
     Attributes:
-        size: Nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.
-        depth: Levels.
-        nodes: Nodes that the pass reads, the root included.
-        tokens: Values that the round is expected to emit in a row that ends the batch.
-        cost: Cost of the round, in plain passes.
+        size: The nodes of a tree, 0 for a chain, `WHOLE` for a fixed shape.
+        depth: The number of levels.
+        nodes: The nodes of the pass, including the root.
+        tokens: The values that the round is expected to emit in a row that ends the batch.
+        cost: The cost of the round, in plain passes.
     """
 
     size: int
@@ -35,10 +35,10 @@ class DraftOption(NamedTuple):
 
 
 class DraftSource:
-    """One drafter in one request: its state, its estimates, and the outcomes of drafts it did not even make.
+    """A drafter in a request: its state, its estimates, and the outcomes of its drafts.
 
-    Where a state can `preview`, its draft is compared with the values that follow, whether or not it was drafted. It is so
-    judged from the place where the draft before it ended, as if it had drafted all the time.
+    Where a state has `preview`, its draft is compared with the values that follow even if another drafter drafted. A
+    preview starts where the last preview ended, as if the drafter had drafted all along.
     """
 
     def __init__(self, state: DraftState, estimates: DrafterEstimates, batch: int):
@@ -48,20 +48,20 @@ class DraftSource:
         self.previews = hasattr(state, "preview")
         self.may_miss = bool(getattr(state, "may_miss", False))
         self.sizes = tree_sizes(state.shape) if hasattr(state, "resize") else {}
-        # what reads no prompt has nothing to make up for
+        # a drafter that may miss rounds reads no prompt
         self.fresh = not self.may_miss
         self._shown: list[Preview | None] = []
         self._trailing = [True] * batch
         self._open: list[tuple[Preview, int] | None] = [None] * batch
 
     def look(self, target: object) -> None:
-        """See what the drafter would draft, where that costs nothing."""
+        """Read the previews of the next drafts, where the drafter has them."""
         self._trailing = trailing_rows(target)
         if self.previews:
             self._shown = self.state.preview(target)
 
     def options(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
-        """The drafts of at most `room` levels that the drafter can make now."""
+        """Yield the drafts of at most `room` levels that the drafter can make now."""
         if self.previews:
             yield from self._copied(target, costs, room)
             return
@@ -85,8 +85,8 @@ class DraftSource:
         return round(self.estimates.nodes.get(depth, guess))
 
     def _copied(self, target: object, costs: PassCurve, room: int) -> Iterator[DraftOption]:
-        rows = [one for one, behind in zip(self._shown, trailing_rows(target), strict=True) if behind]
-        drafted = [(len(one.values), self.acceptance.tokens(one.kind)) for one in rows if one is not None]
+        rows = [preview for preview, behind in zip(self._shown, trailing_rows(target), strict=True) if behind]
+        drafted = [(len(row.values), self.acceptance.tokens(row.kind)) for row in rows if row is not None]
         longest = min(max((length for length, _ in drafted), default=0), room, DEEPEST)
         for depth in range(1, longest + 1):
             gained = sum(tokens[min(depth, length)] - 1 for length, tokens in drafted)
@@ -94,18 +94,18 @@ class DraftSource:
             yield DraftOption(0, depth, depth + 1, 1 + gained / len(rows), cost)
 
     def propose(self, target: object, keys: Keys, option: DraftOption) -> Draft:
-        """The draft of an option."""
+        """Return the draft of an option."""
         if self.sizes:
             self.state.resize(self.sizes[option.size])
         return self.state.propose(target, keys, *(() if self.deepest is None else (option.depth,)))
 
     def settle(self, target: object, option: DraftOption | None, draft: Draft) -> None:
-        """Take in the outcome of a round.
+        """Update the estimates with the outcome of a round.
 
         Args:
-            target: Behind its commit.
-            option: This drafter's in the round, None where it did not draft.
-            draft: The round's.
+            target: The target, after its commit.
+            option: This drafter's option in the round, None where it did not draft.
+            draft: The draft of the round.
         """
         if self.previews:
             self._compare(target, option is not None)
@@ -122,11 +122,11 @@ class DraftSource:
                     self.acceptance.add(option.size, len(path) - 1, depth)
 
     def _compare(self, target: object, drafted: bool) -> None:
-        """Compare the drafts shown, and those still open, with the values that a round has brought."""
+        """Compare the new previews, and those still open, with the values of the round."""
         still_open: list[tuple[Preview, int] | None] = [None] * len(self._open)
         for row, (path, shown, alive) in enumerate(zip(target.paths, self._shown, live_rows(target), strict=True)):
             preview, matched = self._open[row] or (shown, 0)
-            if drafted and self._open[row] is not None:  # a draft that was made ends the one before it
+            if drafted and self._open[row] is not None:  # a new draft ends the open preview
                 self.acceptance.add(preview.kind, matched, matched)
                 preview, matched = shown, 0
             if preview is None or not path or not alive:
@@ -147,14 +147,14 @@ class DraftSource:
 
 
 def live_rows(target: object) -> list[bool]:
-    """Whether each row goes on."""
+    """Return whether each row goes on."""
     return getattr(target, "live", None) or [True] * target.batch
 
 
 def trailing_rows(target: object) -> list[bool]:
-    """Whether each row may be the last of the batch: it goes on and has emitted hardly more than the row furthest behind.
+    """Return whether each row may finish last: it goes on and has emitted hardly more than the slowest row.
 
-    A batch takes as long as its slowest row, so what other rows gain saves no time.
+    A batch takes as long as its slowest row, so gains of other rows save no time.
     """
     live = live_rows(target)
     least = min((n for n, alive in zip(target.emitted, live, strict=True) if alive), default=0)

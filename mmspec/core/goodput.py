@@ -1,4 +1,4 @@
-"""Drafting only as much as pays: a wrapper that picks the length of every draft by measured time, zero included."""
+"""Draft length control by measured throughput: a wrapper that picks the length of every draft, zero included."""
 
 from __future__ import annotations
 
@@ -16,13 +16,14 @@ from mmspec.core.loop import Drafter, DraftState, Target
 
 @dataclass(frozen=True, slots=True)
 class DraftLengthTraits:
-    """Attributes that a drafter's state may have for a controller of draft lengths, with the defaults of the others.
+    """Attributes that a drafter's state may have for a controller of draft lengths, with the defaults for other states.
 
-    deepest: the longest draft that can be asked for; None where the shape is fixed.
-    lengths: the lengths worth telling apart, ascending; empty for all up to `deepest`.
-    settling: rounds until a draft of another length than before is what it will be.
-    may_miss: the state loses nothing by a round without a draft that it is not shown.
-    every_round: the state has to draft in every round.
+    Attributes:
+        deepest: The longest draft that can be requested; None for a fixed shape.
+        lengths: The lengths worth distinguishing, ascending; empty for all up to `deepest`.
+        settling: Rounds after a change of length until drafts have their usual acceptance.
+        may_miss: The state loses nothing if it is not shown a round without a draft.
+        every_round: The state has to draft in every round.
     """
 
     deepest: int | None = None
@@ -33,18 +34,24 @@ class DraftLengthTraits:
 
     @classmethod
     def of(cls, state: DraftState) -> DraftLengthTraits:
-        """The traits of a state."""
+        """Return the traits of a state."""
         return cls(*(getattr(state, trait.name, trait.default) for trait in fields(cls)))
 
 
 class Goodput:
-    """Wraps a drafter and picks the length of every draft by measured time, zero included. Exact whenever the drafter is.
+    """A drafter whose draft lengths follow measured throughput, zero included. Exact whenever the drafter is.
 
-    drafter: any. States with `deepest` take the length as a third argument of `propose`; others draft in full or not at all.
-        States may have `DraftLengthTraits`; a state with `may_miss` skips rounds while it rests.
-    explore: the share of time that trying other lengths may cost.   clock: seconds, for tests.
-    Raises ValueError for an `explore` outside [0, 1) and, on use, for states with `every_round`.
-    See docs/concepts/drafters.md."""
+    States with `deepest` take the length as a third argument of `propose`; others draft in full or not at all. A state
+    with `may_miss` is skipped while it rests. See docs/concepts/drafters.md.
+
+    Args:
+        drafter: Any drafter whose state may skip rounds. Its state may have the attributes of `DraftLengthTraits`.
+        explore: The share of time that trying other lengths may cost.
+        clock: The clock, in seconds; replaced in tests.
+
+    Raises:
+        ValueError: `explore` is outside [0, 1), or, on use, the state has `every_round`.
+    """
 
     def __init__(self, drafter: Drafter, *, explore: float = 0.005, clock: Callable[[], float] = perf_counter):
         if not 0 <= explore < 1:
@@ -58,12 +65,12 @@ class Goodput:
 
     @property
     def levels(self) -> tuple[int, ...] | None:
-        """Which of the target's states the drafter reads."""
+        """The layers of the target whose states the drafter reads."""
         return getattr(self.drafter, "levels", None)
 
     @property
     def from_ids(self) -> bool:
-        """See `Drafter`."""
+        """Whether the drafter opens from token ids alone, see `Drafter`."""
         return getattr(self.drafter, "from_ids", False)
 
     def open(self, target: Target) -> GoodputState:
@@ -73,23 +80,26 @@ class Goodput:
         return GoodputState(self, state, target)
 
     def check_state(self, drafter: Drafter, traits: DraftLengthTraits) -> None:
-        """Raises ValueError for a drafter that has to draft in every round."""
+        """Refuse a drafter that has to draft in every round.
+
+        Raises:
+            ValueError: The traits have `every_round`.
+        """
         if traits.every_round:
             raise ValueError(
-                f"drafter: expected one that can leave rounds out, got {drafter.name!r}, which reads values only as it "
+                f"drafter: expected a drafter that can skip rounds, got {drafter.name!r}, which reads values only as it "
                 "drafts them; use it without the controller"
             )
 
     def bandit(self, batch: int, greedy: bool, branches: int = 1, settling: int = 0) -> DraftLengthBandit:
-        """What is known of requests of this kind.   branches: passes a value takes, 2 with guidance."""
+        """Return the bandit for requests of this kind. `branches` is the passes per value, 2 with guidance."""
         key = (batch, greedy, branches)
         if key not in self.bandits:
             self.bandits[key] = DraftLengthBandit(self.explore, settling)
         return self.bandits[key]
 
     def summary(self) -> list[dict]:
-        """Per kind of request: rounds by length, seconds of a round by length, chances of acceptance by depth, and the share
-        of time that trying out is thought to have cost."""
+        """Return per kind of request: rounds and seconds by length, acceptance by depth, and the share of time explored."""
         with self.lock:
             return [
                 {"batch": batch, "greedy": greedy, "branches": branches, **bandit.summary()}
@@ -98,8 +108,13 @@ class Goodput:
 
 
 class GoodputState:
-    """One request. length: of the draft under way.   standing: values each running row had before it, where the last row
-    counts; None where all do."""
+    """The state of one request.
+
+    Attributes:
+        length: The length of the current draft.
+        standing: The values that each running row had before it, where the slowest row counts; None where all rows
+            count.
+    """
 
     def __init__(self, control: Goodput, inner: DraftState, target: Target):
         self.control = control
@@ -116,7 +131,7 @@ class GoodputState:
             whole=total is not None,
             together=total is not None and target.batch > 1,
         )
-        # a drafter without a lazy state has read its prompt by now
+        # a drafter without `open_without_prefill` has read its prompt by now
         greedy, branches = bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
             self.bandit = control.bandit(target.batch, greedy, branches, traits.settling)
@@ -127,7 +142,7 @@ class GoodputState:
         return self.inner.passes
 
     def follow(self, target: Target) -> GoodputState:
-        """The state of a request that goes on from this one; what is read by it is read now."""
+        """Return the state of a request that continues this request; it reads the new part of the prompt now."""
         state = GoodputState(self.control, self.inner.follow(target), target)
         state.request.fresh = False
         return state
@@ -150,17 +165,17 @@ class GoodputState:
         return self.inner.propose(target, keys, *(() if self.request.deepest is None else (self.length,)))
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Measures the round and passes it on; the first call, behind the prefill, measures nothing."""
+        """Measure the round and pass it on; the first call, after the prefill, measures nothing."""
         verified = self.clock()
-        # a drafter at rest that loses nothing by it is spared rounds without a draft
+        # while it rests, a drafter that may miss rounds is not shown those without a draft
         if self.length or self.bandit.paying or not self.traits.may_miss:
             self.inner.observe(target, draft, evidence, verdict)
-        # nothing is measured behind the prefill, nor of the round that ends a request
+        # neither the prefill nor the last round of a request is measured
         if self.started is None or getattr(target, "done", False):
             return
-        # what a drafter does about a round without a draft is no part of plain decoding
+        # plain decoding does not include the drafter's `observe`
         ended = self.clock() if self.length else verified
-        # nor are rows that stand at different places, which cost more than those that never left one another
+        # rows at different positions cost more than rows of plain decoding, which stay together
         plain = not self.length and len(set((self.standing or {}).values())) <= 1
         with self.lock:
             self.bandit.learn(
@@ -168,8 +183,7 @@ class GoodputState:
             )
 
     def _depths(self, target: Target) -> list[int]:
-        """Accepted values of every row; where the last row counts, by how much the last one moved, less the target's own
-        value: a row that was last and leaps ahead only leaves another behind."""
+        """Return the accepted values of every row, or the progress of the slowest row where only that counts."""
         if self.standing is None:
             return [len(path) - 1 for path in target.paths if path]
         reached = [n + len(path) for row, n in self.standing.items() if (path := target.paths[row])]

@@ -1,8 +1,8 @@
-"""Rounds that run without the host: proven to be repeatable, captured as CUDA graphs, and read back asynchronously.
+"""Rounds without the host: checked to be repeatable, captured as CUDA graphs, and read back asynchronously.
 
-A graph repeats kernels, addresses and the host's numbers as they were. So the tensors of a round lie at fixed addresses, no
-step may depend on what the host reads of a tensor, and two calls must be the same steps over the same shapes and numbers.
-`check_capturable` asks that of the function itself, whatever model it runs. A CPU runs the same function without a graph.
+A graph repeats kernels, addresses and host numbers unchanged. So the tensors of a round stay at fixed addresses, no
+step may depend on a host read, and two calls must run the same steps over the same shapes and numbers.
+`check_capturable` checks the function itself, whatever model it runs. A CPU runs the same function without a graph.
 """
 
 from __future__ import annotations
@@ -19,23 +19,29 @@ from torch.utils._pytree import tree_flatten
 
 
 class CaptureRefused(ValueError):
-    """A request that no captured round serves; the message says what was expected and what came."""
+    """A request that cannot be captured; the message states the expectation and the actual round."""
 
 
 class FixedTensors:
-    """Attributes of some objects that hold tensors. A graph that was recorded reads and writes the memory these had then, so
-    every round has to leave them where it found them."""
+    """Attributes that hold tensors at fixed addresses.
+
+    A recorded graph reads and writes this memory, so every round has to leave its results there.
+    """
 
     def __init__(self) -> None:
         self._kept: list[tuple[object, str, Tensor]] = []
 
     def keep(self, owner: object, *names: str) -> None:
-        """These attributes stay at the addresses that they have now."""
+        """Fix these attributes to the tensors that they hold now."""
         self._kept += [(owner, name, getattr(owner, name)) for name in names]
 
     def settle(self) -> None:
-        """Copies what has taken their places into them.   Raises CaptureRefused for another shape or dtype."""
-        changed = [(*one, getattr(one[0], one[1])) for one in self._kept]
+        """Copy the tensors that replaced the fixed tensors back into them.
+
+        Raises:
+            CaptureRefused: A replacement has another shape or dtype.
+        """
+        changed = [(owner, name, home, getattr(owner, name)) for owner, name, home in self._kept]
         changed = [(owner, name, home, new) for owner, name, home, new in changed if new is not home]
         homes = {home.untyped_storage().data_ptr() for _, _, home in self._kept}
         fresh = []
@@ -43,37 +49,38 @@ class FixedTensors:
             if new.shape != home.shape or new.dtype != home.dtype:
                 raise CaptureRefused(f"expected a round that leaves {name} as {list(home.shape)} of {home.dtype}, got "
                               f"{list(new.shape)} of {new.dtype}")  # fmt: skip
-            # one that lies in the memory of another would be overwritten before it is read
+            # a tensor in the memory of a fixed tensor would be overwritten before it is read
             fresh.append(new.clone() if new.untyped_storage().data_ptr() in homes else new)
         for (owner, name, home, _), new in zip(changed, fresh, strict=True):
             home.copy_(new)
             setattr(owner, name, home)
 
 
-# operators whose outcome the host has to know before it can go on
+# operators whose output shape or value the host has to read
 _HOST_OPERATORS = frozenset(
     "_local_scalar_dense nonzero nonzero_numpy masked_select equal allclose is_nonzero item unique_dim _unique _unique2 "
     "unique_consecutive unique_dim_consecutive bincount histc argwhere".split()
 )
 _INDEXING = frozenset(("index", "index_put", "index_put_", "_index_put_impl_"))
-# what of Python reads a tensor past the dispatcher
+# methods that read a tensor without the dispatcher
 _HOST_METHODS = frozenset(
     ("tolist", "numpy", "__array__", "cpu", "__bool__", "__int__", "__float__", "__index__", "item")
 )
-_HOST_NUMBERS = "expected a round without numbers of the host, got a tensor made of some"
+_HOST_NUMBERS = "expected a round without tensors made of Python numbers, got such a tensor"
 
 
 class HostReadError(CaptureRefused):
-    """A step that the host has a part in."""
+    """A step in which the host takes part."""
 
 
 class OperationRecorder(TorchDispatchMode):
-    """Refuses steps that the host has a part in and writes the others down.
+    """Records the steps of a function, and refuses steps in which the host takes part.
 
-    steps: name of each, shapes and dtypes of its tensors, and its numbers.
+    `x[:, 1:] = 0` makes a tensor of the number, which fills the slice. The kernel contains this number as long as only
+    the fill reads it, so it is recorded as a step with its value.
 
-    `x[:, 1:] = 0` makes a tensor of the number, which fills the slice. That is a number of the kernel, as long as nothing but
-    the filling takes it; it stands among the steps with its value.
+    Attributes:
+        steps: The name of each step, the shapes and dtypes of its tensors, and its numbers.
     """
 
     def __init__(self) -> None:
@@ -87,46 +94,54 @@ class OperationRecorder(TorchDispatchMode):
         parts = tree_flatten((args, kwargs))[0]
         tensors = [part for part in parts if isinstance(part, Tensor)]
         if name in _HOST_OPERATORS or (name == "repeat_interleave" and "output_size" not in kwargs):
-            raise HostReadError(f"expected a round that asks nothing of the device, got {name}")
+            raise HostReadError(f"expected a round without host reads, got {name}")
         if name in _INDEXING and _is_boolean_index(args[1]):
-            raise HostReadError("expected a round that asks nothing of the device, got an index of booleans")
+            raise HostReadError("expected a round without host reads, got an index of booleans")
         if name == "lift_fresh":
             return self._number(func(*args, **kwargs))
         if name != "fill_" and any(part is number for part in tensors for number in self.numbers):
             raise HostReadError(_HOST_NUMBERS)
-        made = func(*args, **kwargs)
-        there = [part.device for part in tree_flatten(made)[0] if isinstance(part, Tensor)]
-        if any(one.device.type != "cpu" and one.dim() for one in tensors) and any(d.type == "cpu" for d in there):
+        output = func(*args, **kwargs)
+        devices = [part.device for part in tree_flatten(output)[0] if isinstance(part, Tensor)]
+        if any(x.device.type != "cpu" and x.dim() for x in tensors) and any(d.type == "cpu" for d in devices):
             raise HostReadError(f"expected a round that stays on its device, got {name} to the host")
         self.steps.append((name, tuple(map(_description, parts))))
-        return made
+        return output
 
-    def _number(self, made: Tensor) -> Tensor:
-        """A tensor that Python has just made of numbers.   Raises HostReadError where there are several."""
-        if made.dim() or made.device.type != "cpu":
+    def _number(self, tensor: Tensor) -> Tensor:
+        """Record a tensor that Python has just made of a number; refuse several numbers."""
+        if tensor.dim() or tensor.device.type != "cpu":
             raise HostReadError(_HOST_NUMBERS)
-        self.numbers.append(made)
-        self.steps.append(("number", repr(torch.ops.aten._local_scalar_dense(made))))
-        return made
+        self.numbers.append(tensor)
+        self.steps.append(("number", repr(torch.ops.aten._local_scalar_dense(tensor))))
+        return tensor
 
 
 class _HostReadGuard(TorchFunctionMode):
     def __torch_function__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         if getattr(func, "__name__", "") in _HOST_METHODS:
-            raise HostReadError(f"expected a round that asks nothing of the device, got {func.__name__}")
+            raise HostReadError(f"expected a round without host reads, got {func.__name__}")
         return func(*args, **(kwargs or {}))
 
 
 def recorded_operations(function: Callable[[], None]) -> list[tuple]:
-    """What a call does, step by step.   Raises HostReadError."""
-    with _HostReadGuard(), OperationRecorder() as watched:
+    """Run a function and return its steps.
+
+    Raises:
+        HostReadError: The host takes part in a step.
+    """
+    with _HostReadGuard(), OperationRecorder() as recorder:
         function()
-    return watched.steps
+    return recorder.steps
 
 
 def check_capturable(function: Callable[[], None]) -> None:
-    """Raise CaptureRefused for a function that cannot be replayed. It runs three times: nothing it changes may matter yet."""
-    function()  # constants are made once, and may be asked for their values then
+    """Refuse a function that cannot be replayed. It runs three times, so nothing that it changes may matter yet.
+
+    Raises:
+        CaptureRefused: The host takes part in a step, or two calls differ.
+    """
+    function()  # constants are made in the first call, which may read them
     first, second = recorded_operations(function), recorded_operations(function)
     if first != second:
         n = next((n for n, pair in enumerate(zip(first, second, strict=False)) if pair[0] != pair[1]), 0)
@@ -136,22 +151,29 @@ def check_capturable(function: Callable[[], None]) -> None:
 
 
 def _is_boolean_index(indices: Any) -> bool:
-    """Whether an index takes what is True, of which somebody has to know how much there is."""
-    return any(isinstance(one, Tensor) and one.dtype in (torch.bool, torch.uint8) for one in tree_flatten(indices)[0])
+    """Return whether an index is a mask, whose number of True entries the host has to read."""
+    return any(
+        isinstance(index, Tensor) and index.dtype in (torch.bool, torch.uint8) for index in tree_flatten(indices)[0]
+    )
 
 
 def _description(part: Any) -> Any:
     return (tuple(part.shape), part.dtype) if isinstance(part, Tensor) else repr(part)
 
 
-_WARM_UP = 2  # runs before a graph is recorded: libraries allocate their workspaces, caches of constants fill
+_WARM_UP = 2  # runs before a graph is recorded, in which libraries allocate workspaces and caches of constants fill
 
 
 def capture(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """What does to memory what `function` does.
+    """Return a callable with the effect of `function` on memory: a graph's replay on a GPU, `function` elsewhere.
 
-    function: shapes, addresses and the host's numbers are the same at every call, and it asks nothing of the device. On a GPU
-    it runs while this is called, so nothing it changes may matter yet.   Raises CaptureRefused where CUDA cannot record it.
+    Args:
+        function: Has the same shapes, addresses and host numbers in every call, and reads nothing from the device. On a
+            GPU it runs during this call, so nothing that it changes may matter yet.
+        device: The device of its tensors.
+
+    Raises:
+        CaptureRefused: CUDA cannot record it.
     """
     if device.type != "cuda":
         return function
@@ -166,17 +188,20 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
         with torch.cuda.graph(graph, stream=stream):
             function()
     except RuntimeError as error:
-        told = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise CaptureRefused(
-            f"expected a round that a CUDA graph can record, got {type(error).__name__} ({told})"
+            f"expected a round that a CUDA graph can record, got {type(error).__name__} ({reason})"
         ) from error
     return graph.replay
 
 
 class AsyncReadback:
-    """Copies of a small tensor in the order of the rounds that wrote it.
+    """Host copies of a small tensor, in the order of the rounds that wrote it.
 
-    late: how many of the latest stay unread. On a CPU 0: reading costs nothing there, and a round too many would.
+    Args:
+        device: The device of the tensor.
+        late: How many of the latest copies stay unread, by default 1 on a GPU. On a CPU 0: reading is free there, and a
+            round too many would not be.
     """
 
     def __init__(self, device: torch.device, late: int | None = None):
@@ -186,11 +211,11 @@ class AsyncReadback:
         self._spare: list[Tensor] = []
 
     def __len__(self) -> int:
-        """The number of copies that are under way."""
+        """The number of copies in flight."""
         return len(self._pending)
 
     def post(self, tensor: Tensor) -> None:
-        """Copy what the tensor holds at the end of the round, behind it on its stream."""
+        """Queue a copy of the tensor, after the round on its stream."""
         copy = self._spare.pop() if self._spare else torch.empty_like(tensor, device="cpu", pin_memory=self.cuda)
         copy.copy_(tensor, non_blocking=self.cuda)
         event = None
@@ -200,7 +225,7 @@ class AsyncReadback:
         self._pending.append((copy, event))
 
     def read(self) -> list[list[int]] | None:
-        """The oldest copy, unless only the latest are under way."""
+        """Return the oldest copy, or None if only the latest are in flight."""
         if len(self._pending) <= self.late:
             return None
         copy, event = self._pending.popleft()

@@ -1,7 +1,7 @@
-"""Counter-based random numbers: a value is a pure function of (row's seed, round, purpose, node, lane).
+"""Counter-based random numbers: a value is a pure function of (seed of the row, round, purpose, node, lane).
 
-Nothing is drawn from a stateful generator after the seeds, so a row's numbers depend neither on the rows beside it nor on
-requests that run in between. Every purpose has a stream of its own: a residual never shares noise with a draft.
+After the seeds nothing is drawn from a stateful generator. A row's numbers therefore depend neither on other rows nor
+on requests that run in between. Every purpose has its own stream: a residual never shares noise with a draft.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from mmspec.io.validation import whole
 from mmspec.kernels.counter import GOLDEN, mix, mix_int, shift, uniforms
 from mmspec.kernels.dispatch import on_kernels
 
-_AHEAD = 2048  # numbers made at once for the rounds to come
+_AHEAD = 2048  # numbers drawn at once for coming rounds
 
 
 class Purpose(IntEnum):
-    """What a random number decides; each is a separate stream."""
+    """The decision that a random number is for; each purpose is a separate stream."""
 
     DRAFT = 1
     ACCEPT = 2
@@ -32,7 +32,7 @@ class Purpose(IntEnum):
 
 
 def _lanes(row: Tensor, lanes: int) -> Tensor:
-    """float64 [..., lanes], the numbers of streams whose rows have these keys, int64 [...]."""
+    """Return float64 [..., lanes], the numbers of the streams with these keys, int64 [...]."""
     lane = torch.arange(1, lanes + 1, device=row.device) * GOLDEN
     return shift(mix(row[..., None] + lane), 11).double() * 2.0**-53
 
@@ -47,12 +47,16 @@ def _normal(uniform: Tensor) -> Tensor:
 
 @dataclass(slots=True)
 class Keys:
-    """Random numbers of one request. seeds: int64 [B]; round: the current round, advanced by the loop.
+    """The random numbers of one request.
 
-    A drafter whose rows share phases of several rounds sets it at the start of a phase to a number that no row's phase
-    before can have reached; else a row's numbers would depend on how long the others took.
-    ahead: of small draws, the numbers of the coming rounds too, and the first of these: thirty operations for a few
-    numbers would cost as much in every round as the rest of a verdict.
+    A drafter whose rows share phases of several rounds sets `round` at the start of a phase, to a number that no row
+    can have reached in an earlier phase. Otherwise a row's numbers would depend on how long other rows took.
+
+    Attributes:
+        seeds: int64 [B].
+        round: The current round, advanced by the loop.
+        ahead: Small draws of several coming rounds and the first of these rounds. Drawing a few numbers takes thirty
+            operations, as many as the rest of a verdict.
     """
 
     seeds: Tensor
@@ -61,9 +65,16 @@ class Keys:
 
     @staticmethod
     def of(seed: int | Sequence[int] | None, batch: int, device: torch.device | str = "cpu") -> Keys:
-        """Keys for `batch` rows. An int gives row b the seed derived from (seed, b); a sequence gives row b its own;
-        None draws one from torch's global generator. Raises ValueError when a sequence has another length than `batch`,
-        and for what is no whole number, True and False included.
+        """Return the keys of a request.
+
+        Args:
+            seed: An int, from which row b gets the seed of (seed, b); or an int per row; or None for a seed from
+                torch's global generator.
+            batch: The number of rows.
+            device: The device of the numbers.
+
+        Raises:
+            ValueError: A sequence has another length than `batch`, or a seed is not an integer (booleans included).
         """
         if seed is None:
             seed = int(torch.randint(2**62, ()))
@@ -77,21 +88,22 @@ class Keys:
         return Keys(mix(rows.to(device) + GOLDEN))
 
     def child(self, number: int) -> Keys:
-        """Keys of a request that runs inside this one for the same rows; each number from 0 up gives streams of its own."""
+        """Return the keys of a request inside this request for the same rows; each `number` from 0 up has its own streams."""
         return Keys(mix(self.seeds ^ mix_int(~number * 8 * 65536 * GOLDEN + 1)))
 
     def at(self, position: Tensor) -> Keys:
-        """Keys with one row for each of the positions int64 [B, K], from 0 up, row after row: B * K of them. What they give
-        belongs to the position and stays the same in every round.
+        """Return keys with a row for each of the positions int64 [B, K] (from 0 up), in row order: B * K rows.
+
+        Their numbers belong to the position and stay the same in every round.
         """
         return Keys(mix(self.seeds[:, None] ^ mix(~position * 8 * 65536 * GOLDEN + 2)).flatten())
 
     def stream(self, purpose: Purpose, step: int = 0) -> int:
-        """The number of this round's stream for a purpose, as ops take it that draw their numbers themselves."""
+        """Return the number of this round's stream for a purpose, for ops that draw their own numbers."""
         return (self.round * 8 + int(purpose)) * 65536 + step
 
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
-        """float64 [B, *shape] in [0, 1): the numbers of this round and purpose; `step` separates draws within a round."""
+        """Return float64 [B, *shape] in [0, 1) for this round and purpose; `step` separates draws within a round."""
         count = prod(shape)
         if step or count * len(self.seeds) > _AHEAD // 2 or on_kernels(self.seeds):
             return uniforms(self.seeds, self.stream(purpose, step), count).reshape(-1, *shape)
@@ -104,27 +116,29 @@ class Keys:
         return numbers[:, self.round - first, :count].reshape(-1, *shape)
 
     def _uniforms(self, purpose: Purpose, rounds: Sequence[int], lanes: int) -> Tensor:
-        """float64 [B, R, lanes], the numbers of several rounds."""
+        """Return float64 [B, R, lanes], the numbers of several rounds."""
         streams = [mix_int((round * 8 + int(purpose)) * 65536 * GOLDEN) for round in rounds]
         return _lanes(mix(self.seeds[:, None] ^ torch.tensor(streams, device=self.seeds.device)), lanes)
 
     def gumbel(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
-        """float32 [B, *shape] standard Gumbel noise."""
+        """Return float32 [B, *shape], standard Gumbel noise."""
         return _gumbel(self.uniform(purpose, *shape, step=step))
 
     def gumbel_at(self, position: Tensor, lanes: int) -> Tensor:
-        """float32 [B, K, lanes], Gumbel noise that belongs to a position of the row and stays the same in every round.
+        """Return float32 [B, K, lanes], Gumbel noise of positions of the row, the same in every round.
 
-        position: int64 [B, K], from 0 up. No stream of `uniform` is touched: those count rounds from 0 up.
+        Args:
+            position: int64 [B, K], from 0 up. Its streams differ from all streams of `uniform`.
+            lanes: The numbers per position.
         """
         return _gumbel(self._uniform_at(position, lanes, 0))
 
     def normal(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
-        """float32 [B, *shape] standard normals."""
+        """Return float32 [B, *shape], standard normals."""
         return _normal(self.uniform(purpose, *shape, step=step))
 
     def normal_at(self, position: Tensor, lanes: int) -> Tensor:
-        """float32 [B, K, lanes], standard normals that belong to a position, as `gumbel_at` and apart from its stream."""
+        """Return float32 [B, K, lanes], standard normals for positions as in `gumbel_at`, in a separate stream."""
         return _normal(self._uniform_at(position, lanes, Purpose.DRAFT))
 
     def _uniform_at(self, position: Tensor, lanes: int, purpose: int) -> Tensor:
@@ -134,8 +148,8 @@ class Keys:
 
 @dataclass(slots=True)
 class CountedKeys(Keys):
-    """`Keys` with `round` an int64 tensor of no axes: the same numbers, of a round that the host need not know."""
+    """`Keys` whose `round` is an int64 scalar tensor: the same numbers without a round number on the host."""
 
     def uniform(self, purpose: Purpose, *shape: int, step: int = 0) -> Tensor:
-        """As `Keys.uniform`; no rounds are drawn ahead, since a replay would repeat them."""
+        """Draw as `Keys.uniform`, but nothing ahead, since a replay would repeat it."""
         return uniforms(self.seeds, self.stream(purpose, step), prod(shape)).reshape(-1, *shape)

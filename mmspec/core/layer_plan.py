@@ -1,4 +1,4 @@
-"""The layers of a decoder by its config: what each keeps, its attention window, and the masks of a drafted tree."""
+"""The layers of a decoder from its config: the memory of a layer, its attention window, and the masks of a drafted tree."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch import Tensor
 from mmspec.core.compat import kv_sharing_modes
 from mmspec.core.pool import SlotPool
 
-# layer types of transformers -> what such a layer keeps
+# layer types of transformers -> the memory of such a layer
 KINDS = {
     "full_attention": "full",
     "sliding_attention": "window",
@@ -30,13 +30,17 @@ _WIDTHS = {"window": ("sliding_window",), "chunk": ("attention_chunk_size",), "w
 
 @dataclass(frozen=True, slots=True)
 class LayerSpec:
-    """One layer.
+    """The specification of a layer.
 
-    kind: "full", "window" or "chunk" keep slots; "states" a convolution's window and a recurrent state; "full and states" and
-        "window and states" both; "cross" the keys of what the prompt shows; "shared" and "empty" nothing.
-    width: tokens of its window, or of its chunk where `chunked`; None where it sees all.   field: where the config says so.
-    states: how many pairs of convolution window and recurrent state it keeps.
-    shape: layers of one shape have keys and values of one size, as far as the config tells.
+    Attributes:
+        kind: "full", "window" and "chunk" store slots; "states" stores a convolution's window and a recurrent state;
+            "full and states" and "window and states" both; "cross" the keys of the images; "shared" and "empty"
+            nothing.
+        width: The tokens of its window, or of its chunk if `chunked`; None where it sees all tokens.
+        field: The config field that sets the width.
+        states: The number of its pairs of convolution window and recurrent state.
+        shape: Layers of one shape have keys and values of one size, as far as the config shows.
+        chunked: Whether `width` is of a chunk.
     """
 
     kind: str
@@ -48,14 +52,19 @@ class LayerSpec:
 
     @property
     def slots(self) -> bool:
+        """Whether the layer stores slots."""
         return self.kind.split()[0] in ("full", "window", "chunk")
 
 
 @dataclass(frozen=True)
 class LayerPlan:
-    """The layers of a decoder. types: their names in the config, by which its masks are told apart; None where it has none.
+    """The layers of a decoder.
 
-    temperature: tokens from which on queries are scaled by their slot instead of their position, None for no such class.
+    Attributes:
+        layers: Their specifications.
+        types: Their type names in the config, by which the decoder selects masks; None where it has none.
+        temperature: The slot from which on queries are scaled by their slot instead of their position; None for no
+            scaling.
     """
 
     layers: tuple[LayerSpec, ...]
@@ -67,36 +76,40 @@ class LayerPlan:
 
     @cached_property
     def narrow(self) -> tuple[LayerSpec, ...]:
-        """Layers of a window or chunk, the first of each width."""
-        found = {(layer.chunked, layer.width): layer for layer in self.layers if layer.width is not None}
-        return tuple(sorted(found.values(), key=lambda layer: layer.width))
+        """The layers with a window or chunk, the first of each width."""
+        widths = {(layer.chunked, layer.width): layer for layer in self.layers if layer.width is not None}
+        return tuple(sorted(widths.values(), key=lambda layer: layer.width))
 
     @cached_property
     def stateful(self) -> tuple[int, ...]:
-        """Indices of layers with recurrent states."""
+        """The indices of layers with recurrent states."""
         return tuple(n for n, layer in enumerate(self.layers) if layer.states)
 
     @cached_property
     def mixed(self) -> bool:
-        """Whether the decoder tells masks apart by its layers' types."""
+        """Whether the decoder takes a mask per layer type."""
         seen = {(layer.chunked, layer.width) for layer in self.layers if layer.slots or layer.kind == "shared"}
         return self.types is not None and (len(seen) > 1 or bool(self.stateful))
 
     def hides_nothing(self, total: int) -> bool:
-        """Whether no layer's window or chunk hides any of `total` tokens."""
+        """Return whether all layers see all of `total` tokens."""
         return all(total <= layer.width for layer in self.narrow)
 
 
 def layer_plan(config: object) -> LayerPlan:
-    """The layers of a text config.   Raises ValueError for layers of which no form is known (indexed, compressed...)."""
+    """Return the layers of a text config.
+
+    Raises:
+        ValueError: A layer is of an unsupported type (indexed, compressed...).
+    """
     types, count = getattr(config, "layer_types", None), config.num_hidden_layers
     if types is not None and len(types) != count:
         types = None if set(types) == {"full_attention"} else types
     configs = getattr(config, "per_layer_config", None) or [config] * count
     configs = list(configs.values()) if isinstance(configs, dict) else list(configs)
-    kinds = [KINDS.get(one) for one in types] if types is not None else [_untyped(one) for one in configs]
+    kinds = [KINDS.get(name) for name in types] if types is not None else [_untyped(own) for own in configs]
     if None in kinds:
-        unknown = sorted({one for one in types if one not in KINDS})
+        unknown = sorted({name for name in types if name not in KINDS})
         raise ValueError(f"model: expected layers of attention (full, window, chunk or cross), convolution or recurrence, got "
                          f"{', '.join(unknown)}; decode it with model.generate")  # fmt: skip
     sharing = kv_sharing_modes(config)
@@ -110,7 +123,7 @@ def layer_plan(config: object) -> LayerPlan:
 
 
 def _layer(kind: str, config: object, keeps: str | None) -> LayerSpec:
-    """A layer that sees as `kind` says. keeps: what it keeps instead."""
+    """Return the layer that attends as `kind`; `keeps` overrides the kind of its memory."""
     width = next(((int(value), name) for name in _WIDTHS.get(kind, ()) if (value := getattr(config, name, None))), None)
     states = getattr(config, "number_of_conv_states", 1) if "states" in kind else 0
     shape = tuple(getattr(config, name, None) for name in ("head_dim", "num_key_value_heads"))
@@ -120,7 +133,7 @@ def _layer(kind: str, config: object, keeps: str | None) -> LayerSpec:
 
 
 def _untyped(config: object) -> str:
-    """What a layer keeps whose config names no types."""
+    """Return the kind of a layer whose config has no layer types."""
     if getattr(config, "use_sliding_window", True) and getattr(config, "sliding_window", None):
         return "window"
     return "chunk" if getattr(config, "attention_chunk_size", None) else "full"
@@ -128,20 +141,26 @@ def _untyped(config: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class AttentionWindow:
-    """The narrowest window of any layer. tokens: its width.   name: the config field that sets it."""
+    """The narrowest window of any layer.
+
+    Attributes:
+        tokens: Its width.
+        name: The config field that sets it.
+    """
 
     tokens: int
     name: str
 
     def hides_nothing(self, prompt: int, most: int | None) -> bool:
-        """Whether every token of such a request lies in the window of every other. most: None without a limit."""
+        """Return whether a request of `prompt` and at most `most` new tokens fits the window; False without a limit."""
         return most is not None and prompt + most <= self.tokens
 
 
 def narrowest_window(config: object) -> AttentionWindow | None:
-    """The narrowest window among the layers of a text config, None where every layer sees the whole context.
+    """Return the narrowest window among the layers of a text config, None where every layer sees the whole context.
 
-    Raises ValueError for layers that are no attention over slots (recurrent, convolution, sparse...).
+    Raises:
+        ValueError: A layer is not attention over slots (recurrent, convolution, sparse...).
     """
     plan = layer_plan(config)
     others = sorted({layer.kind for layer in plan.layers if not layer.slots or layer.states})
@@ -151,19 +170,29 @@ def narrowest_window(config: object) -> AttentionWindow | None:
     return next((AttentionWindow(layer.width, layer.field) for layer in plan.narrow), None)
 
 
-# names under which decoders ask for a mask beside their layers' types
+# further keys of a decoder's masks, beside its layers' types
 _RECURRENT = ("linear_attention", "conv", "mlp", "moe")
 
 
 def attention_masks(
     plan: LayerPlan, pool: SlotPool, ancestor: Tensor, depth: Tensor, deepest: int, dtype: torch.dtype
 ) -> Tensor | dict[str, Tensor | None] | None:
-    """What a pass over a draft is given as its `attention_mask`; None where nothing is hidden from its single nodes.
+    """Return the `attention_mask` of a pass over a draft.
 
-    ancestor: bool [R, N, N].   depth: int64 [R, N], at most `deepest`.
-    A bias [R, 1, N, S] where all layers see the same, else one by layer type, None for layers without attention.
-    A slot is seen when it is committed or an ancestor's, and lies in the query's window (fewer than `width` tokens back) or
-    chunk (tokens of a row counted from its first); the tokens of a row are its slots without padding, then depths.
+    A node sees a slot that is committed or an ancestor's, within its window (fewer than `width` tokens back) or chunk
+    (tokens counted from the row's first). The tokens of a row are its slots without padding, followed by depths.
+
+    Args:
+        plan: The layers.
+        pool: The cache of the pass.
+        ancestor: bool [R, N, N].
+        depth: int64 [R, N].
+        deepest: An upper bound of `depth`.
+        dtype: The dtype of the bias.
+
+    Returns:
+        None for single nodes that see everything; a bias [R, 1, N, S] where all layers see the same; else a bias by
+        layer type, None for layers without attention.
     """
     idle = plan.hides_nothing(pool.width + deepest + 1)
     if ancestor.shape[-1] == 1 and pool.uniform and pool.hidden is None and idle and not plan.stateful:
@@ -177,26 +206,26 @@ def attention_masks(
 
 
 def as_decoder_masks(plan: LayerPlan, full: Tensor, narrow: list[Tensor]) -> Tensor | dict[str, Tensor | None]:
-    """Biases in the form a decoder takes them. full: of layers that see all; narrow: of those in `plan.narrow`."""
+    """Return biases in the form that a decoder takes: `full` for layers that see all, `narrow` for `plan.narrow`."""
     own = dict(zip(((layer.chunked, layer.width) for layer in plan.narrow), narrow, strict=True))
     if not plan.mixed:
         return narrow[0] if narrow else full
-    found: dict[str, Tensor | None] = {name: None for name in _RECURRENT}
-    found["full_attention"] = full
+    masks: dict[str, Tensor | None] = {name: None for name in _RECURRENT}
+    masks["full_attention"] = full
     for name, layer in zip(plan.types, plan.layers, strict=False):
         if name not in _RECURRENT:
-            found[name] = own.get((layer.chunked, layer.width), full)
+            masks[name] = own.get((layer.chunked, layer.width), full)
         if name == "hybrid_sliding":
-            found["sliding_attention"] = found[name]
-    return found
+            masks["sliding_attention"] = masks[name]
+    return masks
 
 
 def narrow_bias(bias: Tensor, pool: SlotPool, depth: Tensor, layer: LayerSpec) -> Tensor:
-    """The bias [R, 1, N, S] with what lies outside a layer's window or chunk hidden too, [B, 1, N, S]."""
+    """Return the bias [R, 1, N, S] with slots outside a layer's window or chunk hidden as well, [B, 1, N, S]."""
     length = pool.length[:, None]
     query = length + depth  # [B, N]
     token = torch.arange(bias.shape[-1], device=bias.device).repeat(query.shape[0], 1)
-    # a node's slot is not its place
+    # a node's position is its depth, not its slot
     token.scatter_(1, length + torch.arange(query.shape[1], device=bias.device), query)
     if layer.chunked:
         start = 0 if pool.hidden is None else pool.hidden.sum(-1)[:, None]

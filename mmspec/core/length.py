@@ -1,4 +1,4 @@
-"""How long a draft grows: decided before each value is drawn, so a sampled draft keeps its law."""
+"""Draft length control: each decision precedes the draw of its value, so that sampled drafts keep their distribution."""
 
 from __future__ import annotations
 
@@ -14,30 +14,37 @@ from mmspec.methods import method
 
 @lru_cache(maxsize=64)
 def doubling_lengths(deepest: int) -> tuple[int, ...]:
-    """1, 3, 7... and `deepest`: drafts that fill passes of 2, 4, 8... values with the root, for controls to choose among."""
+    """Return 1, 3, 7... and `deepest`: drafts that fill passes of 2, 4, 8... nodes, the root included."""
     lengths = [2**power - 1 for power in range(1, deepest.bit_length() + 1)]
     return tuple(length for length in lengths if length < deepest) + (deepest,)
 
 
 class Growth(Protocol):
-    """The decisions of one draft."""
+    """The decisions for one draft."""
 
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
-        """Whether each row draws one more value, bool [B].
+        """Return whether each row draws another value, bool [B].
 
-        step: values drawn so far.   confidence: float [B], the largest probability of the law about to be drawn from
-        (never of the value to be drawn: looking at it would bend the law).   feature: float [B, H], the drafter's state
-        that law comes from, which has read all values drawn so far; None from drafters that have none.
+        Args:
+            step: The values drawn so far.
+            confidence: float [B], the largest probability of the next distribution. It must not depend on the value
+                that will be drawn, which would bias the distribution.
+            feature: float [B, H], the drafter's hidden state behind this distribution, which has read all values so
+                far; None from drafters without such states.
         """
 
 
 class LengthControl(Protocol):
-    """longest: the static bound shapes are made for."""
+    """A controller of draft lengths.
+
+    Attributes:
+        longest: An upper bound, from which static shapes are made.
+    """
 
     longest: int
 
     def begin(self) -> Growth | None:
-        """The decisions of one draft; None where every row grows to `longest`, which spares asking."""
+        """Return the decisions for one draft; None where every row grows to `longest`."""
 
 
 @method(
@@ -46,7 +53,7 @@ class LengthControl(Protocol):
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class FixedLength:
-    """Always as many values.
+    """Drafts of a constant length.
 
     Args:
         longest: The values of a draft.

@@ -1,7 +1,7 @@
-"""The round, once, for every domain: draft, score, weigh, select, resample, commit, observe.
+"""The decoding round that all domains share: draft, score, weigh, select, resample, commit, observe.
 
-A domain brings a target (what the values are and how they are judged), a drafter and a rule. Nothing here knows whether
-a value is a token, a vector or a block of video, nor whether a round keeps a prefix, a mask or nothing.
+A domain brings a target, a drafter and a rule. The loop does not know whether a value is a token, a vector or a block
+of video, nor whether a round accepts a prefix, a mask or nothing.
 """
 
 from __future__ import annotations
@@ -19,10 +19,13 @@ from mmspec.core.stats import Stats
 
 
 class Target(Protocol):
-    """The target's side of one request; holds all of its state (cache, lengths, outputs).
+    """The target's side of a request, with all of its state (cache, lengths, outputs).
 
-    pending: the last committed value of every row, [B] or [B, d]: the root of the next draft.
-    done: every row has stopped.   batch: B.   verdicts: the kinds of verdict it can take.
+    Attributes:
+        pending: The last committed value of every row, [B] or [B, d]: the root of the next draft.
+        done: Whether every row has stopped.
+        batch: The number of rows B.
+        verdicts: The kinds of verdict that it supports.
     """
 
     pending: object
@@ -31,57 +34,61 @@ class Target(Protocol):
     verdicts: tuple[str, ...]
 
     def prefill(self) -> tuple[Draft, Evidence]:
-        """Runs the prompt. Returns a draft of the root alone and the evidence for what follows the prompt."""
+        """Run the prompt. Return a draft of the root alone and the evidence for the value after the prompt."""
 
     def score(self, draft: Draft) -> Evidence:
-        """One target pass over all nodes of the draft."""
+        """Run a target pass over all nodes of the draft."""
 
     def regenerate(self, draft: Draft, verdict: Verdict) -> object:
-        """The value of each row of `verdict.redo`, made by the target itself; only where `verdicts` names it."""
+        """Return the target's own value for each row of `verdict.redo`; only for targets whose `verdicts` include it."""
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> list[int | None]:
-        """Takes the verdict into the state. Returns per row the accepted drafted values, None for a stopped row."""
+        """Apply the verdict to the state. Return the number of accepted drafted values per row, None for a stopped row."""
 
     @property
     def emitted(self) -> list[int]:
-        """Values generated per row so far."""
+        """The number of values generated per row so far."""
 
 
 class DraftState(Protocol):
-    """The drafter's side of one request. passes: forward passes of its model so far."""
+    """The drafter's side of a request.
+
+    It may have `follow(target)`, which returns the state of a request that continues this request. That is called in
+    place of `open`, after a prefill that read only the new part of the prompt. See `can_follow`.
+
+    Attributes:
+        passes: The forward passes of the drafter's model so far.
+    """
 
     passes: int
 
     def propose(self, target: Target, keys: Keys) -> Draft:
-        """The next draft; its root is `target.pending`."""
+        """Return the next draft, with `target.pending` as its root."""
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Learns what became of the draft; called after `target.commit`, and once after the prefill."""
-
-    # Where it has it, `follow(target)` makes of this state that of a request which goes on where this one has ended; called in
-    # the place of `open`, so after that request's prefill, which read only what is new. See `can_follow`.
+        """Learn the outcome of the draft; called after `target.commit`, and once after the prefill."""
 
 
 class Drafter(Protocol):
-    """A drafter holds weights and settings only; `open` makes the state of one request, after its prefill.
+    """Weights and settings of a drafter; `open` returns the state of a request.
 
-    One that says `from_ids` opens from the ids of the whole prompt, whatever of it the prefill has read.
+    A drafter with `from_ids` opens from the ids of the whole prompt, whatever part of it the prefill has read.
     """
 
     name: str
 
     def open(self, target: Target) -> DraftState:
-        """State for one request."""
+        """Return the state of a request, after its prefill."""
 
 
 def can_follow(state: object) -> bool:
-    """Whether a drafter's state, and the one it wraps as `inner`, can go on in another request.
+    """Return whether a drafter's state, and the state that it wraps as `inner`, can continue in another request.
 
-    One that reads its prompts in a way of its own (`prefill`) goes on in a way of its own: it does not inherit `follow`.
+    A subclass that overrides `prefill` must also define its own `follow`; an inherited `follow` does not count.
     """
     kinds = type(state).__mro__
     follow, read = (
-        next((n for n, one in enumerate(kinds) if name in vars(one)), None) for name in ("follow", "prefill")
+        next((n for n, kind in enumerate(kinds) if name in vars(kind)), None) for name in ("follow", "prefill")
     )
     if follow is None or (read is not None and read < follow):
         return False
@@ -90,22 +97,22 @@ def can_follow(state: object) -> bool:
 
 
 class Memoryless:
-    """Base of drafters that keep nothing about a request: the drafter serves as its own state."""
+    """Base of drafters without a state per request: the drafter serves as its own state."""
 
     name = "memoryless"
     passes = 0
     from_ids = True
 
     def open(self, target: Target) -> Memoryless:
-        """Itself."""
+        """Return the drafter itself."""
         return self
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Nothing is learned."""
+        """Learn nothing."""
 
 
 class NoDraft(Memoryless):
-    """Plain decoding through the same loop: drafts nothing, so each pass yields one value."""
+    """Plain decoding through the same loop: it drafts nothing, so each pass yields a single value."""
 
     name = "none"
 
@@ -114,27 +121,35 @@ class NoDraft(Memoryless):
 
 
 def check_drafter(name: str, drafter: object) -> None:
-    """Refuses what drafts nothing.
+    """Refuse an argument that is not a drafter.
 
     Args:
-        name: of the argument that took it, for the error.
+        name: The name of the argument, for the error.
         drafter: None to decode plainly, or the drafter.
 
     Raises:
-        ValueError: for anything else, a drafter's class included.
+        ValueError: The argument is neither, such as a drafter's class.
     """
     if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
         raise ValueError(
-            f"{name}: expected None, 'auto' or a drafter object, got {drafter!r:.60}; make one, such as SJD(window=16)"
+            f"{name}: expected None, 'auto' or a drafter object, got {drafter!r:.60}; pass an object, such as SJD(window=16)"
         )
 
 
 class DecodingRun:
-    """One request in flight. Call `step` until it returns False, or `run`. Several may take steps in turn.
+    """A request in flight. Call `step` until it returns False, or `run`. Several runs may alternate their steps.
 
-    stats: what a domain counts in, None for what all count.   state: the drafter's, None before the first round.
-    earlier: the drafter's state of the request that this one goes on from, which it can `follow`; None to open a new one.
-    lasts: another request will go on from this one, so that its states learn of the last round too.
+    Args:
+        target: The target's side of the request.
+        drafter: The drafter, None for plain decoding.
+        rule: The acceptance rule.
+        keys: The random numbers.
+        stats: The domain's statistics, None for the common statistics.
+        earlier: The drafter's state of the request that this run continues; None to open a new state.
+        lasts: Whether another request will continue this run, so that its states also observe the last round.
+
+    Attributes:
+        state: The drafter's state, None before the prefill.
     """
 
     def __init__(
@@ -156,14 +171,14 @@ class DecodingRun:
         self.earlier, self.lasts = earlier, lasts
 
     def run(self) -> Stats:
-        """Decodes to the end."""
+        """Decode to the end."""
         while self.step():
             pass
         return self.stats
 
     @torch.no_grad()
     def step(self) -> bool:
-        """One round (the first is the prefill). Returns whether rows are left to decode."""
+        """Run a round (the first is the prefill). Return whether rows are left to decode."""
         stats, target, started = self.stats, self.target, perf_counter()
         if self.state is None:
             with stats.time("prefill"):
@@ -178,14 +193,14 @@ class DecodingRun:
         with stats.time("verify"):
             verdict = self.verify(draft, evidence)
             accepted = target.commit(draft, evidence, verdict)
-        # the first pass behind a prompt is slower than the next ones
+        # the first pass after a prompt is slower than later passes
         if (costs := getattr(target, "pass_costs", None)) is not None and len(stats.accepted) > 1:
             costs.add(target.scored, perf_counter() - drafted)
         if not target.done or self.lasts:
             with stats.time("draft"):
                 self.state.observe(target, draft, evidence, verdict)
         self.keys.round += 1
-        # a target that makes again what was rejected passes over nothing else
+        # a regenerating target runs a forward pass for rejected rows only
         worked = [a is not None and not (a and verdict.kind == "regenerate") for a in accepted]
         stats.target_passes += verdict.kind != "regenerate" or any(worked)
         stats.drafter_passes = self.state.passes
@@ -196,12 +211,12 @@ class DecodingRun:
         return not target.done
 
     def verify(self, draft: Draft, evidence: Evidence) -> Verdict:
-        """Weigh, select, resample; and the target's own values where the rule asks for them."""
+        """Weigh, select and resample, then let the target regenerate values where the rule requires it."""
         rule, verdict = verify(self.rule, draft, evidence, self.keys)
         if verdict.kind not in self.target.verdicts:
             raise UnsupportedCombination(
-                f"rule {rule.name!r}: expected one whose verdict is a {' or a '.join(self.target.verdicts)} for this target, "
-                f"got a {verdict.kind}; take another rule, such as 'exact'"
+                f"rule {rule.name!r}: expected a rule with a {' or '.join(self.target.verdicts)} verdict for this target, "
+                f"got a {verdict.kind} verdict; use another rule, such as 'exact'"
             )
         if verdict.kind == "regenerate":
             with self.stats.time("target"):
@@ -210,13 +225,13 @@ class DecodingRun:
 
 
 def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Rule, Verdict]:
-    """Weigh, select, resample: the rule that judged, and its verdict."""
+    """Weigh, select and resample. Return the rule that was applied and its verdict."""
     rule = rule.rule_for(draft, evidence)
     rule.check_evidence(evidence)
     rule.check(draft)
     weights = rule.weigh(evidence, draft)
     shape = (draft.batch, draft.tree.nodes)
-    # nothing is left to chance where only the root stands or, in a greedy request, all thresholds are 0 or 1
+    # no uniforms are needed for a root alone, nor in a greedy request, where all thresholds are 0 or 1
     settled = evidence.greedy or shape[1] == 1
     uniform = weights.threshold.new_zeros(shape) if settled else keys.uniform(Purpose.ACCEPT, shape[1])
     verdict = rule.select(weights, uniform, draft)
@@ -224,8 +239,10 @@ def verify(rule: Rule, draft: Draft, evidence: Evidence, keys: Keys) -> tuple[Ru
 
 
 def run_to_end(start: Callable[[], DecodingRun], stopped: Callable[[], bool] = lambda: False) -> DecodingRun:
-    """Makes a request and decodes it to the end, or to the first round behind which it is `stopped`; its stats hold the
-    seconds of the whole call."""
+    """Start a run and decode it to the end, or to the first round after which `stopped` is true.
+
+    The statistics hold the seconds of the whole call.
+    """
     started = perf_counter()
     run = start()
     while run.step() and not stopped():

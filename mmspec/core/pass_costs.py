@@ -1,6 +1,6 @@
 """The measured cost of a target pass by its width, and the width that a pass is padded to.
 
-On a processor the cost does not rise evenly: skinny matrix products make a pass over 2 or 3 nodes dearer than one over 4.
+On a CPU the cost does not rise evenly: skinny matrix products make a pass over 2 or 3 nodes dearer than a pass over 4.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from torch import Tensor, nn
 
 from mmspec.core.round_estimates import RoundCosts
 
-_UNKNOWN_STEP = 0.08  # the assumed cost of a further node where no wider pass was measured: low, so that it is tried
-_LOW = 0.8  # of the interpolated cost, or slope, is assumed where nothing was measured
-_FAR = 0.2  # a comparison further off than this (as a log) counts as this far: another process held the pass up
+_UNKNOWN_STEP = 0.08  # the assumed cost of a node beyond the measured widths: low, so that such widths are tried
+_LOW = 0.8  # the share of the interpolated cost, or slope, that is assumed between measured widths
+_FAR = 0.2  # the limit of a comparison's deviation (as a log): another process may have delayed the pass
 _SURE = 3  # samples of a width before passes are padded to it, or away from it
-_REACH = 4  # a pass is padded by at most this many nodes
+_REACH = 4  # the most nodes that padding adds
 _SAVING = 0.95  # a wider pass has to cost less than this share of the narrower one
 _TRY, _RECHECK = 4, 32  # passes between two trials of a wider pass, and between two rechecks of the narrow pass
 
@@ -27,10 +27,11 @@ _TRY, _RECHECK = 4, 32  # passes between two trials of a wider pass, and between
 class PassCurve:
     """Seconds of a target pass and its verification by width, the number of nodes of a row, measured on real rounds.
 
-    Costs are relative to a pass over single nodes at the same pace, see `RoundCosts`. Widths that were never measured take
-    after those beside them. Threads may share the object.
+    Costs are relative to a pass over single nodes at the same pace, see `RoundCosts`. Widths without measurements are
+    interpolated. Threads may share the object.
 
-    settled: The fixed width of a pass by its nodes, see `settle`; empty until then.
+    Attributes:
+        settled: The fixed width of a pass by its nodes, see `settle`; empty until then.
     """
 
     def __init__(self) -> None:
@@ -42,11 +43,11 @@ class PassCurve:
         self._lock = Lock()
 
     def add(self, width: int, seconds: float) -> None:
-        """Take in one pass.
+        """Add a pass.
 
         Args:
             width: The nodes of a row, padding included.
-            seconds: From the start of the pass to the commit.
+            seconds: The time from the start of the pass to the commit.
         """
         with self._lock:
             if self.measured.add(width, seconds) or self.measured.count(width) <= _SURE:
@@ -54,22 +55,22 @@ class PassCurve:
 
     @property
     def ready(self) -> bool:
-        """Whether passes over single nodes have been measured, without which no cost is relative to anything."""
+        """Whether passes over single nodes have been measured, to which all costs are relative."""
         return self.measured.count(1) >= 2
 
     def compared(self, width: int) -> int:
-        """Passes of a width that came behind one of another width, which alone tell how the two compare."""
+        """Return the number of passes of a width that followed a pass of another width, the only comparable samples."""
         known = self.measured.measured.get(width)
         return 0 if known is None else known.compared
 
     def plain_seconds(self) -> float:
-        """Seconds of a pass over single nodes at the present pace."""
+        """Return the seconds of a pass over single nodes at the present pace."""
         return self.measured.seconds(1)
 
     def cost(self, width: int) -> float:
-        """The cost of a pass over `width` nodes, in passes over single nodes; at least 1. Only where `ready`.
+        """Return the cost of a pass over `width` nodes, in passes over single nodes; at least 1. Only if `ready`.
 
-        An estimate that rests on few samples leans towards a low guess, so that a width is not given up for a slow sample.
+        An estimate from few samples is biased low, so that a single slow sample does not rule a width out.
         """
         known = self._costs.get(width)
         if known is None:
@@ -78,25 +79,25 @@ class PassCurve:
         return known
 
     def curve(self) -> dict[int, float]:
-        """The cost of every width that was measured, in passes over single nodes, without any leaning."""
+        """Return the unbiased cost of every measured width, in passes over single nodes."""
         with self._lock:
             if not self.ready:
                 return {}
             return {width: self._ratio(width) for width in sorted(self.measured.measured)}
 
     def settle(self) -> None:
-        """Fixes the widths that passes are padded to where requests do not adapt, by what is measured now."""
+        """Fix the padded widths for requests that do not adapt, from the present measurements."""
         with self._lock:
             widths = range(2, max(self.measured.measured, default=1)) if self.ready else ()
             self.settled = {nodes: width for nodes in widths if (width := self._cheapest(nodes)) != nodes}
 
     def padded(self, nodes: int, adapts: bool = True) -> int:
-        """The width that a pass over `nodes` nodes is padded to: `nodes` where no wider pass is known to be cheaper.
+        """Return the width that a pass over `nodes` nodes is padded to: `nodes` if no wider pass is cheaper.
 
         Args:
             nodes: The nodes of a row, the root included.
-            adapts: By the latest costs. Now and then it is then a width that is not yet known, or `nodes` itself, so that
-                both costs stay measured. Otherwise by those that `settle` has fixed.
+            adapts: Whether to follow the latest costs. The result is then at times an unmeasured width, or `nodes`
+                itself, so that both costs stay measured. Otherwise the widths fixed by `settle` are used.
         """
         if not adapts:
             return self.settled.get(nodes, nodes)
@@ -114,7 +115,7 @@ class PassCurve:
         return _rounded(nodes) if turn % _TRY == 0 else nodes
 
     def expected(self, nodes: int) -> float:
-        """The cost of a draft with `nodes` nodes, padded where that is cheaper."""
+        """Return the cost of a draft with `nodes` nodes, padded where that is cheaper."""
         return min(self.cost(nodes), self.cost(self._widths.get(nodes, nodes)))
 
     def _cheapest(self, nodes: int) -> int:
@@ -138,14 +139,14 @@ class PassCurve:
         return (count * self._ratio(width) + guess) / (count + 1) if count else guess
 
     def _low_guess(self, width: int) -> float:
-        """A guess below the cost that the widths on both sides of it tell: a dear width may have a cheap one beside it."""
+        """Return a guess below the interpolated cost, since an expensive width may have a cheap neighbour."""
         others = [n for n in self.measured.measured if n != width]
         below, above = max(n for n in others if n < width), min((n for n in others if n > width), default=0)
         low = self._ratio(below)
         if above:
             between = low + (self._ratio(above) - low) * (width - below) / (above - below)
             return max(_LOW * between, 1.0)
-        if below < _REACH:  # skinny passes tell nothing of wider ones
+        if below < _REACH:  # skinny passes say nothing about wider passes
             return 1 + _UNKNOWN_STEP * (width - 1)
         return low + _LOW * (low - 1) / (below - 1) * (width - below)
 
@@ -155,16 +156,16 @@ def _rounded(nodes: int) -> int:
 
 
 def pad_nodes(value: Tensor, depth: Tensor, ancestor: Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Nodes behind those of a draft that see themselves and what is committed, and that no node of the draft sees.
+    """Append nodes to a draft that see themselves and committed slots, and that no node of the draft sees.
 
     Args:
         value: int64 [B, N], the draft's values.
         depth: int64 [B, N].
         ancestor: bool [R, N, N].
-        width: The nodes that a row has afterwards.
+        width: The number of nodes per row afterwards.
 
     Returns:
-        The three as [B, width], [B, width] and [R, width, width]; new nodes repeat the root and have depth 0.
+        The three tensors as [B, width], [B, width] and [R, width, width]; new nodes repeat the root and have depth 0.
     """
     more = width - value.shape[1]
     value = torch.cat([value, value[:, :1].expand(-1, more)], 1)
@@ -178,11 +179,11 @@ _known_lock = Lock()
 
 
 def pass_costs_of(model: nn.Module, kind: Hashable) -> PassCurve:
-    """The costs of a model's passes, which last as long as the model.
+    """Return the costs of a model's passes, which are released with the model.
 
     Args:
         model: The transformers model, without wrappers.
-        kind: The rest that costs depend on: batch, device, precision, attention, and the processor's threads.
+        kind: The other conditions that costs depend on: batch, device, precision and attention.
     """
     with _known_lock:
         return _known.setdefault(model, {}).setdefault((kind, torch.get_num_threads()), PassCurve())

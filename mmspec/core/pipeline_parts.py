@@ -1,4 +1,4 @@
-"""Methods of a pipeline by text, and the parts that a text names: "cspd:gamma=8@runs/draft"."""
+"""Methods of a pipeline given as text, and the parts that a text names: "cspd:gamma=8@runs/draft"."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Load = Callable[[str, Any], Any]  # (a folder, a hub id or "zoo:NAME", the pipel
 
 
 def read_part(pipe: Any, name: str, source: str) -> Any:
-    """A part that is saved somewhere, read once for a pipeline.
+    """Return a saved part, which is read once per pipeline.
 
     Args:
         pipe: The pipeline. Its `loaders` are the readers of its parts by name.
@@ -21,7 +21,7 @@ def read_part(pipe: Any, name: str, source: str) -> Any:
         source: A folder, a hub id or "zoo:NAME".
 
     Raises:
-        ValueError: The pipeline has no such part, and as the readers do.
+        ValueError: The pipeline has no such part, or its reader fails.
     """
     if name not in pipe.loaders:
         known = ", ".join(pipe.loaders) or "none"
@@ -31,12 +31,12 @@ def read_part(pipe: Any, name: str, source: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class PipelineParts:
-    """What a method that is asked for by text is made of.
+    """The parts of a method that was requested as text.
 
     Attributes:
         pipe: The pipeline.
-        call: The text, as it was read.
-        own: The makers of the parts that the pipeline has itself.
+        call: The parsed text.
+        own: Factories of the parts that the pipeline has itself.
     """
 
     pipe: Any
@@ -49,7 +49,11 @@ class PipelineParts:
         return self.pipe.model
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """A part, see `MethodParts`.   Raises ValueError where the text names no weights, and as `read_part`."""
+        """Return a part, see `MethodParts`.
+
+        Raises:
+            ValueError: The text names no weights, or `read_part` fails.
+        """
         if source is None and name in self.own:
             return self.own[name]()
         source = source or self.call.weights
@@ -62,17 +66,17 @@ class PipelineParts:
 def decoding_from_text(
     decoding: Any, pipe: Any, domain: Domain, models: str, own: Mapping[str, Callable[[], Any]] | None = None
 ) -> Any:
-    """A decoding as it is, or the one that a text such as "sjd:window=64" asks for.
+    """Return a decoding object as it is, or the decoding of a text such as "sjd:window=64".
 
     Args:
         decoding: The argument of a call.
         pipe: The pipeline that decodes.
-        domain: Where names are looked for.
+        domain: The domain of the name.
         models: The kind of the pipeline's model, see `mmspec.methods.methods`.
-        own: As of `PipelineParts`.
+        own: The `own` of `PipelineParts`.
 
     Raises:
-        ValueError: The text is none, see `parse`; or a part is not at hand.
+        ValueError: The text is not a decoding, see `parse`; or a part is missing.
     """
     if not isinstance(decoding, str):
         return decoding
@@ -81,17 +85,19 @@ def decoding_from_text(
 
 
 def fitted_pipeline(made: Any, kind: type, pipe: Any) -> Any:
-    """A smaller pipeline that drafts for another, moved to its device and precision.
+    """Return a smaller pipeline that drafts for another, moved to its device and precision.
 
     Args:
-        made: What was read under the name that a text gives.
+        made: The part that was read.
         kind: The class that it must have.
         pipe: The pipeline that it drafts for.
 
     Raises:
-        ValueError: It is of another class.
+        ValueError: The part is of another class.
     """
     if not isinstance(made, kind):
-        raise ValueError(f"expected a {kind.__name__} behind @, got {type(made).__name__}; name another")
+        raise ValueError(
+            f"expected a {kind.__name__} behind @, got {type(made).__name__}; name another folder or model"
+        )
     like = next(weight for module in modules_of(pipe.model) for weight in module.parameters())
     return made.to(device=like.device, dtype=like.dtype)

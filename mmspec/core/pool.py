@@ -1,4 +1,4 @@
-"""A pool of keys and values in slots: preallocated, with a committed length per row."""
+"""A preallocated pool of key and value slots, with a committed length per row."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ from mmspec.kernels.draft_tree import move_slots, tree_bias
 class KeyValueSlots:
     """Keys and values of several layers, [layers, rows, heads, slots, dim] each; `keys` and `values` may differ in dim.
 
-    layers: how many there is room for.   capacity: slots allocated.
+    Args:
+        layers: The number of layers to make room for.
+        key: The keys of a pass, [rows, heads, N, dim], for their shape, dtype and device.
+        value: The values, as `key`.
+        capacity: The slots to allocate.
     """
 
     def __init__(self, layers: int, key: Tensor, value: Tensor, capacity: int):
@@ -28,11 +32,11 @@ class KeyValueSlots:
 
     @property
     def full(self) -> bool:
-        """Whether every layer there is room for has come."""
+        """Whether all layers that fit have been added."""
         return self.taken == self.keys.shape[0]
 
     def fits(self, key: Tensor, value: Tensor) -> bool:
-        """Whether a layer with such keys and values [rows, heads, N, dim] can be one of these."""
+        """Return whether a layer with such keys and values [rows, heads, N, dim] can be stored here."""
         return all(
             new.shape[:2] == pool.shape[1:3]
             and new.shape[-1] == pool.shape[-1]
@@ -47,7 +51,12 @@ class KeyValueSlots:
             self.capacity = capacity
 
     def move(self, length: Tensor, source: Tensor) -> None:
-        """Puts the slots `length + source[:, i]` at `length + i` in every layer. length: int64 [rows]; source: [rows, n]."""
+        """Copy the slots `length + source[:, i]` to `length + i` in every layer.
+
+        Args:
+            length: int64 [rows].
+            source: int64 [rows, n].
+        """
         move_slots(self.keys, self.values, length.to(self.device), source.to(self.device))
 
 
@@ -58,22 +67,23 @@ def _grown(pool: Tensor, slots: int) -> Tensor:
 
 
 class SlotPool:
-    """Keys and values of all layers, [layers, rows, heads, slots, dim] for those of one shape on one device, with a
-    committed length per row.
+    """The keys and values of all layers, with a committed length per row.
 
-    A pass writes its N new slots behind each row's own length; `commit` keeps those on the accepted path and forgets the
-    rest by not counting them. Left padding stays in its slots, marked in `hidden` bool [rows, P]. Where values come in
-    another order than that of their slots, `place` names the slots of a pass, and the caller keeps count of them.
+    A pass writes its N new slots after each row's length. `commit` keeps the slots of the accepted path; the others no
+    longer count. Left padding stays in its slots, marked in `hidden` bool [rows, P]. Where values arrive out of order,
+    `place` names the slots of a pass, and the caller counts them.
 
-    layers: number of layers, or one name for each: layers of one name are expected in one shape, which only decides how
-        much is allocated together.
-    capacity: slots to allocate at first; the pool doubles when a pass needs more.
-    copies: cache rows per request row (2 for a guided pair), laid out [copies, B].
-    device: of lengths and masks; None for that of the layer which is written first.
-    start: int64 [rows], the position behind every row's prompt, where a model's positions count from it; set by prefill.
-    width: slots in use by the longest row.   uniform: whether every row has that many. Both are host numbers.
-    bounded: the host knows an upper bound of the lengths only, see `bound`.
-    Raises ValueError when a layer changes its shape.
+    Args:
+        layers: The number of layers, or a name for each. Layers of one name share an allocation.
+        capacity: The slots to allocate at first; the pool doubles when a pass needs more.
+        copies: Cache rows per request row (2 for a guided pair), laid out [copies, B].
+        device: The device of lengths and masks, None for that of the first layer written.
+
+    Attributes:
+        start: int64 [rows], the position after every row's prompt, for models that count from it; set by prefill.
+        width: The slots in use by the longest row, on the host.
+        uniform: Whether every row has `width` slots, on the host.
+        bounded: The host knows only an upper bound of the lengths, see `bound`.
     """
 
     def __init__(
@@ -99,7 +109,7 @@ class SlotPool:
 
     @property
     def lengths(self) -> list[int]:
-        """Committed slots per row, on the host; setting them takes the cache back to that state."""
+        """Committed slots per row, on the host; setting them returns the cache to that state."""
         return self._lengths
 
     @lengths.setter
@@ -110,29 +120,29 @@ class SlotPool:
 
     @property
     def keys(self) -> Tensor | None:
-        """Keys of all layers where they are of one shape, [layers, rows, heads, slots, dim]; None before the first pass."""
+        """Keys of all layers if they share a shape, [layers, rows, heads, slots, dim]; None before the first pass."""
         return self._only.keys if self.groups else None
 
     @property
     def values(self) -> Tensor | None:
-        """As `keys`."""
+        """The values, as `keys`."""
         return self._only.values if self.groups else None
 
     @property
     def _only(self) -> KeyValueSlots:
         if len(self.groups) > 1:
             raise ValueError(
-                f"cache: expected layers of one shape, got {len(self.groups)} shapes; ask `at` for a layer's own"
+                f"cache: expected layers of one shape, got {len(self.groups)} shapes; read a layer with `at`"
             )
         return self.groups[0]
 
     def at(self, layer: int) -> tuple[Tensor, Tensor]:
-        """One layer's keys and values, [rows, heads, slots, dim] each."""
+        """Return a layer's keys and values, [rows, heads, slots, dim] each."""
         slots, place = self._home[layer]
         return slots.keys[place], slots.values[place]
 
     def reserve(self, key: Tensor, value: Tensor) -> None:
-        """Makes room for the slots of one pass. key, value: [rows, heads, N, dim]."""
+        """Make room for the slots of a pass with keys and values [rows, heads, N, dim]."""
         if self.length is None:
             self.capacity = max(self.capacity, key.shape[2])
             self.length = torch.zeros(key.shape[0], dtype=torch.long, device=self.device or key.device)
@@ -141,18 +151,18 @@ class SlotPool:
 
     def _make_room(self, slots: int) -> None:
         if slots > self.capacity:
-            if self.bounded:  # its addresses are written into a graph
+            if self.bounded:  # a graph holds its addresses
                 raise ValueError(
-                    f"cache: expected at most {self.capacity} slots in use, got {slots}; make a larger one"
+                    f"cache: expected at most {self.capacity} slots in use, got {slots}; allocate a larger cache"
                 )
             self.capacity = max(2 * self.capacity, slots)
             for group in self.groups:
                 group.grow(self.capacity)
 
     def _settle(self, layer: int, key: Tensor, value: Tensor) -> tuple[KeyValueSlots, int]:
-        """Finds a layer its place, in a pool of its shape that it shares with the layers of its name."""
+        """Assign a layer its place, in a pool of its shape shared with the layers of its name."""
         name = self.names[layer]
-        group = next((one for one in self.groups if not one.full and one.fits(key, value)), None)
+        group = next((group for group in self.groups if not group.full and group.fits(key, value)), None)
         if group is None:
             coming = sum(other == name and n not in self._home for n, other in enumerate(self.names))
             group = KeyValueSlots(coming, key, value, self.capacity)
@@ -162,19 +172,26 @@ class SlotPool:
         return home
 
     def place(self, slot: Tensor | None, extent: int = 0) -> None:
-        """Names the slots the coming passes write, int64 [rows, N], each once a row; a pass reads slots 0..extent - 1.
+        """Name the slots that the coming passes overwrite.
 
-        What was in them is overwritten. None: behind each row's length again.
-        Raises ValueError before the first pass, which sets the shapes.
+        Args:
+            slot: int64 [rows, N], distinct in each row; None for the slots after each row's length again.
+            extent: Passes read the slots 0..extent - 1.
+
+        Raises:
+            ValueError: No pass has set the shapes yet.
         """
         if self.length is None:
-            raise ValueError("slot: expected a cache that has seen a pass, got an empty one; run the prompt first")
+            raise ValueError("slot: expected a cache with a prompt, got an empty cache; run the prompt first")
         self._make_room(extent)
         self.slot, self.extent = slot, extent
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
-        """Stores one layer's new slots and returns all slots in use, [rows, heads, width + N, dim] each (`extent` slots
-        where they are named)."""
+        """Store a layer's new slots and return all slots in use, [rows, heads, width + N or extent, dim] each.
+
+        Raises:
+            ValueError: The layer has changed its shape.
+        """
         self.reserve(key, value)
         slots, place = self._home.get(layer) or self._settle(layer, key, value)
         if not slots.fits(key, value):
@@ -196,28 +213,30 @@ class SlotPool:
         return keys[:, :, :end], values[:, :, :end]
 
     def allocate_like(self, other: SlotPool, rows: int) -> None:
-        """Makes room for the layers that `other` holds, for so many cache rows; nothing is committed."""
+        """Make room for the layers that `other` holds, for `rows` cache rows; nothing is committed."""
         self.length = torch.zeros(rows, dtype=torch.long, device=other.length.device)
         self.lengths = [0] * rows
         for layer in other._home:
-            self._settle(layer, *(kept[:1, :, :0].expand(rows, -1, -1, -1) for kept in other.at(layer)))
+            self._settle(layer, *(stored[:1, :, :0].expand(rows, -1, -1, -1) for stored in other.at(layer)))
 
     def take_over(self, other: SlotPool) -> None:
-        """Copies into the first rows what `other` has committed, in place; nothing is left of what was here."""
+        """Copy the committed slots of `other` into the first rows, in place; earlier content is discarded."""
         slots = min(self.capacity, other.capacity)
         for layer in other._home:
-            for own, kept in zip(self.at(layer), other.at(layer), strict=True):
-                own.zero_()[: kept.shape[0], :, :slots] = kept[:, :, :slots]
+            for own, stored in zip(self.at(layer), other.at(layer), strict=True):
+                own.zero_()[: stored.shape[0], :, :slots] = stored[:, :, :slots]
         self.length.zero_()[: len(other.length)] = other.length
 
     def bound(self, most: int) -> None:
-        """From now on only the device knows how many slots are committed; the host takes `most` for every row, so that passes
-        read as many slots whatever the lengths are. The caller sees to it that no length exceeds `most`."""
+        """Count committed slots on the device alone from now on; the host assumes `most` for every row.
+
+        Every pass then reads the same number of slots. The caller ensures that no length exceeds `most`.
+        """
         self.bounded = True
         self.lengths = [most] * len(self.lengths)
 
     def advance(self, counts: int | list[int] | Tensor) -> None:
-        """Counts the first slots of the last pass as committed: `counts` of them, per row when a list or int64 [B].
+        """Commit the first slots of the last pass: `counts` of them, per row for a list or int64 [B].
 
         A tensor moves the lengths on the device alone, see `bound`.
         """
@@ -233,20 +252,23 @@ class SlotPool:
         self.length = self.length + torch.tensor(counts, device=self.length.device)
 
     def cut(self, lengths: list[int]) -> None:
-        """Counts only the first `lengths[r]` slots of cache row r as committed."""
+        """Count only the first `lengths[r]` slots of cache row r as committed."""
         self.lengths = list(lengths)
         self.length = torch.tensor(self.lengths, device=self.length.device)
 
     def commit(self, path: list[list[int]]) -> None:
-        """Keeps the slots of `path[b]`, ascending node indices of row b's last pass, and advances past them."""
+        """Commit the slots of `path[b]`, ascending node indices of row b's last pass."""
         if any(nodes != list(range(len(nodes))) for nodes in path):
             self._move(path)
         self.advance([len(nodes) for nodes in path])
 
     def commit_counted(self, path: Tensor, counts: Tensor, moves: bool) -> None:
-        """`commit` with nothing asked of the device: the first `counts[b]` nodes of `path[b]`, int64 [B] and [B, D + 1].
+        """Do the same as `commit` without host reads: the first `counts[b]` nodes of `path[b]`.
 
-        moves: whether a path can leave out nodes of the pass, as those of chains cannot.
+        Args:
+            path: int64 [B, D + 1].
+            counts: int64 [B].
+            moves: Whether a path can skip nodes of the pass, unlike in chains.
         """
         if moves:
             place = torch.arange(path.shape[1], device=path.device)
@@ -263,9 +285,12 @@ class SlotPool:
             group.move(self.length, source)
 
     def bias(self, ancestor: Tensor, dtype: torch.dtype, back: int = 0) -> Tensor:
-        """The attention bias of a pass over a drafted tree, [rows or 1, 1, N, width + N] (see `tree_bias`).
+        """Return the attention bias of a pass over a drafted tree, [rows or 1, 1, N, width + N] (see `tree_bias`).
 
-        ancestor: bool [R, N, back + N]; the last `back` slots counted so far belong to the tree already.
+        Args:
+            ancestor: bool [R, N, back + N].
+            dtype: The dtype of the bias.
+            back: How many of the last committed slots belong to the tree already.
         """
         if self.copies > 1 and ancestor.shape[0] > 1:
             ancestor = ancestor.repeat(self.copies, 1, 1)

@@ -1,4 +1,4 @@
-"""A controller over several drafters: every round it picks the drafter and the draft that pay most at the measured cost."""
+"""A controller over several drafters: every round uses the drafter and the draft with the highest expected throughput."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from mmspec.core.portfolio_choice import Choice, PortfolioChoice, PortfolioEstim
 
 
 class GoodputPortfolio(Goodput):
-    """Several drafters of one target. Every round drafts with the drafter, the length and the tree that pay most, or plainly.
+    """Several drafters of a target. Every round picks the fastest drafter, length and tree, or decodes plainly.
 
-    It works on targets that measure their passes (`pass_costs`), as text targets do: the expected values of a round are
-    weighed against the measured cost of its pass and its draft. Exact whenever the drafters are.
+    The target must measure its passes (`pass_costs`), as text targets do: the expected values of a round are weighed
+    against the measured cost of its pass and its draft. Exact whenever the drafters are.
 
     Args:
-        drafters: Any that may leave rounds out. Drafters that read the target's states read the same ones.
-        explore: The share of time that probes of drafters that do not pay may cost.
-        clock: Seconds, for tests.
+        drafters: Drafters that can skip rounds. Those that read the target's states must read the same layers.
+        explore: The share of time that probes of slower drafters may cost.
+        clock: The clock, in seconds; replaced in tests.
 
     Raises:
-        ValueError: for no drafter, for drafters that read different states, and as `Goodput` does.
+        ValueError: There is no drafter, drafters read different states, or a drafter cannot skip rounds.
     """
 
     def __init__(
@@ -56,20 +56,19 @@ class GoodputPortfolio(Goodput):
         return PortfolioState(self, [self.open_state(drafter, target) for drafter in self.drafters], target)
 
     def open_state(self, drafter: Drafter, target: Target) -> DraftState:
-        """The state of one drafter, which reads its prompt before its first draft."""
+        """Return the state of a drafter, which reads its prompt before its first draft."""
         state = (getattr(drafter, "open_without_prefill", None) or drafter.open)(target)
         self.check_state(drafter, DraftLengthTraits.of(state))
         return state
 
     def estimates(self, target: Target) -> PortfolioEstimates:
-        """What is known of requests like this one."""
+        """Return the estimates for requests of this kind."""
         kind = target.batch, bool(getattr(target, "greedy", True)), getattr(target, "copies", 1)
         with self.lock:
             return self.kinds.setdefault(kind, PortfolioEstimates(len(self.drafters)))
 
     def summary(self) -> list[dict]:
-        """Per kind of request: rounds by depth of the draft, and by drafter; the acceptance of each drafter by kind of draft
-        and depth; and the share of time that probes are thought to have cost."""
+        """Return per kind of request: rounds by depth and drafter, acceptance by kind and depth, and the share of probes."""
         return [
             {"batch": batch, "greedy": greedy, "branches": branches, **self._summary(known)}
             for (batch, greedy, branches), known in sorted(self.kinds.items())
@@ -85,14 +84,15 @@ class GoodputPortfolio(Goodput):
             "rounds": dict(sorted(depths.items())),
             "drafters": {name: dict(sorted(counts.items())) for name, counts in drafters.items()},
             "accepted": {
-                drafter.name: one.accepted() for drafter, one in zip(self.drafters, known.drafters, strict=True)
+                drafter.name: estimates.accepted()
+                for drafter, estimates in zip(self.drafters, known.drafters, strict=True)
             },
             "explored": known.lost / known.spent if known.spent else 0.0,
         }
 
 
 class PortfolioState:
-    """One request: the states of all drafters, and the choice among their drafts."""
+    """The state of a request: the states of all drafters, and the choice among their drafts."""
 
     def __init__(self, control: GoodputPortfolio, states: list[DraftState], target: Target):
         self.control, self.states, self.clock = control, states, control.clock
@@ -113,12 +113,12 @@ class PortfolioState:
 
     @property
     def inner(self) -> DraftState | None:
-        """The state that decides whether a request can go on from this one; others open anew from ids."""
-        kept = [s for s, drafter in zip(self.states, self.control.drafters, strict=True) if not _from_ids(drafter)]
-        return next((state for state in kept if not can_follow(state)), kept[0] if kept else None)
+        """The state that decides whether a request can continue this request; drafters with `from_ids` open anew."""
+        states = [s for s, drafter in zip(self.states, self.control.drafters, strict=True) if not _from_ids(drafter)]
+        return next((state for state in states if not can_follow(state)), states[0] if states else None)
 
     def follow(self, target: Target) -> PortfolioState:
-        """The state of a request that goes on from this one."""
+        """Return the state of a request that continues this request."""
         control = self.control
         pairs = list(zip(self.states, control.drafters, strict=True))
         states = [
@@ -150,10 +150,10 @@ class PortfolioState:
         return draft
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Learns of the round and passes it on; the first call, behind the prefill, measures nothing."""
+        """Measure the round and pass it on; the first call, after the prefill, measures nothing."""
         ended = self.clock()
         for number, (state, source) in enumerate(zip(self.states, self.sources, strict=True)):
-            # a drafter at rest that loses nothing by it is spared rounds of others
+            # while it rests, a drafter that may miss rounds is not shown those of other drafters
             if not source.may_miss or self.choice.active(number):
                 state.observe(target, draft, evidence, verdict)
         if self.started is None or getattr(target, "done", False):

@@ -12,25 +12,27 @@ from mmspec.core.pass_costs import PassCurve
 
 Choice = tuple[int, DraftOption]  # a drafter's number and its draft
 
-_WORTH = 8  # values that a request is expected to emit still, for a first look at a drafter and for a probe
+_WORTH = 8  # expected remaining values from which a first look at a drafter, or a probe, is worth its cost
 _PROBE = 2  # rounds of a probe; it goes on as long as it gains
 _CREDIT = 500  # plain rounds that count as spent from the start
-_GAIN = 0.01  # the gain over plain decoding that a draft has to promise, as a share
-_PLAIN_SOON, _PLAIN = 12, 128  # drafts between two plain rounds, as long as they were hardly measured, and later
-_ASIDE, _NEAR = (
-    8,
-    0.9,
-)  # drafts between two that are not the best, and the share of the best rate that these have to reach
-_SURE = 8  # comparisons behind which the cost of a pass is known
+_GAIN = 0.01  # the least expected gain of a draft over plain decoding, as a share
+_PLAIN_SOON, _PLAIN = 12, 128  # drafts between two plain rounds, before and after these are well measured
+_ASIDE = 8  # drafts between two drafts that are not the best
+_NEAR = 0.9  # the share of the best rate that such a draft has to reach
+_SURE = 8  # comparisons after which the cost of a pass is known
 _RESTING = 24  # rounds without a draft after which a drafter rests
 
 
 class PortfolioEstimates:
-    """The estimates of one kind of request: of every drafter, and of the lengths of answers.
+    """The estimates for one kind of request: those of every drafter, and answer lengths.
 
-    rounds: how often each draft was made, by the drafter's number (-1 for none), its size and its depth.
-    spent, lost: time of all rounds in plain passes, and the part of it that probes are thought to have cost.
-    lengths: of answers, those still growing among them.   turn: rounds with a draft that were chosen.
+    Attributes:
+        drafters: The estimates of each drafter.
+        rounds: How often each draft was made, by drafter number (-1 for none), size and depth.
+        spent: The time of all rounds, in plain passes.
+        lost: The part of `spent` that probes are estimated to have cost.
+        turn: The number of choices of a draft.
+        lengths: The answer lengths of recent requests, including requests that still run.
     """
 
     def __init__(self, drafters: int):
@@ -44,12 +46,12 @@ class PortfolioEstimates:
 class PortfolioChoice:
     """The choices of one request.
 
-    A round makes the draft of the highest rate, its expected values over its cost in plain passes; a plain round has the
-    rate 1. How fast the rest of the text goes does not count: every value has to be emitted, and those that come next here
-    are not made cheaper by those that are cheap elsewhere. The choice looks at committed values, acceptances and times only,
-    so drafts keep their laws.
+    A round makes the draft of the highest rate, its expected values over its cost in plain passes; a plain round has
+    rate 1. The choice is greedy: later values are emitted anyway, at a cost that does not depend on this round. It
+    depends on committed values, acceptances and times only, so drafts keep their distributions.
 
-    emitted: a cell with the values of the longest row, were this round to end it with one more.
+    Attributes:
+        emitted: A list with a single number: the values of the longest row if this round adds one value and ends it.
     """
 
     def __init__(self, sources: list[DraftSource], known: PortfolioEstimates, explore: float, prompt: int):
@@ -60,18 +62,18 @@ class PortfolioChoice:
         self.rested = [0] * len(sources)
 
     def choose(self, target: Target, left: int | None) -> Choice | None:
-        """The round's draft, or None for a plain round.
+        """Return the round's draft, or None for a plain round.
 
         Args:
-            target: Behind its last commit.
-            left: Values that the shortest row can still emit; None where unknown.
+            target: The target, after its last commit.
+            left: The values that the shortest row can still emit; None where unknown.
         """
         costs = target.pass_costs
         if not costs.ready or (left is not None and left < 2):
             return None
         room, remaining = 1 << 30 if left is None else left - 1, self._remaining(left)
         best, chosen, others, probes = 1 + _GAIN, None, [], []
-        # what has read its prompt goes first: a drafter that has not has to gain on it
+        # drafters that have read their prompt go first, as the baseline for those that have not
         for number, source in sorted(enumerate(self.sources), key=lambda pair: pair[1].fresh):
             options = list(source.options(target, costs, room))
             if not options:
@@ -93,8 +95,7 @@ class PortfolioChoice:
         return self._compared(chosen, others, costs)
 
     def _compared(self, chosen: Choice, others: list[DraftOption], costs: PassCurve) -> Choice | None:
-        """Now and then another draft than the best, or none, so that costs stay comparable: a draft of nearly the same rate
-        whose pass has hardly been compared with others, or a plain round, to which all costs are relative."""
+        """Return the chosen draft, or at times a similar draft or a plain round that was rarely compared with others."""
         turn = self.known.turn = self.known.turn + 1
         if turn % (_PLAIN_SOON if costs.compared(1) < _SURE else _PLAIN) == 0:
             return None
@@ -105,7 +106,7 @@ class PortfolioChoice:
         return number, min(near, key=lambda o: costs.compared(o.nodes), default=option)
 
     def _probe(self, probes: list[tuple[int, DraftOption, float]], remaining: float) -> Choice | None:
-        """Start a probe of a drafter that does not pay, when it is time for one and its expected loss can be afforded."""
+        """Start a probe of a slower drafter when it is due and its expected loss fits the budget."""
         for number, option, loss in probes:
             estimates = self.sources[number].estimates
             estimates.idle += 1
@@ -127,21 +128,21 @@ class PortfolioChoice:
         return (source.estimates.reading or 0.0) * self.prompt if source.fresh else 0.0
 
     def _remaining(self, left: int | None) -> float:
-        """Values the request is expected to emit still, as longer answers had left here; long ones tend to go on."""
+        """The number of values that the request is expected to emit still, estimated from the lengths of earlier answers."""
         here = self.emitted[0] - 1
         longer = [cell[0] - here for cell in self.known.lengths if cell[0] > here and cell is not self.emitted]
         expected = (sum(longer) + 4 + here) / (len(longer) + 1)
         return expected if left is None else min(expected, left)
 
     def learn(self, target: Target, draft: Draft, chosen: Choice | None, seconds: float, drawing: float) -> None:
-        """Take in a round.
+        """Update the estimates with a finished round.
 
         Args:
-            target: Behind its commit.
-            draft: The round's.
-            chosen: As chosen.
-            seconds: Of the round.
-            drawing: Seconds of it in which the draft was made.
+            target: The target, after its commit.
+            draft: The draft of the round.
+            chosen: The result of `choose`.
+            seconds: The time of the round.
+            drawing: The part of it that drafting took.
         """
         number, option = (-1, DraftOption(0, 0, 1, 1.0, 1.0)) if chosen is None else chosen
         self.known.rounds[number, option.size, option.depth] += 1
@@ -157,7 +158,7 @@ class PortfolioChoice:
             self._drew(number, option, drawing / plain, sum(steps) / max(len(steps), 1))
 
     def _drew(self, number: int, option: DraftOption, cost: float, gained: float) -> None:
-        """Take in the making of a draft, and whether a probe gains."""
+        """Add the cost of a draft, and count a round of a probe."""
         source = self.sources[number]
         estimates: DrafterEstimates = source.estimates
         estimates.drafts += 1
@@ -175,18 +176,18 @@ class PortfolioChoice:
             self.probing = None
 
     def active(self, number: int) -> bool:
-        """Whether a drafter is shown the rounds of others, which it may miss."""
+        """Return whether a drafter is shown the rounds of other drafters, which it may miss."""
         return self.rested[number] < _RESTING or self.probing == number
 
     def encoded(self, chosen: Choice | None) -> int:
-        """A choice as a number from 0."""
+        """Return a choice as a number from 0."""
         if chosen is None:
             return 0
         number, option = chosen
         return 1 + number + len(self.sources) * (option.depth + 1024 * (option.size + 1))
 
     def decoded(self, code: int) -> Choice | None:
-        """The choice of a number."""
+        """Return the choice of a number."""
         if code == 0:
             return None
         rest, number = divmod(code - 1, len(self.sources))
@@ -195,5 +196,5 @@ class PortfolioChoice:
 
 
 def _rate(option: DraftOption) -> float:
-    """Values in the time of a plain pass."""
+    """Return the expected values in the time of a plain pass."""
     return option.tokens / option.cost

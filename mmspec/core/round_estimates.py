@@ -1,20 +1,26 @@
-"""Running estimates of a round by its draft length: what it costs, and how many drafted values are accepted."""
+"""Running estimates of a round by draft length: its cost, and the number of accepted values."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import exp, log, sqrt
 
-_EARLY = 5  # comparisons whose median starts an estimate: a single one may have met another process
-_PACE, _SETTLED = 0.3, 0.1  # gains of the pace and of an estimate
-_FAR = 0.7  # a sample further off than this (as a log) counts as this far
-_SMOOTH = 4.0  # samples a straight line through all lengths is worth
+_EARLY = 5  # comparisons whose median starts an estimate, since another process may delay a single sample
+_PACE, _SETTLED = 0.3, 0.1  # step sizes of the pace and of an estimate
+_FAR = 0.7  # the limit of a sample's deviation (as a log)
+_SMOOTH = 4.0  # the weight, in samples, of a straight line through all lengths
 
 
 @dataclass(slots=True)
 class _CostEstimate:
-    """mean: log-seconds over the pace.   rounds: seen.   compared: of them, those behind a round of another length;
-    `early` holds the first ones."""
+    """The cost estimate of a length.
+
+    Attributes:
+        mean: The log-seconds relative to the pace.
+        rounds: The number of rounds.
+        compared: The rounds that followed a round of another length.
+        early: The first samples among these.
+    """
 
     mean: float
     rounds: int = 1
@@ -25,11 +31,12 @@ class _CostEstimate:
 class RoundCosts:
     """Seconds of a round that drafts n values, relative to a pace common to all n.
 
-    A busy machine and a growing context change all rounds alike. So only a round of another length than the one before it
-    tells how lengths compare; rounds that follow their like move the pace. Lengths measured long ago stay comparable, and
-    only ratios matter to a choice: `table` leaves the pace out.
+    A busy machine and a growing context change all rounds alike. So only a round of another length than its predecessor
+    compares lengths; a repeated length moves the pace. Old measurements stay comparable. Choices depend on ratios only,
+    so `table` leaves the pace out.
 
-    far: how far off a comparison counts once an estimate rests on several, as a log.
+    Args:
+        far: The limit of a comparison's deviation (as a log) once an estimate rests on several.
     """
 
     def __init__(self, far: float = _FAR) -> None:
@@ -40,7 +47,7 @@ class RoundCosts:
         self._table: list[float] = []
 
     def add(self, length: int, seconds: float) -> bool:
-        """One round that drafted `length` values (0: none). Returns whether it tells how lengths compare."""
+        """Add a round that drafted `length` values (0: none). Return whether it compares lengths."""
         sample = log(max(seconds, 1e-9)) - self.pace
         known, repeated = self.measured.get(length), length == self._last
         self._last = length
@@ -63,12 +70,12 @@ class RoundCosts:
         return True
 
     def count(self, length: int) -> int:
-        """Rounds measured at this length."""
+        """Return the number of rounds measured at this length."""
         known = self.measured.get(length)
         return 0 if known is None else known.rounds
 
     def seconds(self, length: int) -> float:
-        """What a measured length takes at the present pace."""
+        """Return the seconds of a measured length at the present pace."""
         return exp(self.measured[length].mean + self.pace)
 
     @property
@@ -77,13 +84,13 @@ class RoundCosts:
         return 0 in self.measured and len(self.measured) > 1
 
     def paced(self, seconds: float) -> float:
-        """Seconds of now in the table's unit."""
+        """Convert seconds of now to the unit of the table."""
         return seconds * exp(-self.pace)
 
     def table(self, deepest: int) -> list[float]:
-        """The cost of n = 0..deepest values; all but 0 drawn towards one straight line, which also fills the gaps.
+        """Return the cost of n = 0..deepest values. Only if `ready`.
 
-        Only where `ready`.
+        All costs but the first are shrunk towards a straight line, which also fills the gaps.
         """
         if len(self._table) != deepest + 1:
             plain = exp(self.measured[0].mean)
@@ -93,13 +100,13 @@ class RoundCosts:
             for n, seconds, weight in seen:
                 if n <= deepest:
                     self._table[n] = (weight * seconds + _SMOOTH * self._table[n]) / (weight + _SMOOTH)
-            # whatever noise says: a draft never makes a round cheaper
+            # a draft never makes a round cheaper, whatever a noisy sample says
             self._table = [max(seconds, plain) for seconds in self._table]
         return self._table
 
 
 def _fit_line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float, float]:
-    """Intercept and slope (never falling) of a weighted fit; one point alone is taken to have a fixed part of one step."""
+    """Return intercept and slope (never falling) of a weighted fit; a single point gets a fixed part of one step."""
     weight = sum(w for _, _, w in seen)
     middle = sum(w * n for n, _, w in seen) / weight
     height = sum(w * s for _, s, w in seen) / weight
@@ -113,10 +120,10 @@ def _fit_line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float
 
 
 class AcceptanceModel:
-    """How often a drafted value is accepted once all before it are, by depth; with forgetting.
+    """The chance by depth that a drafted value is accepted given that all earlier values are; with forgetting.
 
-    A sudden change (three standard deviations of the last ten or so) throws away what was known of that depth. A depth
-    that was rarely tried takes after the one above it.
+    A sudden change (three standard deviations of the last ten tries or so) discards the history of a depth. A rarely
+    tried depth follows the depth above it.
     """
 
     window, recent, first = 0.99, 0.9, 0.6
@@ -127,7 +134,7 @@ class AcceptanceModel:
         self.latest: list[float] = []  # the same share over the last ten or so
 
     def add(self, accepted: int, drafted: int) -> None:
-        """One row's outcome: `accepted` of a draft of up to `drafted` levels."""
+        """Add a row's outcome: `accepted` of a draft of up to `drafted` levels."""
         for depth in range(min(accepted + 1, drafted)):
             if depth == len(self.hits):
                 self.hits.append(0.0)
@@ -147,32 +154,32 @@ class AcceptanceModel:
             self.hits[depth], self.tries[depth] = 10 * latest, 10.0
 
     def fade(self) -> None:
-        """Halves the weight of all that is known: it is old."""
+        """Halve the weight of old outcomes."""
         self.hits = [0.5 * h for h in self.hits]
         self.tries = [0.5 * t for t in self.tries]
 
     def settled(self, length: int, outcomes: list[int], drafted: int) -> None:
-        """One round's outcomes of all rows that count; `length` as it was asked for, `drafted` levels deep."""
+        """Add a round's outcomes of all rows that count, of a draft of the requested `length` and `drafted` levels."""
         for accepted in outcomes:
             self.add(accepted, drafted)
 
     def shares(self, deepest: int, hope: float = 0.0) -> list[float]:
-        """The chance of depth 1..deepest, given the depth before; `hope` standard deviations above what is likeliest."""
-        share, known, found = self.first, len(self.hits), []
+        """Return the chance of depths 1..deepest given the depth before, raised by `hope` standard deviations."""
+        share, known, shares = self.first, len(self.hits), []
         for depth in range(deepest):
             prior = 8.0 if depth else 2.0
             if depth < known:
                 share = (self.hits[depth] + prior * share) / (self.tries[depth] + prior)
                 prior += self.tries[depth]
-            found.append(min(share + hope * sqrt(share * (1 - share) / prior), 1.0) if hope else share)
-        return found
+            shares.append(min(share + hope * sqrt(share * (1 - share) / prior), 1.0) if hope else share)
+        return shares
 
     def known(self) -> list[float]:
-        """`shares` of all depths that were tried."""
+        """Return `shares` of all depths that were tried."""
         return self.shares(len(self.hits))
 
     def tokens(self, deepest: int, hope: float = 0.0) -> list[float]:
-        """Values a row emits per round with drafts of 0..deepest levels, the target's own included; see `shares`."""
+        """Return the values of a row per round for drafts of 0..deepest levels, the target's own value included."""
         reach, total, sums = 1.0, 1.0, [1.0]
         for share in self.shares(deepest, hope):
             reach *= share
@@ -182,31 +189,31 @@ class AcceptanceModel:
 
 
 class WindowAcceptanceModel:
-    """What windows yield, by their length: their positions settle round by round before they are judged, so what a depth
-    yields depends on the whole length, and lengths are told apart by what each yielded itself, with forgetting.
+    """The values per round of windows, by window length, with forgetting.
 
-    A length that was rarely tried takes after those beside it: the values of a round grow about as a power of the values
-    of a pass, n + 1.
+    The positions of a window settle round by round before they are verified, so the values depend on the whole length.
+    Each length therefore has its own estimate. A rarely tried length follows its neighbours: values grow about as a
+    power of the nodes of a pass, n + 1.
     """
 
-    kept, prior, power, spread = 0.99, 12.0, 0.5, 0.9
+    decay, prior, power, spread = 0.99, 12.0, 0.5, 0.9
 
     def __init__(self) -> None:
         self.yielded: dict[int, tuple[float, float]] = {}  # length -> values emitted, rounds
 
     def settled(self, length: int, outcomes: list[int], drafted: int) -> None:
-        """As of a `AcceptanceModel`."""
+        """Add a round's outcomes, as in `AcceptanceModel`."""
         values, rounds = self.yielded.get(length, (0.0, 0.0))
         for accepted in outcomes:
-            values, rounds = self.kept * values + 1 + accepted, self.kept * rounds + 1
+            values, rounds = self.decay * values + 1 + accepted, self.decay * rounds + 1
         self.yielded[length] = values, rounds
 
     def fade(self) -> None:
-        """As of a `AcceptanceModel`."""
+        """Halve the weight of old outcomes."""
         self.yielded = {n: (0.5 * values, 0.5 * rounds) for n, (values, rounds) in self.yielded.items()}
 
     def tokens(self, deepest: int, hope: float = 0.0) -> list[float]:
-        """As of a `AcceptanceModel`: values a row emits per round with windows of 0..deepest drafts."""
+        """Return the values of a row per round for windows of 0..deepest drafted values, as in `AcceptanceModel`."""
         known = sorted((n, *self.yielded[n]) for n in self.yielded if n <= deepest)
         sums = [1.0]
         for length in range(1, deepest + 1):
@@ -216,12 +223,12 @@ class WindowAcceptanceModel:
         return sums
 
     def _beside(self, length: int, known: list[tuple[int, float, float]]) -> float:
-        """What the next shorter and the next longer measured length say of this one."""
-        below = [one for one in known if one[0] < length][-1:]
-        above = [one for one in known if one[0] > length][:1]
+        """Return the values of a length, interpolated from the next shorter and the next longer measured length."""
+        below = [entry for entry in known if entry[0] < length][-1:]
+        above = [entry for entry in known if entry[0] > length][:1]
         powers = [log(max(values / rounds, 1.0)) / log(n + 1) for n, values, rounds in below + above]
         return (length + 1) ** (sum(powers) / len(powers) if powers else self.power)
 
     def known(self) -> dict[int, float]:
-        """Values of a round by measured length."""
+        """Return the values per round of each measured length."""
         return {n: values / rounds for n, (values, rounds) in sorted(self.yielded.items())}

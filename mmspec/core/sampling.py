@@ -1,4 +1,4 @@
-"""Draws from the recorded law, and the operations on laws that domains take from the kernels."""
+"""Draws from a recorded distribution, and the operations on distributions that domains take from the kernels."""
 
 from __future__ import annotations
 
@@ -15,17 +15,24 @@ __all__ = ["TINY", "borrowed_mass", "dense", "draw", "draw_several", "law_of", "
 
 
 def draw(scores: Tensor, uniform: Tensor) -> Tensor:
-    """One index per row, int64 [...], from the very law that rules read from the record of `scores`.
+    """Draw an index per row, int64 [...], from the same distribution that rules read from the record of `scores`.
 
-    scores: float32 [..., V], log-weights; uniform: float64 [...] in [0, 1).
+    Args:
+        scores: float32 [..., V], log-weights.
+        uniform: float64 [...] in [0, 1).
     """
     return sample_categorical(law_of(scores), uniform)
 
 
 def draw_several(scores: Tensor, uniform: Tensor) -> Tensor:
-    """k independent draws of `draw` per row, int64 [..., k]. scores: float32 [..., V]; uniform: float64 [..., k]."""
+    """Draw k independent indices per row, int64 [..., k].
+
+    Args:
+        scores: float32 [..., V], log-weights.
+        uniform: float64 [..., k] in [0, 1).
+    """
     total = law_of(scores).double().cumsum(-1)
     point = uniform.double() * total[..., -1:]
-    # as in `sample_categorical`: never an index without mass
+    # as in `sample_categorical`, never return an index without mass
     last = (total < total[..., -1:]).sum(-1, keepdim=True)
     return torch.searchsorted(total, point, right=True).minimum(last)

@@ -1,4 +1,4 @@
-"""What a request cost and what it got."""
+"""The statistics of a request: passes, accepted values and seconds."""
 
 from __future__ import annotations
 
@@ -9,15 +9,23 @@ from time import perf_counter
 
 @dataclass(slots=True)
 class Stats:
-    """Counters and wall-clock seconds of one request.
+    """Counters and wall-clock seconds of a request.
 
-    target_passes: passes of the target, the prefill among them; where it makes again only what was rejected, the rounds in
-    which it made something.   drafter_passes: forward passes of the drafter's model.
-    accepted: per round, per row, the drafted values that were kept; None for a row that had stopped.
-    emitted: per row, values generated.   row_passes: target passes summed over the rows still running in each.
-    prefill_s: the first pass.  draft_s: propose and observe.  target_s: the target's later passes, and what it makes again.
-    verify_s: weigh, select, resample and commit.   other_s: the rest of the call.
-    exact: the rule keeps the target's law.   rule, drafter: names.
+    Attributes:
+        rule: The name of the rule.
+        drafter: The name of the drafter.
+        exact: Whether the rule keeps the target's distribution.
+        target_passes: Passes of the target, the prefill included. A regenerating target counts only the rounds in which
+            it generated a value.
+        drafter_passes: Forward passes of the drafter's model.
+        row_passes: Target passes, summed over the rows still running in each.
+        accepted: Per round and row, the number of accepted drafted values; None for a stopped row.
+        emitted: Per row, the number of generated values.
+        prefill_s: The first pass.
+        draft_s: `propose` and `observe`.
+        target_s: Later target passes, and regeneration.
+        verify_s: Weigh, select, resample and commit.
+        other_s: The rest of the call.
     """
 
     rule: str = "exact"
@@ -36,12 +44,12 @@ class Stats:
 
     @property
     def accept_length(self) -> float:
-        """Values emitted per target pass and row, the bonus included (1.0 is plain decoding)."""
+        """Values emitted per target pass and row, the bonus value included (1.0 is plain decoding)."""
         return sum(self.emitted) / max(self.row_passes, 1)
 
     @contextmanager
     def time(self, part: str):
-        """Adds the time of the block to `<part>_s`; parts that are timed inside it have theirs alone."""
+        """Add the time of the block to `<part>_s`, without the time of nested parts."""
         start, before = perf_counter(), sum(self.seconds().values())
         try:
             yield
@@ -50,16 +58,16 @@ class Stats:
             setattr(self, f"{part}_s", getattr(self, f"{part}_s") + perf_counter() - start - inside)
 
     def took(self, seconds: float) -> None:
-        """Told of every round how long it took, for domains that keep it."""
+        """Receive the time of every round; domains that record it override this."""
 
     def seconds(self) -> dict[str, float]:
-        """Of every part the loop times: prefill, draft, target and verify."""
+        """Return the seconds of every part that the loop times: prefill, draft, target and verify."""
         return {part: getattr(self, f"{part}_s") for part in ("prefill", "draft", "target", "verify")}
 
     def close(self, seconds: float) -> None:
-        """Notes as `other_s` what of a whole call's seconds no part has."""
+        """Set `other_s` to the part of a call's seconds that no other part covers."""
         self.other_s = seconds - sum(self.seconds().values())
 
     def to_dict(self) -> dict:
-        """All fields and `accept_length`, for JSON."""
+        """Return all fields and `accept_length`, for JSON."""
         return {**asdict(self), "accept_length": self.accept_length}

@@ -1,4 +1,7 @@
-"""Strict passes: every value gets the bits of a pass over it alone. The mode replaces torch functions for one thread only."""
+"""Strict passes: every value gets the same bits as in a pass over it alone.
+
+The mode replaces torch functions for a single thread.
+"""
 
 from __future__ import annotations
 
@@ -19,10 +22,13 @@ _CURVED = (F.silu, F.gelu, F.softplus, F.sigmoid, torch.sigmoid, Tensor.sigmoid,
 
 
 class StrictMode(TorchFunctionMode):
-    """Passes made by this thread inside the block give every value the bits of a pass over it alone.
+    """A mode in which passes of this thread give every value the same bits as a pass over it alone.
 
-    rows: of a product.   attention: what stands for `scaled_dot_product_attention`.
-    Products of two activations are left as they are; models in which they mix values (eager attention) show other bits.
+    Products of two activations stay unchanged, so models that mix values in them (eager attention) differ in bits.
+
+    Args:
+        rows: The number of rows of a matrix product.
+        attention: The replacement of `scaled_dot_product_attention`.
     """
 
     def __init__(self, rows: int, attention: Callable[..., Tensor] | None = None):
@@ -30,10 +36,10 @@ class StrictMode(TorchFunctionMode):
         self.stands: dict[Callable, Callable] = {
             F.linear: partial(_linear, rows),
             torch.addmm: partial(_addmm, rows),
-            **{one: partial(_bmm, rows) for one in (torch.bmm, Tensor.bmm)},
-            **{one: partial(_grouped, rows) for one in (torch._grouped_mm, F.grouped_mm)},
-            **{one: partial(_matmul, rows, one) for one in (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm)},
-            **{one: partial(_curve, one) for one in _CURVED},
+            **{op: partial(_bmm, rows) for op in (torch.bmm, Tensor.bmm)},
+            **{op: partial(_grouped, rows) for op in (torch._grouped_mm, F.grouped_mm)},
+            **{op: partial(_matmul, rows, op) for op in (torch.matmul, Tensor.matmul, Tensor.__matmul__, torch.mm)},
+            **{op: partial(_curve, op) for op in _CURVED},
         }
         if attention is not None:
             self.stands[_ATTENTION] = attention
@@ -43,18 +49,18 @@ class StrictMode(TorchFunctionMode):
 
 
 def over_prompt() -> StrictMode:
-    """Passes over a prompt: a row's bits do not hang on those beside it."""
+    """Return the mode for passes over a prompt: a row's bits do not depend on other rows."""
     return StrictMode(PROMPT_BLOCK, partial(attend_prompt, _ATTENTION))
 
 
 def over_draft(pool: SlotPool, tree: Tree, batch: int) -> StrictMode:
-    """Passes over a draft, behind what `pool` holds committed: a node's bits are those of single passes along its path."""
+    """Return the mode for passes over a draft: a node's bits equal those of single passes along its path."""
     width = pool.width + tree.nodes
     return StrictMode(BLOCK, partial(attend_draft, row_groups(pool, tree, batch), tree.nodes, width, _ATTENTION))
 
 
 def single_steps() -> StrictMode:
-    """Steps of recurrent layers that a commit takes again along an accepted path."""
+    """Return the mode for steps of recurrent layers that a commit repeats along an accepted path."""
     return StrictMode(BLOCK)
 
 
@@ -73,7 +79,7 @@ def _matmul(rows: int, product: Callable, x: Tensor, other: Tensor) -> Tensor:
 
 
 def _bmm(rows: int, x: Tensor, other: Tensor) -> Tensor:
-    """A product per expert, or per head: of one number of rows, however many rows there are."""
+    """Multiply per expert, or per head, always with the same number of rows."""
     count = x.shape[1]
     missing = -count % rows
     x = torch.cat((x, x.new_zeros(x.shape[0], missing, x.shape[2])), 1) if missing else x
@@ -81,7 +87,16 @@ def _bmm(rows: int, x: Tensor, other: Tensor) -> Tensor:
 
 
 def _grouped(rows: int, x: Tensor, weight: Tensor, offs: Tensor, bias: None = None, out_dtype: None = None) -> Tensor:
-    """x: [S, K], sorted by expert.   weight: [E, K, N].   offs: [E], where each expert's rows end."""
+    """Multiply rows by their expert's weight.
+
+    Args:
+        rows: The rows of a block.
+        x: [S, K], sorted by expert.
+        weight: [E, K, N].
+        offs: [E], the end of each expert's rows.
+        bias: Not supported.
+        out_dtype: Not supported.
+    """
     out, start = x.new_empty(x.shape[0], weight.shape[-1]), 0
     for expert, end in enumerate(offs.tolist()):
         if end > start:

@@ -1,15 +1,14 @@
-"""Batch-invariant products, functions and attention: a row gets the same bits whatever stands beside it.
+"""Batch-invariant products, elementwise functions and attention: a row's bits do not depend on other rows.
 
-A matrix product adds up in an order that its library chooses by the number of rows. With a fixed number of rows the order is
-fixed too, and rows do not mix, so products are taken in blocks of as many rows, the last one filled with zeros. On some
-processors that holds for widths in eights alone; models have such, and prove it. Elementwise functions compute what fills no
-whole vector register by another formula, and threads cut long tensors anywhere: here every element is part of a whole vector,
-in pieces that one thread computes.
+A library chooses the summation order of a matrix product by its number of rows. So products are taken in blocks of a
+fixed number of rows, the last padded with zeros. On some CPUs this holds only for widths in multiples of eight, as
+models have; each model is checked before its first strict request. Elementwise functions use another formula for
+elements that fill no whole vector register, and threads cut long tensors anywhere. Here every element is part of a
+whole vector, in pieces that a single thread computes.
 
-The order in which attention adds up depends on where keys stand, on how many slots there are, and on the number of queries.
-So a tree is passed over path by path, with the keys of a path behind those of the prompt as single steps would have written
-them. Slots are counted from a row's own first token and filled up to a multiple of `SLOTS`, and queries are taken in blocks
-of `BLOCK`.
+The summation order of attention depends on the positions of keys, the number of slots and the number of queries. So a
+tree is processed path by path, with the keys of a path after those of the prompt as in single steps. Slots count from a
+row's first token and are padded to a multiple of `SLOTS`; queries are taken in blocks of `BLOCK`.
 """
 
 from __future__ import annotations
@@ -23,33 +22,33 @@ from torch import Tensor
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import Tree
 
-BLOCK = 8  # rows of a product of a decoding pass: a root and seven drafted values
+BLOCK = 8  # rows of a product in a decoding pass: a root and seven drafted values
 PROMPT_BLOCK = 64
-_VECTORS = 64  # elements of two vectors of bfloat16, which loops take at once
-_PIECE = 32768  # elements that torch leaves to one thread
+_VECTORS = 64  # elements of two bfloat16 vectors, the step of vectorised loops
+_PIECE = 32768  # the most elements that torch gives to a single thread
 
 
 def in_blocks(product: Callable[[Tensor], Tensor], x: Tensor, rows: int) -> Tensor:
-    """`product` of x [..., K] -> [..., N], always of `rows` rows [rows, K] at a time."""
+    """Apply `product` to x [..., K] -> [..., N], always on `rows` rows at a time."""
     flat = x.reshape(-1, x.shape[-1])
     count = flat.shape[0]
     missing = -count % rows
     if missing:
         flat = torch.cat((flat, flat.new_zeros(missing, flat.shape[1])))
-    made = [product(block) for block in flat.split(rows)]
-    out = made[0] if len(made) == 1 else torch.cat(made)
+    outputs = [product(block) for block in flat.split(rows)]
+    out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return out[:count].view(*x.shape[:-1], out.shape[-1])
 
 
 def in_vectors(function: Callable[[Tensor], Tensor], x: Tensor) -> Tensor:
-    """An elementwise function of x, in whole vectors."""
+    """Apply an elementwise function to x, in whole vectors."""
     flat = x.reshape(-1)
     count = flat.shape[0]
     missing = -count % _VECTORS
     if missing:
         flat = torch.cat((flat, flat.new_zeros(missing)))
-    made = [function(piece) for piece in flat.split(_PIECE)]
-    out = made[0] if len(made) == 1 else torch.cat(made)
+    outputs = [function(piece) for piece in flat.split(_PIECE)]
+    out = outputs[0] if len(outputs) == 1 else torch.cat(outputs)
     return out[:count].view(x.shape)
 
 
@@ -59,10 +58,14 @@ AttentionFunction = Callable[..., Tensor]
 def expand_grouped_heads(
     query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, count: int
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None]:
-    """All with a head of keys for each of the queries': kernels differ with and without groups.
+    """Repeat key heads so that every query head has its own: kernels differ with and without groups.
 
-    count: queries of a row. Where that is one, a model may hand over the queries of a group as if they were as many tokens.
-    mask: a bias, [B or 1, 1 or H, count, S].
+    Args:
+        query: [B, H, count, D]. For single queries, a model may pass the heads of a group as if they were tokens.
+        key: [B, G, S, D].
+        value: [B, G, S, D].
+        mask: A bias, [B or 1, 1 or H, count, S].
+        count: The queries of a row.
     """
     batch, heads, rows, size = query.shape
     if rows != count:
@@ -71,7 +74,7 @@ def expand_grouped_heads(
             mask = mask.reshape(mask.shape[0], heads * rows, count, -1)
     groups = query.shape[1] // key.shape[1]
     if groups > 1:
-        key, value = (one.repeat_interleave(groups, 1) for one in (key, value))
+        key, value = (x.repeat_interleave(groups, 1) for x in (key, value))
     return query, key, value, mask
 
 
@@ -87,8 +90,10 @@ def attend_prompt(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Stands for `scaled_dot_product_attention`.   Padding is what does not see itself; it stands before or behind a row's
-    tokens, and gets zeros."""
+    """Replace `scaled_dot_product_attention` in a pass over a prompt.
+
+    A slot that does not see itself is padding; it lies before or after a row's tokens and gets zeros.
+    """
     count = query.shape[2]
     query, key, value, mask = expand_grouped_heads(query, key, value, attn_mask, count)
     if mask is None or query.shape[0] == 1 or count != key.shape[2]:
@@ -98,14 +103,14 @@ def attend_prompt(
     past = torch.ones(count, count, dtype=torch.bool, device=mask.device).tril()
     for row in range(query.shape[0]):
         at = min(row, mask.shape[0] - 1)
-        there = sees[at, 0].diagonal().nonzero()[:, 0]
-        if not len(there):
+        tokens = sees[at, 0].diagonal().nonzero()[:, 0]
+        if not len(tokens):
             continue
-        one, span = slice(row, row + 1), slice(int(there[0]), int(there[-1]) + 1)
-        # alone, a row whose tokens see all before them has no mask
-        alone = mask.shape[1] == 1 and torch.equal(sees[at, 0, span, span], past[span, span])
-        how = {"is_causal": True} if alone else {"attn_mask": mask[at : at + 1, :, span, span]}
-        out[one, :, span] = attention(query[one, :, span], key[one, :, span], value[one, :, span], scale=scale, **how)
+        own, span = slice(row, row + 1), slice(int(tokens[0]), int(tokens[-1]) + 1)
+        # a causal row has no mask when it runs alone
+        has_causal_mask = mask.shape[1] == 1 and torch.equal(sees[at, 0, span, span], past[span, span])
+        form = {"is_causal": True} if has_causal_mask else {"attn_mask": mask[at : at + 1, :, span, span]}
+        out[own, :, span] = attention(query[own, :, span], key[own, :, span], value[own, :, span], scale=scale, **form)
     return out
 
 
@@ -114,7 +119,12 @@ SLOTS = 64
 
 @dataclass(frozen=True, slots=True)
 class LeafPath:
-    """Nodes root..leaf of a draft.   first: place on the path from which on no earlier path holds its nodes."""
+    """The path root..leaf of a draft.
+
+    Attributes:
+        nodes: The nodes.
+        first: The index on the path from which on no earlier path contains the nodes.
+    """
 
     nodes: list[int]
     first: int
@@ -122,7 +132,14 @@ class LeafPath:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """Rows of a batch whose committed slots begin and end alike.   start, end: of the slots, without padding."""
+    """Rows of a batch whose committed slots have the same extent.
+
+    Attributes:
+        rows: The rows.
+        start: The first slot without padding.
+        end: The end of the slots.
+        paths: The paths of their tree.
+    """
 
     rows: slice
     start: int
@@ -131,10 +148,10 @@ class RowGroup:
 
 
 def row_groups(pool: SlotPool, tree: Tree, batch: int) -> list[RowGroup]:
-    """How a pass over a draft is split."""
+    """Return the groups of rows that a pass over a draft is split into."""
     if pool.uniform and pool.hidden is None and tree.parent.shape[0] == 1:
         return [RowGroup(slice(0, batch), 0, pool.width, leaf_paths(tree.parent[0].tolist()))]
-    # the first slot that is no padding
+    # the first slot without padding
     starts = [0] * batch if pool.hidden is None else pool.hidden.long().argmin(-1).tolist()
     parents = tree.parent.expand(batch, -1).tolist()
     return [
@@ -143,17 +160,17 @@ def row_groups(pool: SlotPool, tree: Tree, batch: int) -> list[RowGroup]:
 
 
 def leaf_paths(parent: list[int]) -> list[LeafPath]:
-    """Paths to all leaves, in the order of the leaves.   parent: of every node, the root its own."""
+    """Return the paths to all leaves, in leaf order. `parent` holds the parent of every node, the root its own."""
     leaves = set(range(len(parent))) - set(parent[1:])
-    found, done = [], set()
+    paths, done = [], set()
     for leaf in sorted(leaves):
         nodes = [leaf]
         while nodes[-1]:
             nodes.append(parent[nodes[-1]])
         nodes.reverse()
-        found.append(LeafPath(nodes, sum(node in done for node in nodes)))
+        paths.append(LeafPath(nodes, sum(node in done for node in nodes)))
         done.update(nodes)
-    return found
+    return paths
 
 
 def attend_draft(
@@ -171,9 +188,21 @@ def attend_draft(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> Tensor:
-    """Stands for `scaled_dot_product_attention` in a pass over a draft of `nodes`.
+    """Replace `scaled_dot_product_attention` in a pass over a draft.
 
-    split: see `row_groups`.   width: slots of layers that keep the draft's keys; others have the same keys for all queries.
+    Args:
+        split: The result of `row_groups`.
+        nodes: The nodes of the draft.
+        width: The slots of layers that store the draft's keys; in other layers all queries share the keys.
+        attention: The attention function of torch, to which the other arguments belong.
+        query: [B, H, N, D].
+        key: [B, G, S, D].
+        value: [B, G, S, D].
+        attn_mask: A bias or a boolean mask.
+        dropout_p: Ignored.
+        is_causal: Ignored: the mask includes it.
+        scale: The factor of the scores.
+        enable_gqa: Ignored: heads are always repeated.
     """
     shape = query.shape
     query, key, value, mask = expand_grouped_heads(query, key, value, attn_mask, nodes)
@@ -195,18 +224,18 @@ def attend_draft(
 def _seen(
     group: RowGroup, key: Tensor, value: Tensor, mask: Tensor | None
 ) -> Iterator[tuple[list[int], Tensor, Tensor, Tensor]]:
-    """For every block of queries its nodes, and keys, values [b, H, S, D] and bias [b or 1, 1 or H, n, S] that they see."""
+    """Yield for every block of queries its nodes, and the keys, values and bias that they attend to."""
     start, end, rows = group.start, group.end, group.rows
     longest = max(len(path.nodes) for path in group.paths)
     held, total = end - start, -(-(end - start + longest) // SLOTS) * SLOTS
     key, value = key[rows], value[rows]
-    room = [torch.cat((one[:, :, start:end], one.new_zeros(*one.shape[:2], total - held, one.shape[-1])), 2)
-            for one in (key, value)]  # fmt: skip
+    room = [torch.cat((x[:, :, start:end], x.new_zeros(*x.shape[:2], total - held, x.shape[-1])), 2)
+            for x in (key, value)]  # fmt: skip
     low = torch.finfo(key.dtype).min
     for path in group.paths:
         slots = [end + node for node in path.nodes]
-        for one, written in zip((key, value), room, strict=True):
-            written[:, :, held : held + len(slots)] = one[:, :, slots]
+        for source, copy in zip((key, value), room, strict=True):
+            copy[:, :, held : held + len(slots)] = source[:, :, slots]
         for first in range(path.first, len(slots), BLOCK):
             nodes = path.nodes[first : first + BLOCK]
             bias = key.new_full((1, 1, len(nodes), total), low)
@@ -223,7 +252,7 @@ def _seen(
 def _block(
     attention: AttentionFunction, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, scale: float | None
 ) -> Tensor:
-    """Attention of at most `BLOCK` queries [b, H, n, D], computed as for `BLOCK` of them."""
+    """Attend with at most `BLOCK` queries [b, H, n, D], padded to `BLOCK`."""
     count = query.shape[2]
     if count < BLOCK:
         query = torch.cat((query, query.new_zeros(*query.shape[:2], BLOCK - count, query.shape[-1])), 2)

@@ -23,16 +23,21 @@ class TreeLevel:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tree:
-    """Topology of a draft. Node 0 is the root: the last committed value, always accepted.
+    """The topology of a draft. Node 0 is the root: the last committed value, always accepted.
 
     Every tensor has a leading axis R, 1 for a static shape shared by all rows or B for a shape per row.
 
-    parent, depth, sibling_rank, post_rank: int64 [R, N] (the root is its own parent, depth 0, rank 0).
-    ancestor: bool [R, N, N], True where column j lies on the path root..i (i included).
-    path: int64 [R, N, D + 1], the path root..i, padded with i itself past its depth.
-    max_depth, max_rank: Python ints, so that no loop bound needs a device sync.
-    levels: static trees only; one entry per (depth, rank) that occurs, in (depth, rank) order; else None.
-    roots: int64 [C], the nodes that are their own parents, where there is more than node 0 (see `chains`); else None.
+    Attributes:
+        parent: int64 [R, N]; the root is its own parent.
+        depth: int64 [R, N], 0 for the root.
+        sibling_rank: int64 [R, N], the index of a node among its siblings, 0 for the root.
+        post_rank: int64 [R, N], the index of a node in post-order.
+        ancestor: bool [R, N, N], True where column j lies on the path root..i (i included).
+        path: int64 [R, N, D + 1], the path root..i, padded with i itself past its depth.
+        max_depth: A Python int, so that no loop bound needs a device sync.
+        max_rank: The largest sibling rank, a Python int.
+        levels: For static trees, an entry for each existing (depth, rank), in this order; else None.
+        roots: int64 [C], the nodes that are their own parents, if there are several (see `chains`); else None.
     """
 
     parent: Tensor
@@ -48,28 +53,27 @@ class Tree:
 
     @property
     def nodes(self) -> int:
-        """N, the root among them."""
+        """The number of nodes N, the root included."""
         return self.parent.shape[1]
 
     @property
     def straight(self) -> bool:
-        """Every node is the child of the one before it, in all rows."""
+        """Whether every node is the child of its predecessor, in all rows."""
         return len(self.parent) == 1 and self.max_depth == self.nodes - 1
 
     @property
     def static(self) -> bool:
-        """One shape for all rows, known before anything is drawn."""
+        """Whether all rows share a shape that is known before anything is drawn."""
         return self.levels is not None
 
 
 def chain(length: int, device: torch.device | str = "cpu") -> Tree:
-    """A chain of `length` drafted values behind the root; `length` 0 is the root alone (plain decoding)."""
+    """Return a chain of `length` drafted values after the root; `length` 0 is the root alone (plain decoding)."""
     return static_tree(tuple(max(i - 1, 0) for i in range(length + 1)), device)
 
 
 def uncached_chain(count: int, device: torch.device | str = "cpu") -> Tree:
-    """A chain of `count` nodes to be read, not drafted: as `chain(count - 1)`, but made anew and forgotten with the pass, as
-    its length is a prompt's."""
+    """Return a chain of `count` nodes, as `chain(count - 1)` but not cached, for prompts of any length."""
     node = torch.arange(count, device=device)
     path = torch.minimum(node, node[:, None])
     row = [x[None] for x in ((node - 1).clamp(min=0), node, node * 0, count - 1 - node, node[:, None] >= node, path)]
@@ -77,9 +81,9 @@ def uncached_chain(count: int, device: torch.device | str = "cpu") -> Tree:
 
 
 def chains(lengths: Sequence[int], device: torch.device | str = "cpu") -> Tree:
-    """Chains side by side, for rules that give a mask: `lengths[c]` drafted values behind the root of chain c.
+    """Return chains side by side, for rules with mask verdicts: `lengths[c]` drafted values after the root of chain c.
 
-    Nodes lie chain after chain; every chain's first node is its own parent.
+    Nodes are ordered chain by chain; every chain's first node is its own parent.
     """
     return _chains(tuple(lengths), str(device))
 
@@ -87,7 +91,7 @@ def chains(lengths: Sequence[int], device: torch.device | str = "cpu") -> Tree:
 @lru_cache(maxsize=512)
 def _chains(lengths: tuple[int, ...], device: str) -> Tree:
     if not lengths or min(lengths) < 0:
-        raise ValueError(f"lengths: expected at least one length from 0 up, got {lengths}")
+        raise ValueError(f"lengths: expected at least one length, all 0 or more, got {lengths}")
     size = torch.tensor(lengths) + 1
     first = size.cumsum(0) - size
     root = first.repeat_interleave(size)
@@ -101,7 +105,7 @@ def _chains(lengths: tuple[int, ...], device: str) -> Tree:
 
 
 def static_tree(parents: Sequence[int], device: torch.device | str = "cpu") -> Tree:
-    """The tree with `parents[i]` the parent of node i; `parents[0]` is 0 and every parent precedes its children."""
+    """Return the tree with `parents[i]` the parent of node i; `parents[0]` is 0 and every parent precedes its children."""
     return _static_tree(tuple(int(p) for p in parents), str(device))
 
 
@@ -154,16 +158,18 @@ def _ancestry(parents: Sequence[int], depth: Sequence[int]) -> tuple[Tensor, Ten
 
 
 def dynamic_tree(parent: Tensor, max_depth: int, max_rank: int) -> Tree:
-    """The tree of `parent` int64 [B, N] (topological, root 0 its own parent), built on its device without a sync.
+    """Return the tree of given parents, built on their device without a sync. Children are in index order.
 
-    max_depth, max_rank: upper bounds of depth and sibling rank, known from the drafter's configuration.
-    Post-order: children in index order, then the node.
+    Args:
+        parent: int64 [B, N], topologically sorted; the root 0 is its own parent.
+        max_depth: An upper bound of the depth, known from the drafter's configuration.
+        max_rank: An upper bound of the sibling rank.
     """
     rows, count = parent.shape
     climb = [torch.arange(count, device=parent.device).expand(rows, -1)]
     for _ in range(max_depth):
         climb.append(parent.gather(1, climb[-1]))
-    climb = torch.stack(climb, -1)  # [B, N, D + 1]: the node, its parent, ... and then the root again and again
+    climb = torch.stack(climb, -1)  # [B, N, D + 1]: the node, its parent, ..., then the root repeated
     depth = (climb != 0).sum(-1)
     step = torch.arange(max_depth + 1, device=parent.device)
     path = climb.gather(-1, (depth[..., None] - step).clamp_(min=0))
@@ -176,14 +182,14 @@ def dynamic_tree(parent: Tensor, max_depth: int, max_rank: int) -> Tree:
 
 @lru_cache(maxsize=64)
 def _earlier(count: int, device: str) -> Tensor:
-    """bool [N, N], True where column j is a drafted node before the drafted node i."""
+    """Return bool [N, N], True where column j is a drafted node before the drafted node i."""
     earlier = torch.ones(count, count, dtype=torch.bool, device=device).tril(-1)
     earlier[:, 0] = False
     return earlier
 
 
 def _dynamic_post(path: Tensor, inside: Tensor) -> Tensor:
-    # paths that end compare as larger than paths that go on, so lexicographic order of paths is post-order
+    # a path compares as larger than its extensions, so the lexicographic order of paths is post-order
     count = path.shape[1]
     digits = torch.where(inside, path, count)
     order = torch.arange(count, device=path.device).expand(path.shape[:2])

@@ -1,11 +1,11 @@
-"""Convolutions and linear recurrences over a drafted tree in closed form, and the state behind any node of it.
+"""Convolutions and linear recurrences over a drafted tree in closed form, and the state after any of its nodes.
 
-A recurrence S = exp(g) S + k u^T of nodes in topological order: with G the decay summed along a node's path,
+A recurrence S = exp(g) S + k u^T over nodes in topological order, with G the decay summed along a node's path:
     o_i = (exp(G_i) q_i) S0 + sum over ancestors j of (q_i . exp(G_i - G_j) k_j) u_j
     S_i = exp(G_i) S0 + sum over ancestors j of (exp(G_i - G_j) k_j) u_j^T,
-a node counting among its ancestors. What a pass brings is (k, u, G), a few rows of each per layer, instead of a state per
-node. "ReplaySSM" and "STree: Speculative Tree Decoding for Hybrid State-Space Models" keep the same for chains and for
-state-space layers; the delta rule's u, corrected by what the state already predicts, is one triangular solve in the same
+where a node counts among its ancestors. A pass yields (k, u, G) per node and layer, instead of a state per node.
+"ReplaySSM" and "STree: Speculative Tree Decoding for Hybrid State-Space Models" store the same for chains and for
+state-space layers. The delta rule's u, corrected by the prediction of the state, is a triangular solve in the same
 order ("Gated Delta Networks: Improving Mamba2 with Delta Rule"). Exact.
 """
 
@@ -19,8 +19,13 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class CommittedNodes:
-    """A commit's nodes as tensors. last: int64 [B], each row's last node, 0 where it keeps none.   off: bool [B, 1, N, 1], the
-    nodes that a row does not keep.   still: bool [B, 1, 1, 1], rows that keep none."""
+    """The nodes of a commit as tensors.
+
+    Attributes:
+        last: int64 [B], each row's last committed node, 0 without any.
+        off: bool [B, 1, N, 1], the nodes that a row does not commit.
+        still: bool [B, 1, 1, 1], rows that commit no node.
+    """
 
     last: Tensor
     off: Tensor
@@ -28,63 +33,73 @@ class CommittedNodes:
 
 
 class CommittedPaths:
-    """rows: per row the nodes kept, ascending and root first; empty for a row that stays as it is.
+    """The paths of a commit, with their tensors per device.
 
-    leading: how many nodes every row keeps, where all keep as many and the first ones; else None.
+    Args:
+        rows: Per row the committed nodes, ascending and root first; empty for an unchanged row.
+
+    Attributes:
+        leading: The number of nodes if all rows commit the same first nodes; else None.
     """
 
     def __init__(self, rows: list[list[int]]):
         self.rows = rows
         first, count = rows[0], len(rows[0])
         self.leading = count if first == list(range(count)) and all(nodes == first for nodes in rows) else None
-        self._kept: dict[tuple[int, torch.device], CommittedNodes] = {}
+        self._nodes: dict[tuple[int, torch.device], CommittedNodes] = {}
         self._windows: dict[tuple[int, torch.device], Tensor] = {}
 
-    def kept(self, nodes: int, device: torch.device) -> CommittedNodes:
-        """These of `nodes` nodes."""
-        if (nodes, device) not in self._kept:
+    def nodes(self, nodes: int, device: torch.device) -> CommittedNodes:
+        """Return the paths as tensors, for a draft of `nodes` nodes."""
+        if (nodes, device) not in self._nodes:
             off = torch.ones(len(self.rows), nodes, dtype=torch.bool)
             for row, path in enumerate(self.rows):
                 off[row, path] = False
             last = torch.tensor([path[-1] if path else 0 for path in self.rows])
             still = torch.tensor([not path for path in self.rows])
-            made = CommittedNodes(
+            self._nodes[nodes, device] = CommittedNodes(
                 last.to(device), off.to(device)[:, None, :, None], still.to(device)[:, None, None, None]
             )
-            self._kept[nodes, device] = made
-        return self._kept[nodes, device]
+        return self._nodes[nodes, device]
 
     def windows(self, held: int, device: torch.device) -> Tensor:
-        """Which columns of [committed window of `held` columns | nodes] are the window behind the paths, int64 [B, held]."""
+        """Return int64 [B, held]: the columns of [`held` committed columns | nodes] that form the window after each path."""
         if (held, device) not in self._windows:
-            kept = [(list(range(held)) + [held + node for node in path])[-held:] for path in self.rows]
-            self._windows[held, device] = torch.tensor(kept, device=device)
+            columns = [(list(range(held)) + [held + node for node in path])[-held:] for path in self.rows]
+            self._windows[held, device] = torch.tensor(columns, device=device)
         return self._windows[held, device]
 
 
 def conv_columns(path: Tensor, ancestor: Tensor, taps: int, held: int) -> Tensor:
-    """Which columns of [committed window | nodes] the `taps` taps of every node read, int64 [R, N, taps], oldest first.
+    """Return the columns of [committed window | nodes] that every node's taps read, int64 [R, N, taps], oldest first.
 
-    path: int64 [R, N, D + 1], root..node.   ancestor: bool [R, N, N].   held: committed columns, at least `taps` - 1.
+    Args:
+        path: int64 [R, N, D + 1], root..node.
+        ancestor: bool [R, N, N].
+        taps: The taps of the filter.
+        held: The committed columns, at least `taps` - 1.
     """
     depth = ancestor.sum(-1) - 1
     back = torch.arange(taps - 1, -1, -1, device=path.device)
-    place = depth[..., None] - back  # along the node's path; negative: committed
+    place = depth[..., None] - back  # an index on the node's path; committed if negative
     node = path.gather(-1, place.clamp(min=0, max=path.shape[-1] - 1))
     return torch.where(place < 0, held + place, held + node)
 
 
 def chain_conv(full: Tensor, weight: Tensor, bias: Tensor | None, nodes: int) -> Tensor:
-    """As `tree_conv`, of N nodes each the child of the one before it."""
+    """Return the convolution of every node of a chain, as `tree_conv`."""
     read = full[..., full.shape[-1] - nodes - weight.shape[-1] + 1 :].unfold(-1, weight.shape[-1], 1)
     return _filtered(read, weight, bias)
 
 
 def tree_conv(full: Tensor, weight: Tensor, bias: Tensor | None, column: Tensor) -> Tensor:
-    """The convolution of every node, [B, C, N].
+    """Return the convolution of every node, [B, C, N].
 
-    full: [B, C, K + N], the committed window and the nodes' inputs.   weight: [C, taps], one filter a channel.
-    column: int64 [R, N, taps], from `conv_columns`.
+    Args:
+        full: [B, C, K + N], the committed window and the nodes' inputs.
+        weight: [C, taps], a filter per channel.
+        bias: [C] or None.
+        column: int64 [R, N, taps], from `conv_columns`.
     """
     rows, channels = full.shape[:2]
     column = column.expand(rows, -1, -1)
@@ -94,15 +109,18 @@ def tree_conv(full: Tensor, weight: Tensor, bias: Tensor | None, column: Tensor)
 
 
 def _filtered(read: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """[B, C, N] of what every node reads, [B, C, N, taps]."""
+    """Apply the filters to the inputs of every node, [B, C, N, taps] -> [B, C, N]."""
     out = (read.to(weight.dtype) * weight[:, None]).sum(-1)
     return out if bias is None else out + bias[:, None]
 
 
 def window_behind(full: Tensor, held: int, paths: CommittedPaths) -> Tensor:
-    """The committed window [B, C, K] behind each row's accepted path: its last K columns; unchanged for an empty path.
+    """Return the committed window [B, C, K] after each row's accepted path: its last K columns.
 
-    full: [B, C, K + N].   held: K.
+    Args:
+        full: [B, C, K + N].
+        held: K.
+        paths: The accepted paths; an empty path leaves its window unchanged.
     """
     if paths.leading is not None:
         return full[..., paths.leading : paths.leading + held]
@@ -111,8 +129,14 @@ def window_behind(full: Tensor, held: int, paths: CommittedPaths) -> Tensor:
 
 @dataclass(slots=True)
 class RecurrenceUpdate:
-    """What a pass brings of one layer. key: [B, H, N, K]; update: [B, H, N, V]; decay: [B, H, N, 1 or K], summed along paths
-    and at most 0. All float32.   start: [B, H, K, V], the state before the pass."""
+    """The result of a pass over a layer, all float32.
+
+    Attributes:
+        key: [B, H, N, K].
+        update: [B, H, N, V].
+        decay: [B, H, N, 1 or K], summed along paths and at most 0.
+        start: [B, H, K, V], the state before the pass.
+    """
 
     key: Tensor
     update: Tensor
@@ -120,18 +144,18 @@ class RecurrenceUpdate:
     start: Tensor
 
     def behind(self, paths: CommittedPaths) -> Tensor:
-        """The states [B, H, K, V] behind each row's path of nodes; the state before the pass for an empty one."""
+        """Return the states [B, H, K, V] after each row's path of nodes; the state before the pass for an empty path."""
         if paths.leading is not None:
             return self._behind_first(paths.leading)
-        kept = paths.kept(self.key.shape[2], self.key.device)
-        end = self.decay[torch.arange(len(kept.last), device=kept.last.device), :, kept.last][:, :, None]
-        # what was not kept may be anything, so that zeros take its place before sums
-        key, update, apart = (x.masked_fill(kept.off, 0.0) for x in (self.key, self.update, end - self.decay))
+        nodes = paths.nodes(self.key.shape[2], self.key.device)
+        end = self.decay[torch.arange(len(nodes.last), device=nodes.last.device), :, nodes.last][:, :, None]
+        # rejected nodes may hold NaN or Inf, so they are zeroed before sums
+        key, update, apart = (x.masked_fill(nodes.off, 0.0) for x in (self.key, self.update, end - self.decay))
         moved = self.start * end.exp().transpose(-1, -2) + (key * apart.exp()).transpose(-1, -2) @ update
-        return torch.where(kept.still, self.start, moved)
+        return torch.where(nodes.still, self.start, moved)
 
     def _behind_first(self, count: int) -> Tensor:
-        """The states behind the first `count` nodes in all rows."""
+        """Return the states after the first `count` nodes in all rows."""
         if not count:
             return self.start
         key, update, decay = (x[:, :, :count] for x in (self.key, self.update, self.decay))
@@ -149,11 +173,16 @@ def tree_recurrence(
     ancestor: Tensor,
     rate: Tensor | None = None,
 ) -> tuple[Tensor, RecurrenceUpdate]:
-    """Outputs [B, H, N, V] of a recurrence over a tree, and what the pass brings.
+    """Return the outputs [B, H, N, V] of a recurrence over a tree, and its update. All tensors are float32.
 
-    query, key: [B, H, N, K].   value: [B, H, N, V].   log_decay: [B, H, N, 1], or [B, H, N, K] where every channel of the keys
-    decays by itself.   start: [B, H, K, V].   ancestor: bool [R, N, N].   All float32.
-    rate: [B, H, N, 1] of the delta rule, u = rate (v - k S) with S as it stands before the node; None adds u = v.
+    Args:
+        query: [B, H, N, K].
+        key: [B, H, N, K].
+        value: [B, H, N, V].
+        log_decay: [B, H, N, 1], or [B, H, N, K] for a decay per key channel.
+        start: [B, H, K, V], the state before the pass.
+        ancestor: bool [R, N, N].
+        rate: [B, H, N, 1] of the delta rule, u = rate (v - k S) with S the state before the node; None for u = v.
     """
     if ancestor.shape[-1] == 1:
         return _single_node(query, key, value, log_decay, start, rate)
@@ -173,7 +202,7 @@ def tree_recurrence(
 def _single_node(
     query: Tensor, key: Tensor, value: Tensor, log_decay: Tensor, start: Tensor, rate: Tensor | None
 ) -> tuple[Tensor, RecurrenceUpdate]:
-    """`tree_recurrence` of the root alone: plain decoding's."""
+    """Do the same as `tree_recurrence` for the root alone, as in plain decoding."""
     faded = log_decay.exp()
     update = value if rate is None else rate * (value - (key * faded) @ start)
     out = torch.addcmul((query * faded) @ start, (query * key).sum(-1, keepdim=True), update)
@@ -181,7 +210,7 @@ def _single_node(
 
 
 def _pairs(query: Tensor, key: Tensor, apart: Tensor) -> Tensor:
-    """[B, H, N, N]: q_i . (apart_ij k_j)."""
+    """Return q_i . (apart_ij k_j), [B, H, N, N]."""
     if apart.shape[-1] == 1:
         return (query @ key.transpose(-1, -2)) * apart[..., 0]
     return torch.einsum("bhik,bhjk,bhijk->bhij", query, key, apart)

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
 from time import perf_counter, thread_time
 from typing import Any
 
@@ -130,10 +129,10 @@ def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int 
     """
     with WorkCounter() as first:
         alive = run.step()
-    passes, ratios, wholes = [], [], []
+    passes, seconds, wholes = [], [], []
     weights: dict[int, int] = {}
     while alive and len(wholes) < rounds:
-        with _watched_passes(run, passes, ratios, timed), WorkCounter() as counter:
+        with _watched_passes(run, passes, seconds, timed), WorkCounter() as counter:
             alive = run.step()
         wholes.append(counter.work)
         weights |= counter.weights
@@ -144,17 +143,25 @@ def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int 
     share = 1 / len(wholes)
     target = share * total(passes)
     rest = share * total(wholes) + -1 * target
-    return CountedRequest(first.work, rest, target, sum(weights.values()), median(ratios) if ratios else None)
+    return CountedRequest(first.work, rest, target, sum(weights.values()), _ratio(seconds))
+
+
+def _ratio(seconds: list[tuple[float, float]]) -> float | None:
+    """The seconds of all timed passes over those of the passes over a single value; None for none."""
+    wide, single = (sum(column) for column in zip(*seconds, strict=True)) if seconds else (0.0, 0.0)
+    return wide / single if single else None
 
 
 @contextmanager
-def _watched_passes(run: DecodingRun, passes: list[Work], ratios: list[float], timed: int) -> Iterator[None]:
+def _watched_passes(
+    run: DecodingRun, passes: list[Work], seconds: list[tuple[float, float]], timed: int
+) -> Iterator[None]:
     """Count, and time, the passes of a request's target inside the block."""
     score = run.target.score
 
     clock = own_clock()
 
-    def seconds(draft: Draft) -> float:
+    def timed_pass(draft: Draft) -> float:
         began = clock()
         score(draft)
         return clock() - began
@@ -162,8 +169,8 @@ def _watched_passes(run: DecodingRun, passes: list[Work], ratios: list[float], t
     def watched(draft: Draft) -> Evidence:
         with _disable_current_modes():  # neither counted nor slowed by counting
             for _ in range(timed):
-                single = seconds(root_only(run.target.pending))
-                ratios.append(seconds(draft) / single)
+                single = timed_pass(root_only(run.target.pending))
+                seconds.append((timed_pass(draft), single))
         with WorkCounter() as counter:
             evidence = score(draft)
         passes.append(counter.work)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from math import exp, log
 
 from mmspec.estimate.work import BYTES, Work
@@ -31,16 +31,63 @@ class MeasuredProducts:
         """Seconds of a product, without those of a call.
 
         Args:
-            rows: Of the activations.
-            numbers: Of the weight, inner times columns.
+            rows: Rows of the activations.
+            numbers: Numbers of the weight, inner times columns.
 
         Returns:
             The interpolation between the nearest sizes and rows in logarithms; beyond them, in proportion.
         """
         across = [log(n * n) for n in self.sizes]
-        call = self.seconds[0][0]  # of the smallest product, which computes next to nothing
-        found = [_between([log(n) for n in self.rows], [log(one) for one in line], log(rows)) for line in self.seconds]
-        return max(exp(_between(across, found, log(numbers))) - call, 0.0)
+        call = self.seconds[0][0]  # the smallest product computes next to nothing
+        lines = [_between([log(n) for n in self.rows], [log(x) for x in line], log(rows)) for line in self.seconds]
+        return max(exp(_between(across, lines, log(numbers))) - call, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredReads:
+    """Seconds of products whose weights are read in turn, with the other operators of a decoder between them.
+
+    Those operators displace the weights, and the code of the product, from the fast caches, so that a product inside a
+    model takes longer than the same product in a loop.
+
+    Attributes:
+        rows: The measured rows of the activations, ascending.
+        ready: The measured bytes of all weights that are read in turn, ascending.
+        numbers: Numbers of the smaller and of the larger measured weight.
+        seconds: A line a number of rows, a pair (smaller, larger) for each number of bytes, without those of a call.
+    """
+
+    rows: Sequence[int]
+    ready: Sequence[float]
+    numbers: tuple[int, int]
+    seconds: Sequence[Sequence[tuple[float, float]]]
+
+    def __call__(self, rows: float, numbers: float, ready: float) -> float:
+        """Seconds of a product, without those of a call.
+
+        Args:
+            rows: Rows of the activations; beyond the last measured ones, seconds rise in proportion.
+            numbers: Numbers of the weight, inner times columns.
+            ready: Bytes of all weights that are read in turn.
+
+        Returns:
+            The line through the smaller and the larger weight: a start, and a time for each number.
+        """
+        sizes, widths = [log(size) for size in self.ready], [log(n) for n in self.rows]
+        place, width = min(log(max(ready, 1.0)), sizes[-1]), log(rows)
+        small, large = (
+            exp(
+                _between(
+                    widths,
+                    [_between(sizes, [log(pair[which]) for pair in line], place) for line in self.seconds],
+                    width,
+                )
+            )
+            for which in (0, 1)
+        )
+        few, many = self.numbers
+        slope = max((large - small) / (many - few), 0.0)
+        return max(small + (numbers - few) * slope, small * min(numbers / few, 1.0))
 
 
 def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
@@ -68,12 +115,14 @@ class Device:
         memory: Bytes.
         waits: Whether the host waits for an operator before it calls the next, as on a processor.
         products: Measured seconds of products, by dtype; empty for a device that is known by its data sheet.
-        bandwidths: Measured bytes a second of weights that products read in turn, by the rows of the products, then by the
-            bytes of all weights, both ascending.
+        reads: Measured seconds of products that read their weights in turn; None for a device known by its data sheet.
         streaming: Bytes a second of operators that go over numbers once, in a cache; 0 for those of the memory.
         round: Seconds of a round on the host beside its operators.
         view: Seconds of an operator that only describes memory anew, on a processor; None for those of a call.
         request: Seconds of a request's beginning on the host beside its operators.
+        attention: Measured floating-point operations a second of attention; 0 for those of products.
+        drafting: How many times longer a small operator takes around the target's pass of a drafted round, where other
+            Python code and other weights displace its own from the caches.
     """
 
     name: str
@@ -85,11 +134,13 @@ class Device:
     memory: float
     waits: bool = False
     products: Mapping[str, MeasuredProducts] | None = None
-    bandwidths: Mapping[int, Mapping[float, float]] = field(default_factory=dict)
+    reads: MeasuredReads | None = None
     streaming: float = 0.0
     round: float = 0.0
     view: float | None = None
     request: float = 0.0
+    attention: float = 0.0
+    drafting: float = 1.0
 
     def __post_init__(self) -> None:
         figures = {"bandwidth": self.bandwidth, "call": self.call, "memory": self.memory, **self.flops}
@@ -98,7 +149,7 @@ class Device:
             missing = ", ".join(wrong) or "flops"
             raise ValueError(f"device {self.name!r}: expected figures above 0, got none for {missing}, state them")
 
-    def seconds(self, work: Work, dtype: str, weights: float | None = None) -> float:
+    def seconds(self, work: Work, dtype: str, weights: float | None = None, *, drafting: bool = False) -> float:
         """The time that a work takes.
 
         Args:
@@ -106,6 +157,7 @@ class Device:
             dtype: Of the products.
             weights: Bytes of the weights that lie ready between two rounds, which decides the caches that serve them; None
                 for those that the work reads.
+            drafting: Whether this is the part of a drafted round around the target's pass.
 
         Returns:
             Seconds.
@@ -116,6 +168,8 @@ class Device:
         if dtype not in self.flops:
             known = ", ".join(self.flops)
             raise ValueError(f"--dtype: expected one of {known} on {self.name}, got {dtype!r}, choose one of these")
+        if drafting:
+            work = replace(work, calls=self.drafting * work.calls, views=self.drafting * work.views)
         return (self._on_processor if self.waits else self._on_accelerator)(work, dtype, weights)
 
     def _on_accelerator(self, work: Work, dtype: str, weights: float | None) -> float:
@@ -133,31 +187,18 @@ class Device:
         """Every operator takes a call and then its own time."""
         itemsize, products = BYTES[dtype], (self.products or {}).get(dtype)
         ready = work.weight_bytes(itemsize) if weights is None else weights
-        seconds = self.call * work.calls + work.flops / self.flops[dtype]
+        seconds = self.call * work.calls + work.flops / (self.attention or self.flops[dtype])
         seconds += (self.call if self.view is None else self.view) * work.views
         seconds += work.moved / (self.streaming or self.bandwidth)
         for (rows, inner, columns), count in work.products.items():
             numbers = inner * columns
             computing = 2 * rows * numbers / self.flops[dtype] if products is None else products(rows, numbers)
-            seconds += count * max(computing, itemsize * numbers / self.reading(rows, ready))
+            seconds += count * max(computing, self._reading(rows, itemsize * numbers, ready))
         return seconds
 
-    def reading(self, rows: float, weights: float) -> float:
-        """Bytes a second at which products read their weights.
-
-        Args:
-            rows: Of the activations.
-            weights: Bytes of all weights that are read in turn.
-        """
-        if not self.bandwidths:
-            return self.bandwidth
-        found = []
-        for line in self.bandwidths.values():
-            sizes = [log(size) for size in line]
-            found.append(_between(sizes, [log(speed) for speed in line.values()], min(log(max(weights, 1)), sizes[-1])))
-        widths = [log(one) for one in self.bandwidths]
-        beyond = max(log(rows) - widths[-1], 0.0)  # where more rows take as much longer
-        return exp(_between(widths, found, min(log(rows), widths[-1])) - beyond)
+    def _reading(self, rows: float, size: float, ready: float) -> float:
+        """Seconds of a product that reads `size` bytes of weights; reads are measured in float32."""
+        return size / self.bandwidth if self.reads is None else self.reads(rows, size / BYTES["float32"], ready)
 
 
 # dense figures, without sparsity, from the makers' data sheets; a call is what eager PyTorch needs to launch a kernel

@@ -1,34 +1,42 @@
-"""Measuring this machine in a few seconds: calls of small operators, products by their rows and sizes, and bandwidth."""
+"""Measuring this machine in a few seconds: small operators, products by rows and sizes, decoder layers, drafted rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from statistics import median
 from time import perf_counter
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
 
-from mmspec.core.loop import DecodingRun
-from mmspec.estimate.counting import count_work, own_clock
-from mmspec.estimate.device import HERE, Device, MeasuredProducts
+from mmspec.estimate.counting import own_clock
+from mmspec.estimate.device import HERE, Device, MeasuredProducts, MeasuredReads
+from mmspec.estimate.probe_samples import (
+    NUMBERS,
+    PRODUCTS,
+    WIDTHS,
+    Sample,
+    attention,
+    layers_in,
+    operators,
+    products,
+    rounds,
+    stacks,
+    streams,
+)
 from mmspec.estimate.work import Work
-from mmspec.vlm.api import start
 
 DTYPES = ("float32", "bfloat16", "float16")
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256)
 SIZES = (32, 128, 256, 512, 1024, 2048)
-POOLS = (1, 4, 16, 32, 64, 256)  # megabytes of weights that are read in turn
-POOL_ROWS = (1, 2, 4, 12, 32, 128)
-_SIDE = 512  # of those weights
+STACKS = (16, 32, 64, 256)  # megabytes of the layers that are read in turn
+STACK_ROWS = (1, 4, 12, 32, 128)
 SAMPLE = 1e-3  # seconds that a sample is repeated for, where it takes less
-_WIDTH, _LAYERS = 32, 8  # of the stack of small operators
 _STREAMED = (1 << 11, 1 << 15)  # bytes of the tensors that element-wise operators go over
 _STREAMS = 3  # such operators in a sample
-_BETWEEN = 2  # times that two of them stand between products that read weights in turn, as in a layer
-_TOKENS = 1024  # of a request whose rounds are timed
+_QUERIES = 12  # rows that attention is timed with
 _LARGE = 1 << 13  # the side of the product whose speed an accelerator is rated by
 
 
@@ -55,58 +63,81 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
     where = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu"))
     if where.type == "cuda" and not torch.cuda.is_available():
         raise ValueError("device: expected a GPU for 'cuda', got a machine without any, leave it out")
-    samples: dict[Hashable, tuple[Callable[[], object], float]] = {}
-    tiny, work = _stack(where)
-    samples |= {name: (one, 1.0) for name, one in tiny.items()}
-    samples |= {kind: (one, float(count)) for kind, (one, count) in _kinds(where).items()}
-    samples |= {("streaming", size): (one, 1.0) for size, one in _streams(where).items()}
+    samples: dict[Hashable, tuple[Sample, float]] = {}
+    work: dict[Hashable, Work] = {}
+    for some, counted in (rounds(where), stacks((0, *STACKS), STACK_ROWS, where)):
+        samples |= {name: (sample, 1.0) for name, sample in some.items()}
+        work |= counted
+    samples |= {kind: (sample, float(count)) for kind, (sample, count) in operators(where).items()}
+    samples |= {("streaming", size): (sample, 1.0) for size, sample in streams(_STREAMED, where).items()}
+    sample, work["attention"] = attention(_QUERIES, where)
+    samples["attention"] = (sample, 1.0)
     for dtype in dtypes:
         kind = getattr(torch, dtype)
-        samples |= {(dtype, n, rows): (one, 1.0) for (n, rows), one in _products(where, kind).items()}
+        samples |= {(dtype, *size): (sample, 1.0) for size, sample in products(SIZES, ROWS, where, kind).items()}
         if where.type == "cuda":
             large = torch.randn(_LARGE, _LARGE, device=where).to(kind)
             samples[dtype, "large"] = (partial(F.linear, large, large), 1.0)
-    samples |= {name: (one, 1.0) for name, one in _pools(where).items()}
-    measured = _in_turn(samples, seconds, where)
-    return _device(measured, dtypes, where, work)
+    return _device(_in_turn(samples, seconds, where), work, dtypes, where)
 
 
-def _device(measured: Mapping[Hashable, float], dtypes: Sequence[str], where: torch.device, work: Work) -> Device:
+def _device(
+    measured: Mapping[Hashable, float], work: Mapping[Hashable, Work], dtypes: Sequence[str], where: torch.device
+) -> Device:
     """The figures as a device."""
-    products = {
+    tables = {
         dtype: MeasuredProducts(ROWS, SIZES, [[measured[dtype, n, rows] for rows in ROWS] for n in SIZES])
         for dtype in dtypes
     }
     best = {dtype: max(2 * rows * n * n / measured[dtype, n, rows] for n in SIZES for rows in ROWS) for dtype in dtypes}
     best |= {dtype: 2 * _LARGE**3 / measured[dtype, "large"] for dtype in dtypes if (dtype, "large") in measured}
-    speeds = {rows: {size * 1e6: _speed(measured, size, rows) for size in POOLS} for rows in POOL_ROWS}
-    # in a model both take longer, as Python stands between them
+    # inside a model both take longer, as Python stands between them
     weight = min(measured["views"] / measured["calls"], 1.0)
-    slow = measured["stack"] / (work.calls + weight * work.views)
+    slow = measured["pass"] / (work["pass"].calls + weight * work["pass"].views)
     call = slow if where.type == "cpu" else measured[dtypes[0], SIZES[0], 1]
     small, large = _STREAMED
     streaming = _STREAMS * 2 * (large - small) / max(measured["streaming", large] - measured["streaming", small], 1e-9)
-    return Device(
-        HERE, _title(where), "measured now", speeds[1][POOLS[-1] * 1e6], best, call, _memory(where), where.type == "cpu",
-        products, speeds, streaming, max(measured["round"] - measured["stack"], 0.0), weight * slow,
-        max(measured["request"] - measured["stack"], 0.0),
+    largest = ("stack", STACKS[-1], STACK_ROWS[0], WIDTHS[-1])
+    bandwidth = work[largest].weight_bytes(4) / measured[largest]
+    attended = work["attention"].flops / max(measured["attention"] - call, measured["attention"] / 4)
+    device = Device(
+        HERE, _title(where), "measured now", bandwidth, best, call, _memory(where), where.type == "cpu", tables,
+        streaming=streaming, round=max(measured["round"] - measured["pass"], 0.0), view=weight * slow,
+        request=max(measured["request"] - measured["pass"], 0.0), attention=attended,
     )  # fmt: skip
+    device = replace(device, reads=_reads(measured, work, device, dtypes[0]))
+    return replace(device, drafting=_drafting(measured, work, device, dtypes[0]))
 
 
-def _speed(measured: Mapping[Hashable, float], size: int, rows: int) -> float:
-    """Bytes a second of weights that products read, without the operators between them."""
-    between = _count(size) * measured["between", rows]
-    reading = measured["pool", size, rows]
-    return size * 1e6 / max(reading - between, reading / 4)
+def _reads(
+    measured: Mapping[Hashable, float], work: Mapping[Hashable, Work], device: Device, dtype: str
+) -> MeasuredReads:
+    """Seconds of the products of decoder layers, without the other operators of a pass."""
+
+    def seconds(size: int, rows: int, width: int) -> float:
+        whole, first = (("stack", megabytes, rows, width) for megabytes in (size, 0))
+        layers = layers_in(size, width) - layers_in(0, width)  # the first has the work around the layers
+        taken, passed = measured[whole] - measured[first], work[whole] + -1 * work[first]
+        others = device.seconds(replace(passed, products={}), dtype)
+        return max(taken - others, taken / 10) / (PRODUCTS * layers)
+
+    numbers = tuple(round(NUMBERS * width**2 / PRODUCTS) for width in WIDTHS)
+    lines = [[tuple(seconds(size, rows, width) for width in WIDTHS) for size in STACKS] for rows in STACK_ROWS]
+    return MeasuredReads(STACK_ROWS, [size * 1e6 for size in STACKS], numbers, lines)
 
 
-def _count(size: int) -> int:
-    """Weights of so many megabytes."""
-    return max(1, round(size * 1e6 / (4 * _SIDE**2)))
+def _drafting(measured: Mapping[Hashable, float], work: Mapping[Hashable, Work], device: Device, dtype: str) -> float:
+    """How many times longer an operator takes around the target's pass of a drafted round than inside plain decoding."""
+    beside = measured["drafted"] - measured["verified"] - device.round
+    drafted = work["drafted"] + -1 * work["verified"]
+    ready = work["drafted"].weight_bytes(4)
+    operators_only = Work(calls=drafted.calls, views=drafted.views)
+    own = device.seconds(replace(drafted, calls=0, views=0), dtype, ready)
+    return max((beside - own) / device.seconds(operators_only, dtype), 1.0)
 
 
 def _in_turn(
-    samples: Mapping[Hashable, tuple[Callable[[], object], float]], seconds: float, where: torch.device
+    samples: Mapping[Hashable, tuple[Sample, float]], seconds: float, where: torch.device
 ) -> dict[Hashable, float]:
     """Median seconds of each sample over its calls, taken in turn."""
     found: dict[Hashable, list[float]] = {name: [] for name in samples}
@@ -126,98 +157,17 @@ def _repeats(one: Callable[[], object], where: torch.device) -> int:
 
 
 def _timed(one: Callable[[], object], times: int, where: torch.device) -> float:
+    """Seconds of a call, of so many calls behind an untimed one that brings its data into the caches."""
     clock = own_clock(where.type)
+    one()
+    if where.type == "cuda":
+        torch.cuda.synchronize()
     began = clock()
     for _ in range(times):
         one()
     if where.type == "cuda":
         torch.cuda.synchronize()
     return (clock() - began) / times
-
-
-def _stack(where: torch.device) -> tuple[dict[str, Callable[[], object]], Work]:
-    """A tiny decoder, whose operators compute next to nothing.
-
-    Returns:
-        A pass over one token, a round of plain decoding, and the beginning of a request; and the work of that pass.
-    """
-    from transformers import LlamaConfig, LlamaForCausalLM
-
-    config = LlamaConfig(hidden_size=_WIDTH, intermediate_size=2 * _WIDTH, num_hidden_layers=_LAYERS,
-                         num_attention_heads=2, vocab_size=2 * _WIDTH, pad_token_id=0, eos_token_id=1)  # fmt: skip
-    model: nn.Module = LlamaForCausalLM(config).to(where).eval()
-    token = torch.zeros(1, 1, dtype=torch.long, device=where)
-    past = model(token, use_cache=True).past_key_values
-
-    def step() -> object:
-        made = model(token, past_key_values=past, use_cache=True)
-        past.crop(-1)
-        return made
-
-    def begin() -> DecodingRun:
-        run = start(model, input_ids=token, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None)
-        run.step()
-        return run
-
-    running: list[DecodingRun] = []
-
-    def round_step() -> object:
-        if not running or not running[0].step():
-            running[:] = [begin()]
-        return running
-
-    return {"stack": step, "round": round_step, "request": begin}, count_work(step)
-
-
-def _kinds(where: torch.device) -> dict[str, tuple[Callable[[], object], int]]:
-    """Small operators that compute and that only describe memory anew, and how many there are of each kind."""
-    row, weight = torch.randn(1, _WIDTH, device=where), torch.randn(_WIDTH, _WIDTH, device=where)
-
-    def compute() -> object:
-        return row + row, row * 2.0, row.mean(-1), torch.cat((row, row)), F.silu(row), F.linear(row, weight)
-
-    def describe() -> object:
-        return row.view(_WIDTH), row.transpose(0, 1), row[:, 1:], row.unsqueeze(0)
-
-    return {"calls": (compute, 6), "views": (describe, 4)}
-
-
-def _streams(where: torch.device) -> dict[int, Callable[[], object]]:
-    """Element-wise operators by the bytes of their tensor."""
-
-    def go_over(block: Tensor) -> object:
-        return F.silu(block), block * block, torch.cat((block,))
-
-    return {size: partial(go_over, torch.randn(size // 4, device=where)) for size in _STREAMED}
-
-
-def _products(where: torch.device, dtype: torch.dtype) -> dict[tuple[int, int], Callable[[], Tensor]]:
-    made = {}
-    for n in SIZES:
-        weight = torch.randn(n, n, device=where).to(dtype)
-        for rows in ROWS:
-            made[n, rows] = partial(F.linear, torch.randn(rows, n, device=where).to(dtype), weight)
-    return made
-
-
-def _pools(where: torch.device) -> dict[Hashable, Callable[[], object]]:
-    """Products with many weights, which are read in turn, by megabytes and rows; and what stands between them, by rows."""
-    weights = [torch.randn(_SIDE, _SIDE, device=where) for _ in range(_count(POOLS[-1]))]
-
-    def between(states: Tensor, made: Tensor) -> Tensor:
-        for _ in range(_BETWEEN):
-            states = F.silu(made) * states
-        return states
-
-    def read(states: Tensor, count: int) -> None:
-        for weight in weights[:count]:
-            between(states, F.linear(states, weight))
-
-    states = {rows: torch.randn(rows, _SIDE, device=where) for rows in POOL_ROWS}
-    made: dict[Hashable, Callable[[], object]] = {
-        ("pool", size, rows): partial(read, states[rows], _count(size)) for size in POOLS for rows in POOL_ROWS
-    }
-    return made | {("between", rows): partial(between, states[rows], states[rows]) for rows in POOL_ROWS}
 
 
 def _memory(where: torch.device) -> float:

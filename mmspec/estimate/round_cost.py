@@ -157,7 +157,8 @@ class RoundCost:
             return Estimate(0, 0, 1.0, prefill, 0.0, plain, plain_seconds, 1.0, 1.0, memory)
         width = min(max(nodes / length, 1.0), self.width)
         price = self.device.seconds
-        draft = price(self.drafter.work(self.target, length, width, seen, dtype, batch, self.small), dtype, weights)
+        drafted = self.drafter.work(self.target, length, width, seen, dtype, batch, self.small)
+        draft = price(drafted, dtype, weights, drafting=True)
         verify = self._pass(request, 1 + nodes, seen)
         reading = self.drafter.prefill_work(self.target, prompt, dtype, batch, self.small)
         prefill += price(reading, dtype, weights)

@@ -1,1 +1,1 @@
-"""One bench engine, quality measures and pages that know no domain, and a folder for every domain."""
+"""A measuring engine, quality measures and report pages for all domains, and a folder per domain."""

@@ -1,4 +1,4 @@
-"""Decodings as the command line asks for them: a text, and options that are shorthands of its settings."""
+"""Decodings from the command line: a text, and options that are shorthands of its settings."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from mmspec.methods.text import joined, split
 def decoding_call(
     text: str, domain: Domain, models: str, options: Mapping[str, Any] | None = None, purpose: str = ""
 ) -> MethodCall:
-    """The decoding that a text and options ask for.
+    """Return the decoding of a text and options.
 
     Args:
         text: A decoding with its settings, `NAME[:setting=value,...][@WEIGHTS]`.
-        domain: Where the name is looked for.
+        domain: The domain of the name.
         models: The kind of the model, see `mmspec.methods.methods`.
         options: Settings from options of the command line by name; None is an option that was left out.
-        purpose: What the decodings are for, for errors, such as " for zoo mar".
+        purpose: A note on the model for errors, such as " for zoo mar".
 
     Raises:
         ValueError: A name, a setting or a value is unknown, or the decoding has no such setting.
@@ -30,22 +30,30 @@ def decoding_call(
     if name not in known:
         raise ValueError(f"--decoding: expected one of {', '.join(known)}{purpose}, got {name!r}{nearest(name, known)}")
     takes = [one.name for one in find(name, domain, "decoding", models=models).settings]
-    given = {key: str(value) for key, value in (options or {}).items() if value is not None}
-    refuse_options(name, given, takes)
-    return parse(joined(name, written | given, weights), domain, "decoding", models=models)
+    settings = {key: str(value) for key, value in (options or {}).items() if value is not None}
+    refuse_options(name, settings, takes)
+    return parse(joined(name, written | settings, weights), domain, "decoding", models=models)
 
 
-def refuse_options(name: str, given: Mapping[str, Any], takes: list[str]) -> None:
-    """Raises ValueError for options that a decoding does not take."""
-    for option, value in given.items():
-        if option not in takes:
-            allowed = ", ".join(f"--{one}" for one in takes) or "none of its own"
+def refuse_options(name: str, options: Mapping[str, Any], known: list[str]) -> None:
+    """Refuse options that a decoding does not have.
+
+    Raises:
+        ValueError: There is such an option.
+    """
+    for option, value in options.items():
+        if option not in known:
+            allowed = ", ".join(f"--{one}" for one in known) or "none of its own"
             raise ValueError(f"--{option}: expected options that --decoding {name} takes ({allowed}), got {value!r}, leave it "
                              "out")  # fmt: skip
 
 
 def check_needs(part: str, text: str, domain: Domain, models: str) -> None:
-    """Raises ValueError where an option names a part that the decoding of a text does not need."""
+    """Check that the decoding of a text needs the part that an option names.
+
+    Raises:
+        ValueError: It does not.
+    """
     name = split(text, "--decoding")[0]
     known = methods(domain, "decoding", models=models)
     needing = [one.name for one in known if part in one.needs]

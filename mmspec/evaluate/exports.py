@@ -1,4 +1,4 @@
-"""Outputs of a sweep in the folder layouts that GenEval, DPG-Bench and VBench read."""
+"""Outputs of a sweep in the folder layouts of GenEval, DPG-Bench and VBench."""
 
 from __future__ import annotations
 
@@ -17,28 +17,32 @@ from mmspec.evaluate.engine.shards import Records
 from mmspec.io.files import replacing, write_text_atomic
 from mmspec.io.video_files import has_mp4_writer, write_video
 
-FPS = 8.0  # of films, whose frames VBench counts rather than times
+FPS = 8.0  # frame rate of videos; VBench counts frames and ignores times
 _FORBIDDEN_IN_NAMES = "/\\\0"
 
 
 def geneval(run: Path, samples: Sequence[dict], folder: Path) -> None:
-    """A folder per prompt, numbered in the set's order: `metadata.jsonl` with the record that the prompt came from,
-    which names the objects to look for, and `samples/0000.png`..."""
+    """Write a folder per prompt, numbered in the set's order, with `metadata.jsonl` and `samples/0000.png`...
+
+    The metadata is the record of the prompt, which names the objects to look for.
+    """
     for number, part in enumerate(_by_prompt(samples)):
         inside = folder / f"{number:05d}"
         (inside / "samples").mkdir(parents=True, exist_ok=True)
-        told = part[0]["asked"]["source"] or {"prompt": part[0]["asked"]["text"]}
-        write_text_atomic(inside / "metadata.jsonl", json.dumps(told, ensure_ascii=False) + "\n")
+        metadata = part[0]["asked"]["source"] or {"prompt": part[0]["asked"]["text"]}
+        write_text_atomic(inside / "metadata.jsonl", json.dumps(metadata, ensure_ascii=False) + "\n")
         for place, one in enumerate(part):
             with replacing(inside / "samples" / f"{place:04d}.png") as temporary:
                 load_output(run, one["shown"], "picture").save(temporary)
 
 
 def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
-    """One picture per prompt, named as the prompt is in the set: its samples as tiles, row after row, two by two of
-    four. The judge is told their number and side.
+    """Write a picture per prompt, named after the prompt: its samples as square tiles, row by row.
 
-    Raises ValueError for a number of samples that fills no square.
+    DPG-Bench's judge needs their number and side.
+
+    Raises:
+        ValueError: The number of samples is not a square.
     """
     folder.mkdir(parents=True, exist_ok=True)
     for part in _by_prompt(samples):
@@ -54,7 +58,7 @@ def dpg(run: Path, samples: Sequence[dict], folder: Path) -> None:
 
 
 def vbench(run: Path, samples: Sequence[dict], folder: Path) -> None:
-    """`PROMPT-0.mp4`, `PROMPT-1.mp4`..., as GIF where imageio-ffmpeg is not installed; VBench reads both."""
+    """Write `PROMPT-0.mp4`, `PROMPT-1.mp4`..., or GIF without imageio-ffmpeg; VBench reads both."""
     folder.mkdir(parents=True, exist_ok=True)
     kind = "mp4" if has_mp4_writer() else "gif"
     for part in _by_prompt(samples):
@@ -64,7 +68,7 @@ def vbench(run: Path, samples: Sequence[dict], folder: Path) -> None:
 
 
 def _by_prompt(samples: Sequence[dict]) -> list[list[dict]]:
-    """Samples of every prompt, in the set's order."""
+    """Return the samples of every prompt, in the set's order."""
     grouped: dict[str, list[dict]] = {}
     for one in samples:
         grouped.setdefault(one["prompt"], []).append(one)
@@ -72,7 +76,11 @@ def _by_prompt(samples: Sequence[dict]) -> list[list[dict]]:
 
 
 def _file_name(text: str) -> str:
-    """A text as a file's name, as it stands.   Raises ValueError for one that no file can have."""
+    """Return a text as the name of a file, unchanged.
+
+    Raises:
+        ValueError: A file cannot have this name.
+    """
     if not text.strip(".") or any(one in text for one in _FORBIDDEN_IN_NAMES) or len(text.encode()) > 240:
         raise ValueError(
             f"--export: expected prompts that can be names of files, got {text[:60]!r}, shorten or rename it"
@@ -80,7 +88,7 @@ def _file_name(text: str) -> str:
     return text
 
 
-# name -> (what it is of, how one cell is written)
+# name -> (kind of output, function that writes a cell)
 LAYOUTS: dict[str, tuple[str, Callable]] = {
     "geneval": ("picture", geneval),
     "dpg": ("picture", dpg),
@@ -88,24 +96,31 @@ LAYOUTS: dict[str, tuple[str, Callable]] = {
 }
 
 
-def export_run(kind: str, found: Records, folder: Path) -> str:
-    """Writes a folder per cell; a sentence on what was written.
+def export_run(kind: str, records: Records, folder: Path) -> str:
+    """Write a folder per cell and return a sentence on the result.
 
-    kind: "geneval", "dpg" or "vbench"; the judges themselves are other people's and are run by the user.
-    Raises ValueError for another kind, and for a run that has made nothing of what it reads.
+    The judges themselves are third-party programs that the user runs.
+
+    Args:
+        kind: "geneval", "dpg" or "vbench".
+        records: The records of the run.
+        folder: The folder of the export.
+
+    Raises:
+        ValueError: The kind is another, or the run has no such output.
     """
     check_choice("--export", kind, LAYOUTS)
     shows, write = LAYOUTS[kind]
     cells: dict[str, list[dict]] = {}
-    for one in found.samples.values():
+    for one in records.samples.values():
         if one["failed"] is None and one["shown"] is not None and one["shows"] == shows:
             cells.setdefault(one["cell"], []).append(one)
     if not cells:
         raise ValueError(
-            f"--export: expected a run that has made a {shows}, got none in {str(found.folder)!r}, run a model of them"
+            f"--export: expected a run that has made a {shows}, got none in {str(records.folder)!r}, run a model of them"
         )
     for cell, samples in cells.items():
         ordered = sorted(samples, key=lambda one: (one["order"], one["sample"]))
-        write(found.folder, ordered, folder / f"{ordered[0]['of']['model'].replace('/', '-')}-{cell}")
+        write(records.folder, ordered, folder / f"{ordered[0]['of']['model'].replace('/', '-')}-{cell}")
     count = sum(map(len, cells.values()))
     return f"{folder}: {count} samples of {len(cells)} cells as {kind} reads them"

@@ -15,12 +15,16 @@ CONTINUOUS_PIPELINES = {"MARPipeline": MASKED, "ContinuousARPipeline": CAUSAL}
 
 
 def in_zoo(name: str) -> bool:
-    """Whether the zoo has weights of "mar", "video/draft"..."""
+    """Return whether the zoo has weights of a name such as "mar" or "video/draft"."""
     return name in zoo.names()
 
 
 def _pipeline_class(folder: Path) -> str | None:
-    """The class that a saved pipeline names.   Raises ValueError for a damaged index."""
+    """Return the class name in a saved pipeline's index.
+
+    Raises:
+        ValueError: The index is damaged.
+    """
     from mmspec.io.readers import read_json
 
     index = read_json(folder / MODEL_INDEX) if (folder / MODEL_INDEX).is_file() else {}
@@ -29,19 +33,27 @@ def _pipeline_class(folder: Path) -> str | None:
 
 
 def _continuous_kind(model: str) -> str | None:
-    """The kind of a model of continuous tokens, None for any other.   Raises ValueError for a damaged index."""
+    """Return the kind of a model of continuous tokens, None for any other model.
+
+    Raises:
+        ValueError: The index of a folder is damaged.
+    """
     if model in CONTINUOUS_MODELS:
         return CONTINUOUS_MODELS[model]
     return CONTINUOUS_PIPELINES.get(_pipeline_class(Path(model))) if Path(model).is_dir() else None
 
 
 def is_continuous(model: str) -> bool:
-    """Whether tokens of this model of the zoo, or of this folder, are vectors."""
+    """Return whether the tokens of a model of the zoo or of a folder are vectors."""
     return _continuous_kind(model) is not None
 
 
 def continuous_kind(model: str, option: str = "--model") -> str:
-    """The kind of a model of the zoo or of a folder.   Raises ValueError for anything else."""
+    """Return the kind of a continuous model of the zoo or of a folder.
+
+    Raises:
+        ValueError: The model is not continuous.
+    """
     kind = _continuous_kind(model)
     if kind is None:
         known, kinds = ", ".join(CONTINUOUS_MODELS), " or ".join(CONTINUOUS_PIPELINES)
@@ -54,7 +66,7 @@ def continuous_kind(model: str, option: str = "--model") -> str:
 BLOCKS, CODES = "blocks", "codes"
 VIDEO_MODELS = {"video": BLOCKS, "video/tokens": CODES}
 VIDEO_PIPELINE = "BlockVideoPipeline"
-# of diffusers, which Python alone turns into ours
+# pipelines of diffusers, which `mmspec.video.from_diffusers` converts
 DIFFUSERS_PIPELINES = (
     "AnyFlowFARPipeline",
     "HeliosPipeline",
@@ -64,9 +76,10 @@ DIFFUSERS_PIPELINES = (
 
 
 def video_kind(model: str, option: str = "--model") -> str:
-    """The kind of a model of the zoo or of a folder; a folder is of codes unless its index says that it draws blocks.
+    """Return the kind of a video model; a folder is of codes unless its index names a pipeline of blocks.
 
-    Raises ValueError for anything else, and for a damaged index.
+    Raises:
+        ValueError: There is no such model, or the index of a folder is damaged.
     """
     if model in VIDEO_MODELS:
         return VIDEO_MODELS[model]
@@ -75,15 +88,19 @@ def video_kind(model: str, option: str = "--model") -> str:
         raise ValueError(
             f"{option}: expected one of {known} or a folder with a saved pipeline, got {model!r}, correct it"
         )
-    found = _pipeline_class(Path(model))
-    if found in DIFFUSERS_PIPELINES:
-        raise ValueError(f"{option}: expected a pipeline that save_pretrained of mmspec wrote, got diffusers' {found} in "
+    class_name = _pipeline_class(Path(model))
+    if class_name in DIFFUSERS_PIPELINES:
+        raise ValueError(f"{option}: expected a pipeline that save_pretrained of mmspec wrote, got diffusers' {class_name} in "
                          f"{model!r}, load it with diffusers and pass it to mmspec.video.from_diffusers")  # fmt: skip
-    return BLOCKS if found == VIDEO_PIPELINE else CODES
+    return BLOCKS if class_name == VIDEO_PIPELINE else CODES
 
 
 def zoo_part(name: str, option: str = "--model") -> object:
-    """What the zoo has under this name.   Raises ValueError, which says how to build it, where it has no weights."""
+    """Load a part of the zoo by name.
+
+    Raises:
+        ValueError: It has no weights; the message says how to build it.
+    """
     if not in_zoo(name):
         raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, run `mmspec zoo build {name}` or "
                          "name something else")  # fmt: skip

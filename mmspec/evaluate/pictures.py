@@ -1,4 +1,4 @@
-"""What the two domains of pictures share: requests, prompts of the world, their scorer, and what benches ask of both."""
+"""Shared parts of the two picture domains: requests, prompts of the zoo's world, their scorer, and the base class."""
 
 from __future__ import annotations
 
@@ -36,21 +36,26 @@ from mmspec.zoo.world.image import (
 )
 from mmspec.zoo.world.language import with_article
 
-FIRST = HELD_OUT + (1 << 18)  # behind the pictures that trainers measure on
+FIRST = HELD_OUT + (1 << 18)  # after the pictures of the trainers' evaluations
 STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
 COLUMNS: dict[str, Cell] = {**SHARED, **IMAGE_COLUMNS, "knob": figure("knob")}
 
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """given: what the pipeline takes.   text: the same in words, for CLIP and the judge."""
+    """A request for a picture or video.
 
-    given: str | int
+    Attributes:
+        prompt: The prompt as the pipeline takes it, a text or a label.
+        text: The prompt in words, for CLIP and the judge.
+    """
+
+    prompt: str | int
     text: str
 
 
 def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest]:
-    """`count` prompts for the zoo's "t2i", or classes in turn for its "c2i"; those of different seeds are disjoint."""
+    """Return `count` prompts for the zoo's "t2i", or classes in turn for "c2i"; different seeds give disjoint prompts."""
     if model == "c2i":
         names = class_names()
         return [GenerationRequest(i % len(names), with_article(names[i % len(names)])) for i in range(count)]
@@ -59,13 +64,17 @@ def requests_of(model: str, count: int, seed: int = 0) -> list[GenerationRequest
 
 
 def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> list[int]:
-    """Class labels from numbers or names ("7", "red circle", "a red circle").   Raises ValueError for others."""
-    found = {name: label for label, name in enumerate(names)}
+    """Return class labels of numbers or names ("7", "red circle", "a red circle").
+
+    Raises:
+        ValueError: A text is neither.
+    """
+    label_of = {name: label for label, name in enumerate(names)}
     labels = []
     for text in texts:
         plain = " ".join(text.lower().split())
         bare = plain.removeprefix("a ").removeprefix("an ")
-        label = int(plain) if plain.isascii() and plain.isdigit() else found.get(bare, -1)
+        label = int(plain) if plain.isascii() and plain.isdigit() else label_of.get(bare, -1)
         if not 0 <= label < classes:
             known = f" or a name such as {names[0]!r}" if names else ""
             raise ValueError(f"PROMPT: expected a label from 0 to {classes - 1}{known}, got {text!r}, correct it")
@@ -74,7 +83,11 @@ def labels_of(texts: Sequence[str], classes: int, names: Sequence[str] = ()) -> 
 
 
 def checked_captions(model: Any, prompts: Sequence[str]) -> list[str]:
-    """The prompts.   Raises ValueError where the model's caption encoder knows none of their words."""
+    """Return the prompts after a check of their words.
+
+    Raises:
+        ValueError: The model's caption encoder knows none of a prompt's words.
+    """
     check = getattr(getattr(model, "captions", None), "check", None)
     if check is not None:
         check(list(prompts))
@@ -89,12 +102,12 @@ class PictureResources(PipelineResources):
     """Resources of a domain whose output is judged as pictures."""
 
     def scorer(self, name: str) -> Any:
-        """A scorer of the zoo, such as "clip" or "image_judge"."""
+        """Return a scorer of the zoo, such as "clip" or "image_judge"."""
         return self.once(f"scorer {name}", lambda: zoo.load(name))
 
 
 def caption_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
-    """Prompts of the world, each with a picture that it has of it."""
+    """Return prompts of the zoo's world, each with a rendered picture of it for `real`."""
     firsts = range(FIRST + STEP * seed, FIRST + STEP * seed + count)
     return [
         EvaluationPrompt(f"picture-{first}", (one.text,), real=partial(_real_picture, first))
@@ -103,7 +116,7 @@ def caption_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
 
 
 def class_prompts(count: int, seed: int) -> list[EvaluationPrompt]:
-    """Classes of the world in turn, each with another picture of it."""
+    """Return the classes of the zoo's world in turn, each with a different real picture."""
     return [
         EvaluationPrompt(
             f"class-{i}", (one.text,), i % CLASSES, real=partial(_real_class, i % CLASSES, FIRST + STEP * seed + i)
@@ -121,54 +134,54 @@ def _real_class(label: int, seed: int) -> Image.Image:
 
 
 class ObjectsDrawn:
-    """Of the objects that a prompt in the world's words asks for, the share whose colour and shape the zoo's judge finds."""
+    """The share of the objects of a prompt whose colour and shape the zoo's judge recognises."""
 
     name, about = "objects_drawn", "share of asked objects whose color and shape the zoo's judge finds"
 
     def __init__(self) -> None:
         self.judge, self.hash = zoo.load("image_judge"), files_digest([folder_of("image_judge")])
 
-    def __call__(self, made: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[Image.Image], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             self.judge.agreement([image], [one.text]) if named_objects(one.text) else np.nan
-            for image, one in zip(made, prompts, strict=True)
+            for image, one in zip(outputs, prompts, strict=True)
         ], dtype=np.float64)  # fmt: skip
 
 
 class PictureDomain(Domain):
-    """A domain of drawn pictures, which are judged beside plain decoding's."""
+    """A domain of drawn pictures, which are compared with plain decoding's."""
 
     shows = "picture"
     quality = {name: name for name in FIELDS} | {"judged_batch": "batch", "judged_step_compression": "step_compression"}
 
     @abstractmethod
     def requests(self, resources: Any, setting: Any) -> list[GenerationRequest]:
-        """The held-out requests of a setting."""
+        """Return the held-out requests of a setting."""
 
     @abstractmethod
     def arguments(self, method: Any, resources: Any, setting: Any) -> dict[str, Any]:
-        """Arguments of the pipeline that a method and a setting decide; the parts of the method are loaded now."""
+        """Return the arguments of the pipeline for a method and a setting; the parts of the method are loaded now."""
 
     @abstractmethod
     def figures(
         self, resources: Any, setting: Any, requests: Sequence[GenerationRequest], plain: Sequence[Any]
     ) -> dict:
-        """The certainty of the target on these requests, and what plain tokens [N, n] or [N, n, d] show."""
+        """Return the certainty of the target on these requests, and figures of the plain tokens [N, n] or [N, n, d]."""
 
     @abstractmethod
     def drawn(self, model: str, wishes: SamplingOverrides) -> dict[str, Any]:
-        """The fields of a sweep's setting beside batch and temperature."""
+        """Return the fields of a sweep's setting beside batch and temperature."""
 
     def setting(self, model: str, temperature: float, wishes: SamplingOverrides) -> DrawnSetting:
         drawn = self.drawn(model, wishes)
         return self.config.setting(batch=1, temperature=temperature, prompts=1, seed=0, model=model, **drawn)
 
     def draw(self, method: Any, resources: Any, setting: Any) -> DrawImages:
-        """A function of (requests, seed) that generates their images."""
+        """Return a function of (requests, seed) that generates their images."""
         arguments = self.arguments(method, resources, setting)
 
-        def draw(asked: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
-            out = resources.pipeline([one.given for one in asked], seed=seed, **arguments)
+        def draw(requests: Sequence[GenerationRequest], seed: int | Sequence[int]) -> ImageOutput:
+            out = resources.pipeline([one.prompt for one in requests], seed=seed, **arguments)
             raise_errors(out.errors)
             return out
 
@@ -182,10 +195,10 @@ class PictureDomain(Domain):
         return self.figures(timed.resources, timed.setting, [one for case in timed.cases for one in case], plain)
 
     def reference(self, config: Any, resources: Any, setting: Any) -> GalleryReference:
-        asked = self.requests(resources, setting)
+        requests = self.requests(resources, setting)
         make = partial(self.draw, resources=resources, setting=setting)
-        figures = partial(self.figures, resources, setting, asked)
-        return GalleryReference(config.rows[0], setting, asked, make, resources.scorer, figures)
+        figures = partial(self.figures, resources, setting, requests)
+        return GalleryReference(config.rows[0], setting, requests, make, resources.scorer, figures)
 
     def scorers(self, model: str) -> list[Scorer]:
         return [ObjectsDrawn()] if model in self.models else []

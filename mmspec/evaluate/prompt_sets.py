@@ -1,4 +1,4 @@
-"""Prompt sets by name: the zoo's, published ones (COCO, ImageNet, MMSpec), and files of the user's."""
+"""Prompt sets by name: the zoo's, published sets (COCO, ImageNet, MMSpec), and the user's files."""
 
 from __future__ import annotations
 
@@ -18,17 +18,25 @@ SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
 
 
 def picture_files(folder: Path) -> list[Path]:
-    """The pictures of a folder by name.   Raises ValueError where there is no folder."""
+    """Return the pictures of a folder by name.
+
+    Raises:
+        ValueError: There is no such folder.
+    """
     if not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder with pictures, got none there; check the path")
     return sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
 
 
 def picture_in(folder: Path, name: str, where: str) -> Callable[[], Image]:
-    """A picture of a set, opened through the gate.   Raises ValueError for a name that leads out of the folder."""
+    """Return a function that opens a picture of a set with the checks of `open_image`.
+
+    Raises:
+        ValueError: The name leads out of the folder.
+    """
     file = folder / name
     if not file.resolve().is_relative_to(folder.resolve()):
-        raise ValueError(f"{where}: expected a picture inside {folder}, got {name!r}; name one that lies there")
+        raise ValueError(f"{where}: expected a picture inside {folder}, got {name!r}; name a picture in that folder")
     return partial(open_image, file)
 
 
@@ -36,10 +44,14 @@ CAPTION_REQUEST = "Describe this picture in one sentence."
 
 
 def coco(file: Path, pictures: Path | None, asks: bool, count: int) -> Iterable[EvaluationPrompt]:
-    """Captions of `captions_*.json`, one a picture, in the order of the pictures' ids.
+    """Return captions of `captions_*.json`, one per picture, in the order of the pictures' ids.
 
-    asks: a model is asked to caption the pictures, whose folder must be known; else the first caption of each is drawn, and
-    its picture is the real one where the folder is known.
+    Args:
+        file: The annotations.
+        pictures: The folder of the pictures, if known.
+        asks: Ask a model to caption the pictures, which needs their folder. Otherwise the first caption of each picture
+            is drawn, and the picture is its real picture.
+        count: The most prompts.
     """
     table = read_json(file)
     try:
@@ -55,19 +67,22 @@ def coco(file: Path, pictures: Path | None, asks: bool, count: int) -> Iterable[
         raise ValueError(
             "--pictures: expected the folder of COCO's pictures for a model that captions them, got none, name it"
         )
-    found = []
+    prompts = []
     for number in sorted(captions)[:count]:
         lines = tuple(captions[number])
         opened = None if pictures is None else picture_in(pictures, names.get(number, f"{number:012d}.jpg"), str(file))
         if asks:
-            found.append(EvaluationPrompt(f"coco-{number}", (CAPTION_REQUEST,), pictures=(opened,)))
+            prompts.append(EvaluationPrompt(f"coco-{number}", (CAPTION_REQUEST,), pictures=(opened,)))
         else:
-            found.append(EvaluationPrompt(f"coco-{number}", lines[:1], real=opened))
-    return found
+            prompts.append(EvaluationPrompt(f"coco-{number}", lines[:1], real=opened))
+    return prompts
 
 
 def imagenet(file: Path) -> Iterable[EvaluationPrompt]:
-    """Labels: a JSON object of {"0": ["n01440764", "tench"]} or {"0": "tench"}, or a text file with a name a line."""
+    """Return a prompt per label of a JSON object or a text file.
+
+    The object has entries {"0": ["n01440764", "tench"]} or {"0": "tench"}; the text file has a name per line.
+    """
     if file.suffix == ".json":
         table = read_json(file)
         names = [table[key] for key in sorted(table, key=_label)]
@@ -93,9 +108,11 @@ def _label(key: str) -> int:
 
 
 def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
-    """The public benchmark that is called MMSpec, which shares its name with this package and nothing else: records of id,
-    image, turns and category in `mmspec.jsonl` beside a folder `images`. Turns are said one after another."""
-    found = []
+    """Return the prompts of the public benchmark MMSpec, which only shares its name with this package.
+
+    Its records of id, image, turns and category are in `mmspec.jsonl` beside a folder `images`.
+    """
+    prompts = []
     for number, record in enumerate(read_json_lines(folder / "mmspec.jsonl"), 1):
         where = f"{folder / 'mmspec.jsonl'}, line {number}"
         turns, shown = record.get("turns"), record.get("image")
@@ -107,12 +124,12 @@ def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
         names = [] if shown is None else shown if isinstance(shown, list) else [shown]
         names = [Path(str(one)).name if _under(one) else str(one) for one in names]
         opened, category = tuple(picture_in(folder / "images", one, where) for one in names), record.get("category", "")
-        found.append(EvaluationPrompt(str(record["id"]), tuple(turns), pictures=opened, category=str(category)))
-    return found
+        prompts.append(EvaluationPrompt(str(record["id"]), tuple(turns), pictures=opened, category=str(category)))
+    return prompts
 
 
 def _under(name: object) -> bool:
-    """Whether a picture is named with the folder it lies in."""
+    """Return whether a picture is named with its folder."""
     return isinstance(name, str) and Path(name).parts[:1] == ("images",) and len(Path(name).parts) == 2
 
 
@@ -120,12 +137,14 @@ DESCRIBE = "Describe this picture in detail."
 
 
 def prompts_for(plan: SweepPlan, domain: Domain, model: str) -> list[EvaluationPrompt]:
-    """The first `plan.count` prompts of the set that a model is asked.
+    """Return the first `plan.count` prompts of the plan's set for a model.
 
-    zoo: the world's own.   coco=FILE: captions of COCO's annotations.   imagenet=FILE: labels.   folder=DIR: pictures to
-    describe.   texts=DIR: a text file a prompt, as DPG-Bench has them.
-    jsonl=FILE: records of the user's.   mmspec=DIR: the public benchmark that is called MMSpec.
-    Raises ValueError for a set of another name, files that are none, and sets without prompts.
+    The sets are "zoo", the world's own prompts; "coco=FILE", captions of COCO's annotations; "imagenet=FILE", labels;
+    "folder=DIR", pictures to describe; "texts=DIR", a text file per prompt as in DPG-Bench; "jsonl=FILE", the user's
+    records; and "mmspec=DIR", the public benchmark MMSpec.
+
+    Raises:
+        ValueError: The set is unknown or empty, or its files are invalid.
     """
     if plan.prompts == "zoo":
         return domain.prompts(model, plan.count, plan.seed)
@@ -142,17 +161,17 @@ def prompts_for(plan: SweepPlan, domain: Domain, model: str) -> list[EvaluationP
         raise ValueError(
             f"--prompts: expected zoo, or one of {', '.join(makers)} as NAME=PATH, got {plan.prompts!r}, correct it"
         )
-    found = list(makers[name](Path(path)))[: plan.count]
-    if not found:
+    prompts = list(makers[name](Path(path)))[: plan.count]
+    if not prompts:
         raise ValueError(f"--prompts: expected at least one prompt, got none in {path!r}, name another set")
-    keys = [one.key for one in found]
+    keys = [one.key for one in prompts]
     if len(set(keys)) < len(keys):
         raise ValueError(f"--prompts: expected every id once, got some twice in {path!r}, rename them")
-    return found
+    return prompts
 
 
 def pictures(folder: Path) -> Iterable[EvaluationPrompt]:
-    """Every picture of a folder, to be described."""
+    """Return a prompt to describe each picture of a folder."""
     return [
         EvaluationPrompt(file.stem, (DESCRIBE,), pictures=(partial(open_image, file),))
         for file in picture_files(folder)
@@ -160,18 +179,22 @@ def pictures(folder: Path) -> Iterable[EvaluationPrompt]:
 
 
 def texts(folder: Path) -> Iterable[EvaluationPrompt]:
-    """Every .txt of a folder, named as the file is."""
+    """Return every .txt file of a folder, named after the file."""
     return [EvaluationPrompt(file.stem, (" ".join(read_text(file).split()),)) for file in sorted(folder.glob("*.txt"))]
 
 
 def jsonl(file: Path, folder: Path) -> Iterable[EvaluationPrompt]:
-    """Records {"id", "text" (or "prompt") or "turns", "label", "image" or "images", "category", "answers", "real"}:
-    all optional, as long as there is a text or a label; GenEval's metadata is of this kind. Pictures lie in `folder`."""
-    found = []
+    """Return the prompts of a file of JSON records.
+
+    Their fields are "id", "text" (or "prompt") or "turns", "label", "image" or "images", "category", "answers" and
+    "real". All are optional, but a text or a label is needed; GenEval's metadata has this form. Pictures are in
+    `folder`.
+    """
+    prompts = []
     for number, record in enumerate(read_json_lines(file), 1):
         where = f"{file}, line {number}"
-        said = record.get("text", record.get("prompt"))
-        turns = record.get("turns") or ([] if said is None else [said])
+        text = record.get("text", record.get("prompt"))
+        turns = record.get("turns") or ([] if text is None else [text])
         label = record.get("label")
         if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
             raise ValueError(f"{where}: expected a whole number as label, got {label!r}; correct it")
@@ -187,5 +210,5 @@ def jsonl(file: Path, folder: Path) -> Iterable[EvaluationPrompt]:
         name, category = str(record.get("id", f"{number - 1:05d}")), str(record.get("category", ""))
         seen = tuple(picture_in(folder, one, where) for one in shown)
         real = picture_in(folder, record["real"], where) if record.get("real") is not None else None
-        found.append(EvaluationPrompt(name, tuple(turns), label, seen, category, tuple(answers), real, source=record))
-    return found
+        prompts.append(EvaluationPrompt(name, tuple(turns), label, seen, category, tuple(answers), real, source=record))
+    return prompts

@@ -1,4 +1,4 @@
-"""Which domains can be benched, each in a folder of its own; a new one is a folder and a line here."""
+"""The domains with benches, each in its own folder; a domain is added by a folder and a line here."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ DOMAINS = {
     "continuous": "mmspec.evaluate.continuous",
     "video": "mmspec.evaluate.video",
 }
-# benches of the machine and not of a domain: what stands there has ABOUT, `run` and `shown`
+# benches of the machine instead of a domain: modules with ABOUT, `run` and `shown`
 MACHINE = {"kernels": "mmspec.evaluate.machine.kernel_bench", "gpu": "mmspec.evaluate.machine.gpu_bench"}
 
 
 def config_of(name: str) -> type[BenchConfig]:
-    """What a bench of this domain can be asked for. Imports no models, so that the command line can list it."""
+    """Return the settings of a domain's bench. Imports no models, so that the command line can list it."""
     return import_module(f"{_folder(name)}.config").CONFIG
 
 
 def domain_of(name: str) -> Domain:
-    """All that the engine needs of this domain."""
+    """Return the domain of this name, which the engine needs."""
     return import_module(f"{_folder(name)}.domain").DOMAIN
 
 
 def machine_bench(name: str) -> ModuleType:
-    """The module of a bench of the machine."""
+    """Return the module of a bench of the machine."""
     return import_module(MACHINE[name])
 
 
@@ -45,21 +45,21 @@ def _folder(name: str) -> str:
 
 
 def benches_of(method: MethodInfo) -> dict[str, list[str]]:
-    """The suites that have rows of a method, by domain.
+    """Return the suites that have rows of a method, by domain.
 
     Args:
         method: A drafter, a decoding, a rule or another method.
     """
-    found = {}
+    suites_by_domain = {}
     for domain in method.domains:
         suites = import_module(f"{_folder(domain)}.suites").SUITES
-        if held := [name for name, suite in suites.items() if method.name in _names_in(suite)]:
-            found[domain] = held
-    return found
+        if suite_names := [name for name, suite in suites.items() if method.name in _names_in(suite)]:
+            suites_by_domain[domain] = suite_names
+    return suites_by_domain
 
 
 def _names_in(suite: Suite) -> set[str]:
-    """The methods that the rows of a suite name: the front of each text, and of each model of the zoo such as "vlm/msd"."""
+    """Return the methods that the rows of a suite name, including those of zoo models such as "vlm/msd"."""
     texts = {
         text for row in suite.methods for field in ("decoding", "drafter", "rule") if (text := getattr(row, field, ""))
     }

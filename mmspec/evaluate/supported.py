@@ -1,4 +1,4 @@
-"""Which combinations of model, drafter and rule are supported, how exact they are and how that is tested, as records."""
+"""The supported combinations of model, drafter and rule, with their exactness and tests, as records."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ UNTESTED_CLASS = "same code, untested"
 
 @dataclass(frozen=True, slots=True)
 class DraftForm:
-    """What a rule is given. kind, drawn: of the law on record.   siblings: nodes can have more than one child.
-    copies: copied nodes can stand beside drawn ones."""
+    """A form of draft that a rule may have to judge.
+
+    Attributes:
+        shape: The name of the form.
+        kind: The kind of distribution that the draft records.
+        drawn: How draft tokens are drawn from it.
+        siblings: Whether a node may have more than one child.
+        copies: Whether copied nodes may occur beside drawn nodes.
+    """
 
     shape: str
     kind: str
@@ -31,11 +38,11 @@ class DraftForm:
     copies: bool = False
 
     def rules(self, exact: bool) -> list[str]:
-        """Names of the exact or the relaxed rules that take it, the one that chooses among others left out."""
-        found = {name: resolve(name, greedy=False) for name in names("vlm", "rule") if name != "exact"}
+        """Return the exact or the relaxed rules that support this form, without the rule that chooses among others."""
+        rules = {name: resolve(name, greedy=False) for name in names("vlm", "rule") if name != "exact"}
         return [
             name
-            for name, rule in found.items()
+            for name, rule in rules.items()
             if rule.exact == exact
             and (self.kind, self.drawn) in rule.proven_for
             and not (rule.chains_only and self.siblings)
@@ -43,23 +50,32 @@ class DraftForm:
         ]
 
 
-_MADE = (
+_DRAFT_FORMS = (
     DraftForm("dynamic tree", "onehot", "deterministic", True),
     DraftForm("sampled tree", "categorical", "without_replacement", True),
     DraftForm("sampled chain", "categorical", "without_replacement", False),
     DraftForm("n-grams", "onehot", "deterministic", False),
     DraftForm("sampled tree with copies", "categorical", "without_replacement", True, True),
 )
-FORMS = {one.shape: one for one in _MADE}  # by the names that `drafts` of a method has
+FORMS = {one.shape: one for one in _DRAFT_FORMS}  # by their names in a method's `drafts`
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterRow:
-    """A drafter. name: its kind in saved files, or its name.   drafts: what it can hand to a rule.
-    sampled: how the law of sampled output is tested.   models: classes greedy output is tested on, None for all."""
+    """A drafter in the table of supported combinations.
+
+    Attributes:
+        name: Its kind in saved files, or its name.
+        about: A line that describes it.
+        training: The training that it needs.
+        zoo: Its name in the zoo, "-" without weights.
+        drafts: The forms of its drafts.
+        sampled: The test of the distribution of sampled output.
+        models: The model classes that greedy output is tested on, None for all.
+    """
 
     name: str
-    what: str
+    about: str
     training: str
     zoo: str
     drafts: tuple[DraftForm, ...]
@@ -74,7 +90,7 @@ _OF_TEXT = "chi-square of the joint law of four tokens, tiny Llama"
 
 
 def drafter_rows() -> list[DrafterRow]:
-    """Every drafter that any target can have, in the order of the registry."""
+    """Return every drafter that any target supports, in the order of the registry."""
     rows, built = [], zoo.names()
     for one in methods("vlm", "drafter"):
         if forms := tuple(FORMS[name] for name in one.facts.get("drafts", ())):
@@ -86,80 +102,84 @@ def drafter_rows() -> list[DrafterRow]:
 
 
 def _training(one: MethodInfo) -> str:
-    """What training a drafter needs."""
+    """Return the training that a drafter needs, in words."""
     if "saved" in one.facts:
         return "per target: mmspec train vlm-drafter" if "trained" in one.facts else "none here: published files"
     return {("weights",): "that of the trained drafter", ("model",): "none of its own"}.get(one.needs, "none")
 
 
 def records_of(heads: Sequence[str], rows: Iterable[Sequence]) -> list[dict]:
-    """Records from the names of their fields, and their values row by row."""
+    """Return records from the names of their fields and the values row by row."""
     return [dict(zip(heads, row, strict=True)) for row in rows]
 
 
 def model_records() -> list[dict]:
-    """One record per model class: its inputs, the law of the output with each drafter, and how it is tested."""
+    """Return a record per model class: its inputs, the exactness with each drafter, and its tests."""
     laws = {row.name: law_of(row) for row in drafter_rows()}
     return [{"model": one.name, "prompts hold": one.inputs, **laws, "tested by": one.tested} for one in architectures()]
 
 
 @cache
 def greedy_table() -> dict:
-    """What the suite found for every causal and image-text class of transformers: its version, and by class the inputs,
-    the outcomes by variant, those of a first use through `mmspec.enable`, and the reasons. Made by
-    `python -m tests.vlm.classes`, never by hand."""
+    """Return the results of the test suite for every causal and image-text class of transformers.
+
+    It holds the version of transformers, and by class the inputs, the outcomes by variant, those of a first use through
+    `mmspec.enable`, and the reasons. `python -m tests.vlm.classes` writes it; it is not edited by hand.
+    """
     return read_json(Path(__file__).with_name("greedy_table.json"))
 
 
 def class_records() -> list[dict]:
-    """One record per class that is taken in its default form: what prompts held, and what became of its variants."""
+    """Return a record per class that is supported in its default form: its inputs, and the outcomes of its variants."""
     records = []
-    for name, found in greedy_table()["classes"].items():
-        outcomes = found.get("outcomes", {})
+    for name, entry in greedy_table()["classes"].items():
+        outcomes = entry.get("outcomes", {})
         if "same" in outcomes.get("default", ""):
             forms = {title: _form(outcomes.get(variant)) for variant, title in _VARIANTS.items()}
             # the first use of a fresh model through `mmspec.enable`
-            first = {"by enable": _form(found.get("enable", {}).get("default"))}
-            records.append({"model class": name, "prompts hold": ", ".join(found["inputs"]), **first, **forms})
+            first = {"by enable": _form(entry.get("enable", {}).get("default"))}
+            records.append({"model class": name, "prompts hold": ", ".join(entry["inputs"]), **first, **forms})
     return records
 
 
 def refused_records() -> list[dict]:
-    """One record per class that is not taken in its default form, with the sentence that says why."""
+    """Return a record per class that is refused in its default form, with the reason."""
     return [
-        {"model class": name, "reason": _reason(found)}
-        for name, found in greedy_table()["classes"].items()
-        if "same" not in found.get("outcomes", {}).get("default", "")
+        {"model class": name, "reason": _reason(entry)}
+        for name, entry in greedy_table()["classes"].items()
+        if "same" not in entry.get("outcomes", {}).get("default", "")
     ]
 
 
 def image_text_records() -> list[dict]:
-    """One record per image-text class of the installed transformers, from its own mapping: tested, the same code but
-    untested, or refused, and why or which of its variants are refused."""
+    """Return a record per image-text class of the installed transformers: tested, untested, or refused.
+
+    The reason says why it is refused, or which of its variants are.
+    """
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES as NAMES
 
     records, classes = [], greedy_table()["classes"]
     for name in sorted(set(NAMES.values())):
-        found = classes.get(name)
-        if found is None:
+        entry = classes.get(name)
+        if entry is None:
             status, reason = UNTESTED_CLASS, "proves itself when it is first used"
-        elif "images" in found.get("inputs", ()):
-            outcomes = found["outcomes"]
+        elif "images" in entry.get("inputs", ()):
+            outcomes = entry["outcomes"]
             left = [_VARIANTS.get(label, label) for label, outcome in outcomes.items() if "refused" in outcome]
             status, reason = "tested", f"refused: {', '.join(left)}" if left else "-"
-        elif "same" in found.get("outcomes", {}).get("default", ""):
+        elif "same" in entry.get("outcomes", {}).get("default", ""):
             status, reason = UNTESTED_CLASS, "with text; with pictures it proves itself"
         else:
-            status, reason = "refused", _reason(found)
+            status, reason = "refused", _reason(entry)
         records.append({"image-text class": name, "status": status, "reason": reason})
     return records
 
 
-def _reason(found: dict) -> str:
-    if "unbuilt" in found:
-        return f"not built tiny: {found['unbuilt']}"
-    fails = found["outcomes"]["default"] == "unrunnable"
-    return f"transformers.generate itself: {found['reasons']['default']}" if fails else found["reasons"]["default"]
+def _reason(entry: dict) -> str:
+    if "unbuilt" in entry:
+        return f"not built tiny: {entry['unbuilt']}"
+    fails = entry["outcomes"]["default"] == "unrunnable"
+    return f"transformers.generate itself: {entry['reasons']['default']}" if fails else entry["reasons"]["default"]
 
 
 def _form(outcome: str | None) -> str:
@@ -169,7 +189,7 @@ def _form(outcome: str | None) -> str:
 
 
 def image_model_records() -> list[dict]:
-    """One record per image model class of transformers: its published sampler, and how it is tested."""
+    """Return a record per image model class of transformers: its published sampler, and its tests."""
     heads = ("image model", "guidance", "top-k", "size", "pixels", "tested by")
     sizes, pixels = {True: "chosen", False: "fixed"}, {True: "yes", False: "codes only"}
     return records_of(heads, (
@@ -179,29 +199,29 @@ def image_model_records() -> list[dict]:
 
 
 def law_of(row: DrafterRow) -> str:
-    """The law of the output under the default rule, greedy and sampled."""
+    """Return whether the output under the default rule is exact, greedy and sampled."""
     rule = resolve("exact", greedy=False)
     proven = all((drafts.kind, drafts.drawn) in rule.proven_for for drafts in row.drafts)
     return "exact" if proven and rule.exact and resolve("exact", greedy=True).exact else "relaxed"
 
 
 def drafter_records() -> list[dict]:
-    """One record per drafter: what it drafts and what training it needs."""
+    """Return a record per drafter: its drafts and the training it needs."""
     return records_of(("drafter", "drafts", "shapes", "needs training", "in the zoo"), (
-        (row.name, row.what, ", ".join(drafts.shape for drafts in row.drafts), row.training, row.zoo)
+        (row.name, row.about, ", ".join(drafts.shape for drafts in row.drafts), row.training, row.zoo)
         for row in drafter_rows()
     ))  # fmt: skip
 
 
 def rule_records() -> list[dict]:
-    """One record per shape of a draft: the rules that take it."""
-    found = ((one.shape, one.rules(exact=True), one.rules(exact=False)) for one in _MADE[:4])
-    rows = ((shape, ", ".join(exact), ", ".join(relaxed) or "-") for shape, exact, relaxed in found)
+    """Return a record per form of draft: the rules that support it."""
+    forms = ((one.shape, one.rules(exact=True), one.rules(exact=False)) for one in _DRAFT_FORMS[:4])
+    rows = ((shape, ", ".join(exact), ", ".join(relaxed) or "-") for shape, exact, relaxed in forms)
     return records_of(("drafts", "exact rules", "relaxed rules"), rows)
 
 
 def combination_records() -> list[dict]:
-    """One record per model class and drafter: the law, and how the pair is tested."""
+    """Return a record per model class and drafter: the exactness, and the tests of the pair."""
     records = []
     for one in architectures():
         for row in drafter_rows():
@@ -212,8 +232,10 @@ def combination_records() -> list[dict]:
 
 
 def supported() -> dict[str, object]:
-    """The whole matrix, which `mmspec supported` prints: lists of records by title, and what greedy output of every class of
-    transformers was found to be. Every record says how it is tested, or whether the law is kept."""
+    """Return the whole matrix for `mmspec supported`: lists of records by title, and the greedy results of every class.
+
+    Every record names its tests, or whether the distribution is preserved.
+    """
     from mmspec.evaluate.supported_decodings import continuous_records, router_records, video_model_records
 
     return {

@@ -1,4 +1,4 @@
-"""Which decodings of continuous and video models are supported, with their law and tests, as records."""
+"""The supported decodings of continuous and video models, with their exactness and tests, as records."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _law(rule: object) -> str:
 
 
 def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
-    """(kind, decoding, options of `mmspec image` or arguments in Python, what says whether it is exact, how it is tested)."""
+    """Return (kind, decoding, options of `mmspec image` or arguments in Python, object with `exact`, tests)."""
     gaussians = [(rule, resolve(rule, greedy=False)) for rule in ("gaussian_block", "reflection")]
     return [
         (MASKED, "plain", "--decoding ar", OwnDraw(), _PUBLIC),
@@ -55,7 +55,7 @@ def _continuous_rows() -> list[tuple[str, str, str, object, str]]:
 
 
 def continuous_records() -> list[dict]:
-    """One record per kind of model and decoding."""
+    """Return a record per kind of model and decoding."""
     named = {kind: name for name, kind in CONTINUOUS_PIPELINES.items()}
     heads = ("model of vectors", "decoding", "asked by", "law", "tested by")
     rows = [(named[kind], name, text, _law(rule), tested) for kind, name, text, rule, tested in _continuous_rows()]
@@ -71,7 +71,7 @@ _TESTED_CODES = "enumeration of small grids over time, chi-square of the joint l
 
 
 def _video_rows() -> list[tuple[str, str, str, object, str]]:
-    """(kind, decoding, options of `mmspec video` or the router in Python, what says whether it is exact, how it is tested)."""
+    """Return (kind, decoding, options of `mmspec video` or the router in Python, object with `exact`, tests)."""
     texts = {
         "relative to the first block": ("relative:margin=0.1", _SCORES),
         "evenly spaced (StrideAR)": ("strided:budget=3", _BUDGET),
@@ -98,10 +98,10 @@ def _video_rows() -> list[tuple[str, str, str, object, str]]:
 
 
 def router_records() -> list[dict]:
-    """One record per kind of model and decoding."""
+    """Return a record per kind of model and decoding."""
     return [
-        {"videos of": kind, "decoding": decoding, "asked by": asked, "law": _law(rule), "tested by": tested}
-        for kind, decoding, asked, rule, tested in _video_rows()
+        {"videos of": kind, "decoding": decoding, "asked by": option, "law": _law(rule), "tested by": tested}
+        for kind, decoding, option, rule, tested in _video_rows()
     ]
 
 
@@ -110,7 +110,7 @@ _WAN = "published numbers of the causal cache; films of the model written out; r
 
 
 def video_model_records() -> list[dict]:
-    """One record per family of models that draw blocks: its class, what it keeps of the blocks before, how it is tested."""
+    """Return a record per family of models of blocks: its class, its memory of earlier blocks, and its tests."""
     history = "a history of three grains in every pass"
     rows = [
         ("Self-Forcing, CausVid", "WanVideo(.., Cached())", "a cache that grows, or a window with sinks", _WAN),
@@ -121,4 +121,7 @@ def video_model_records() -> list[dict]:
         ("Helios", "HeliosVideo", history, _FROM_NOTHING),
         ("Helios in stages, distilled", "HeliosVideo(.., steps=(2, 2, 2))", history, _FROM_NOTHING),
     ]  # fmt: skip
-    return [{"video model": name, "class": made, "keeps": keeps, "tested by": by} for name, made, keeps, by in rows]
+    return [
+        {"video model": name, "class": name_of_class, "keeps": keeps, "tested by": by}
+        for name, name_of_class, keeps, by in rows
+    ]

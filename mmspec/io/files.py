@@ -1,4 +1,4 @@
-"""Output files that are either complete or absent, logs that grow line by line, and folders that one run has to itself."""
+"""Output files that are complete or absent, logs that grow by lines, and folders locked to one run."""
 
 from __future__ import annotations
 
@@ -19,14 +19,19 @@ LOCK = "lock"
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
-    """Yields a temporary path in the folder of `path`; moves it onto `path` on success and deletes it on any error.
+    """Yield a temporary path beside `path`; move it to `path` on success and delete it on any error.
 
-    Works with every writer that takes a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
-    Raises ValueError when the folder does not exist or `path` is a folder or a device, and WriteError where `path`
-    cannot be written.
+    Works with every writer that accepts a path (safetensors, PIL, matplotlib). The suffix of `path` is kept.
+
+    Args:
+        path: The file to write.
+
+    Raises:
+        ValueError: The folder does not exist, or `path` is a folder or a device.
+        WriteError: The file cannot be written.
     """
     final = destination(path)
-    # not tempfile: its files are readable by their owner only, and a rename would keep that
+    # not tempfile: only the owner could read its files, even after the rename
     temporary = final.with_name(f".{final.stem}.{secrets.token_hex(4)}{final.suffix}")
     try:
         with writing(path, temporary):
@@ -49,7 +54,7 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
     """
     final = Path(path).absolute()
     if final.exists() and not (final.is_dir() and not any(final.iterdir())):
-        got = "one with files in it" if final.is_dir() else "a file"
+        got = "a folder with files in it" if final.is_dir() else "a file"
         raise ValueError(f"expected a new or empty folder to write to, got {str(path)!r}, {got}; name another")
     if not final.parent.is_dir():
         raise ValueError(f"expected an existing folder for {str(path)!r}, got none, create {str(final.parent)!r} first")
@@ -65,9 +70,13 @@ def replacing_folder(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
-    """Makes `WriteError` of what a failed write of `path` raises inside, by whichever writer.
+    """Convert a failed write of `path` inside the block to a `WriteError`, whatever the writer.
 
-    temporary: paths that stand for `path` inside. Errors over other files pass as they are, as do readers that went away.
+    Errors over other files and broken pipes pass unchanged.
+
+    Args:
+        path: The file that the block writes.
+        *temporary: Paths that the block writes in place of `path`.
     """
     mine = {"None", str(path), *map(str, temporary)}
     try:
@@ -78,16 +87,22 @@ def writing(path: str | os.PathLike[str], *temporary: Path) -> Iterator[None]:
         if str(error.filename) not in mine:
             raise
         raise WriteError(path, error.strerror or str(error), error.errno) from error
-    except Exception as error:  # compiled writers tell the system's error in words only
-        found = re.search(r"\(os error (\d+)\)", str(error))
-        if found is None:
+    except Exception as error:  # compiled writers report the system's error in words only
+        match = re.search(r"\(os error (\d+)\)", str(error))
+        if match is None:
             raise
-        number = int(found[1])
+        number = int(match[1])
         raise WriteError(path, os.strerror(number), number) from error
 
 
 class WriteError(OSError):
-    """A file that could not be written: one sentence with its name and the system's reason."""
+    """A file that could not be written. The message is a sentence with its name and the system's reason.
+
+    Args:
+        path: The file.
+        reason: The system's reason.
+        number: The system's error number; None where it is unknown.
+    """
 
     def __init__(self, path: str | os.PathLike[str], reason: str, number: int | None):
         super().__init__(f"expected to write {str(path)!r}, got {reason!r}, make room or write somewhere else")
@@ -95,35 +110,42 @@ class WriteError(OSError):
 
 
 def append_lines(path: str | os.PathLike[str], lines: Iterable[str]) -> None:
-    """Add lines to a log, all of them or none.
+    """Append lines to a log, all of them or none.
 
     Args:
-        path: the log; it is made where there is none. No other process may write to it.
-        lines: the lines without their ends.
+        path: The log, which is created where it is missing. No other process may write to it.
+        lines: The lines without line ends.
 
     Raises:
-        WriteError: the log is then as it was, so that later lines do not follow a part of a line.
+        WriteError: The log could not be written. It has the same content as before, so that no later line follows a
+            part of a line.
     """
     rest = memoryview("".join(f"{line}\n" for line in lines).encode())
     with writing(path), open(path, "ab", buffering=0) as handle:
         length = handle.tell()
         try:
-            while rest:  # a disk that fills up takes a part of the bytes first
+            while rest:  # a disk that becomes full accepts some of the bytes first
                 rest = rest[handle.write(rest) :]
         except OSError:
-            with suppress(OSError):  # a device has no length
+            with suppress(OSError):  # a device cannot be truncated
                 handle.truncate(length)
             raise
 
 
 def whole_lines(path: str | os.PathLike[str]) -> list[str]:
-    """The lines of a log, none where there is no file. One without an end, cut off by a kill, is taken off the file too."""
+    """Return the lines of a log; [] where there is no file.
+
+    A last line without an end, which a killed writer leaves, is removed from the file too.
+
+    Raises:
+        ValueError: The file is no UTF-8 text.
+    """
     path = Path(path)
     if not path.is_file():
         return []
     with open(path, encoding="utf-8", newline="\n") as handle:
         try:
-            *lines, rest = handle.read().split("\n")  # splitlines would split within JSON strings, too
+            *lines, rest = handle.read().split("\n")  # splitlines would also split within JSON strings
         except UnicodeDecodeError as error:
             raise ValueError(
                 f"{path}: expected UTF-8 text, got something else ({error.reason}), move it away"
@@ -135,10 +157,12 @@ def whole_lines(path: str | os.PathLike[str]) -> list[str]:
 
 @contextmanager
 def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Keeps a folder, made where there is none, to this process until the block ends.
+    """Lock a folder to this process until the block ends; the folder is created where it is missing.
 
-    The lock is the system's, on the file `lock` inside: it goes with the process, however that ends.
-    Raises ValueError where another process has it.
+    The lock is the system's, on the file `lock` in the folder. It ends with the process in every case.
+
+    Raises:
+        ValueError: Another process holds the lock.
     """
     import fcntl
 
@@ -161,7 +185,11 @@ def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
 
 
 def destination(path: str | os.PathLike[str]) -> Path:
-    """The file that `path` leads to. Raises ValueError for a folder, a device, and where the folder does not exist."""
+    """Return the resolved file of `path`.
+
+    Raises:
+        ValueError: `path` is a folder or a device, or its folder does not exist.
+    """
     final = Path(path).resolve()
     if final.is_dir():
         raise ValueError(f"expected a file name to write to, got the folder {str(path)!r}, name a file inside it")
@@ -173,7 +201,7 @@ def destination(path: str | os.PathLike[str]) -> Path:
 
 
 def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
-    """Writes `text` as UTF-8 to `path`: a reader sees the old content or the new, never a part."""
+    """Write UTF-8 text to a file atomically: a reader sees the old content or the new content."""
     with replacing(path) as temporary, open(temporary, "x", encoding="utf-8", newline="\n") as handle:
         handle.write(text)
         handle.flush()
@@ -181,18 +209,28 @@ def write_text_atomic(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_json_atomic(path: str | os.PathLike[str], value: Any) -> None:
-    """Writes `value` as indented JSON to `path` atomically; raises ValueError on NaN and Inf, which JSON lacks."""
+    """Write a value as indented JSON to a file atomically.
+
+    Raises:
+        ValueError: The value contains NaN or Inf, which JSON lacks.
+    """
     write_text_atomic(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
 
 
 def file_digest(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 digest of a file as hexadecimal digits."""
+    """Return the SHA-256 digest of a file as hexadecimal digits."""
     with open(path, "rb") as handle:
         return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def encode_image(picture: Any, kind: str, **settings: Any) -> bytes:
-    """A `PIL.Image` as the bytes of a file, in memory.   kind: "PNG", "GIF".   settings: of `PIL.Image.save`."""
-    held = io.BytesIO()
-    picture.save(held, format=kind, **settings)
-    return held.getvalue()
+    """Encode a `PIL.Image` as a file in memory.
+
+    Args:
+        picture: The image.
+        kind: "PNG" or "GIF".
+        **settings: Arguments of `PIL.Image.save`.
+    """
+    buffer = io.BytesIO()
+    picture.save(buffer, format=kind, **settings)
+    return buffer.getvalue()

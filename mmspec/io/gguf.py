@@ -29,7 +29,7 @@ class GgufTensor:
     """A row of the table of tensors.
 
     Args:
-        name: llama.cpp's name, such as "blk.0.attn_q.weight".
+        name: The name in llama.cpp, such as "blk.0.attn_q.weight".
         shape: In torch's order, the longest stride first.
         kind: The name of the type, such as "Q4_1".
         start: First byte in the file.
@@ -58,7 +58,7 @@ class GgufFile:
     tensors: tuple[GgufTensor, ...]
 
     def value(self, key: str, kind: type) -> Any:
-        """The metadata value of a key.
+        """Return the metadata value of a key.
 
         Raises:
             ValueError: The key is missing or holds a value of another type.
@@ -71,12 +71,16 @@ class GgufFile:
         return value
 
     def kinds(self) -> dict[str, int]:
-        """Type of tensor -> number of tensors of this type."""
+        """Return the number of tensors of each type."""
         return dict(Counter(tensor.kind for tensor in self.tensors).most_common())
 
     def dequantize(self, tensor: GgufTensor) -> np.ndarray:
-        """The numbers of a tensor, float32 of its shape; they may lie in the file itself and are not to be written to."""
-        import numpy as np  # late, as the command line imports this file
+        """Return the numbers of a tensor.
+
+        Returns:
+            float32 in the tensor's shape. The array may be a view of the file and must not be written to.
+        """
+        import numpy as np  # imported late to keep the command line fast
 
         gguf = need_gguf()
         kind = gguf.GGMLQuantizationType[tensor.kind]
@@ -87,7 +91,7 @@ class GgufFile:
 
 
 def need_gguf() -> ModuleType:
-    """The package `gguf`.
+    """Return the package `gguf`.
 
     Raises:
         ValueError: It is not installed.
@@ -100,7 +104,7 @@ def need_gguf() -> ModuleType:
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether a file begins as GGUF files do."""
+    """Return whether a file begins with the GGUF magic."""
     if not path.is_file():
         return False
     with open(path, "rb") as file:
@@ -114,7 +118,7 @@ def read_gguf(path: Path) -> GgufFile:
         path: The file.
 
     Returns:
-        Metadata and tensors; the whole table is known to lie within the file, and every type can be dequantised.
+        Metadata and tensors. All tensors lie within the file and are of types that can be dequantised.
 
     Raises:
         ValueError: The file is missing, is no GGUF file, is cut off or damaged, or holds a tensor of an unknown type.
@@ -122,7 +126,7 @@ def read_gguf(path: Path) -> GgufFile:
     if not path.is_file():
         raise ValueError(f"{path}: expected a GGUF file, got none there; check the path")
     if not is_gguf(path):
-        raise ValueError(f"{path}: expected a GGUF file, got one that does not begin with GGUF; check the file")
+        raise ValueError(f"{path}: expected a GGUF file, got a file that does not begin with GGUF; check the file")
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
         with _damaged(path):
             cursor = _Cursor(data, len(MAGIC))
@@ -145,7 +149,7 @@ def _damaged(path: Path) -> Iterator[None]:
 
 
 def _start(end: int, metadata: dict[str, Any]) -> int:
-    """The first byte behind a header that ends at `end`."""
+    """Return the first aligned byte after a header that ends at `end`."""
     step = metadata.get("general.alignment", _ALIGNMENT)
     if not isinstance(step, int) or step < 1 or step & (step - 1):
         raise ValueError(f"an alignment of {step!r} bytes instead of a power of two")
@@ -153,7 +157,7 @@ def _start(end: int, metadata: dict[str, Any]) -> int:
 
 
 def _places(table: list[tuple[str, tuple[int, ...], int, int]], start: int, size: int) -> tuple[GgufTensor, ...]:
-    """The rows of the table with their bytes, checked against the `size` of the file."""
+    """Return the rows of the table with their byte ranges, checked against the `size` of the file."""
     gguf = need_gguf()
     known = {kind.value: kind for kind in gguf.GGMLQuantizationType}
     if repeated := [name for name, count in Counter(name for name, *_ in table).items() if count > 1]:
@@ -172,7 +176,7 @@ def _places(table: list[tuple[str, tuple[int, ...], int, int]], start: int, size
 
 
 def _readable(kind: Any, number: int, name: str) -> Any:
-    """A type of tensors that the package `gguf` dequantises."""
+    """Return a tensor type if the package `gguf` can dequantise it."""
     import numpy as np
 
     gguf = need_gguf()
@@ -185,7 +189,7 @@ def _readable(kind: Any, number: int, name: str) -> Any:
 
 
 class _Cursor:
-    """A place in the bytes of a header; every step is checked against their end.
+    """A position in the bytes of a header. Every step is checked against the end of the file.
 
     Args:
         data: The bytes of the file.
@@ -202,7 +206,7 @@ class _Cursor:
         return self.data[self.at - count : self.at]
 
     def counted(self, count: int, least: int) -> range:
-        """A range over `count` entries of at least `least` bytes each, which have to fit into the file."""
+        """Return a range over `count` entries of at least `least` bytes each, if the file can hold them."""
         if count * least > len(self.data) - self.at:
             raise ValueError(f"a header that is cut off or damaged: {count:,} entries in {len(self.data):,} bytes")
         return range(count)
@@ -236,7 +240,7 @@ class _Cursor:
         return [self.text() for _ in self.counted(count, 8)]
 
     def row(self) -> tuple[str, tuple[int, ...], int, int]:
-        """Name, shape, type and offset of a tensor."""
+        """Read name, shape, type and offset of a tensor."""
         name, dimensions = self.text(), self.number("I")
         if not 1 <= dimensions <= _MOST_DIMENSIONS:
             raise ValueError(f"a tensor {name!r:.40} of {dimensions} dimensions")

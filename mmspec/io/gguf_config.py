@@ -1,4 +1,4 @@
-"""The config of a GGUF file: its metadata under the names of transformers, by transformers' own table."""
+"""The config of a GGUF file: its metadata under transformers' names, by transformers' own table."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _REQUIRED = (
 )
 _EPSILON = "attention.layer_norm_rms_epsilon"
 _TURN_ENDS = ("tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id")
-# of Llama 3.1 and 3.2, whose files hold the factors that these make and not the settings
+# of Llama 3.1 and 3.2, whose files hold the resulting factors instead of the settings
 _LOW, _HIGH, _TRAINED_LENGTH = 1.0, 4.0, 8192
 
 
 def family_of(file: GgufFile) -> str:
-    """The architecture of the model in a file, one of `FAMILIES`.
+    """Return the architecture of the model in a file, one of `FAMILIES`.
 
     Raises:
         ValueError: It is another architecture, or the file is a part of a model.
@@ -43,10 +43,10 @@ def family_of(file: GgufFile) -> str:
 
 
 def config_of(file: GgufFile) -> Any:
-    """The config of the model in a file, equal to the config that transformers reads from it.
+    """Return the config of the model in a file, equal to the config that transformers reads from it.
 
-    Two things that transformers' loader drops are kept: the width of Qwen3's heads where the file states it, and the scaling
-    of rotary positions, without which the model would compute something else than the file's author meant.
+    Two values are kept that transformers' loader drops: the width of Qwen3's heads, and the scaling of rotary
+    positions. Without the scaling, the model would compute another function.
 
     Args:
         file: The file.
@@ -55,7 +55,7 @@ def config_of(file: GgufFile) -> Any:
         A `PreTrainedConfig` of transformers.
 
     Raises:
-        ValueError: A key is missing or of another type, or the positions are scaled in a way that is not supported.
+        ValueError: A key is missing or of another type, or the scaling of positions is not supported.
     """
     from transformers import AutoConfig
 
@@ -79,7 +79,7 @@ def config_of(file: GgufFile) -> Any:
 
 
 def _renamed(file: GgufFile, family: str) -> dict[str, Any]:
-    """The metadata that transformers' table knows, under its names."""
+    """Return the metadata that transformers' table knows, under its names."""
     from transformers.integrations.ggml import GGUF_CONFIG_MAPPING
 
     tables = {prefix: GGUF_CONFIG_MAPPING[prefix] for prefix in ("general", "tokenizer")}
@@ -96,7 +96,7 @@ def _renamed(file: GgufFile, family: str) -> dict[str, Any]:
 
 
 def _scale_positions(config: Any, file: GgufFile, family: str) -> None:
-    """Puts the scaling of rotary positions that the file states into the config."""
+    """Copy the scaling of rotary positions from the file to the config."""
     factors = next((tensor for tensor in file.tensors if tensor.name == ROPE_FACTORS), None)
     kind = file.metadata.get(f"{family}.rope.scaling.type", "none")
     # Gemma 3 scales its full attention layers only, and has settings for each type of layer
@@ -113,16 +113,16 @@ def _scale_positions(config: Any, file: GgufFile, family: str) -> None:
 
 
 def _llama3_scaling(factors: np.ndarray, theta: float, width: int, file: GgufFile) -> dict[str, Any]:
-    """The settings of Llama 3's scaling that make these divisors of the rotary frequencies.
+    """Return the settings of Llama 3's scaling that produce these divisors of the rotary frequencies.
 
     Args:
-        factors: [width / 2], float32.
+        factors: float32 [width / 2].
         theta: The base of the frequencies.
-        width: Of a head.
-        file: For errors.
+        width: The width of a head.
+        file: The file, for errors.
     """
     factor = float(factors.max())
-    length = 2 * np.pi * theta ** (np.arange(0, width, 2) / width)  # of a wave, in tokens
+    length = 2 * np.pi * theta ** (np.arange(0, width, 2) / width)  # wavelengths in tokens
     share = np.clip((_TRAINED_LENGTH / length - _LOW) / (_HIGH - _LOW), 0, 1)
     expected = 1 / ((1 - share) / factor + share)
     if factors.shape != expected.shape or not np.allclose(factors, expected, rtol=1e-3):
@@ -133,10 +133,10 @@ def _llama3_scaling(factors: np.ndarray, theta: float, width: int, file: GgufFil
 
 
 def generation_config_of(file: GgufFile, config: Any) -> Any:
-    """The generation config: the tokens of the config, and every token that ends a turn.
+    """Return the generation config: the tokens of the config, and every token that ends a turn.
 
     Raises:
-        ValueError: A token is no number of the vocabulary.
+        ValueError: A token is not in the vocabulary.
     """
     from transformers import GenerationConfig
 

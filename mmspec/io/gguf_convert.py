@@ -1,4 +1,4 @@
-"""A GGUF file into a folder of transformers: float weights in safetensors, config, tokenizer and a card."""
+"""Conversion of a GGUF file to a transformers folder: float weights in safetensors, config, tokenizer and a card."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ _SPECIAL = {"bos_token": "bos", "eos_token": "eos", "unk_token": "unknown", "pad
 def convert_gguf(
     file: str | Path, out: str | Path, *, dtype: torch.dtype = torch.float32, source: dict[str, Any] | None = None
 ) -> Path:
-    """Convert a GGUF file into a folder that `from_pretrained` reads; the weights equal those of transformers' GGUF loader.
+    """Convert a GGUF file to a folder for `from_pretrained`. The weights equal those of transformers' GGUF loader.
 
     Args:
-        file: A whole model of one of `mmspec.io.gguf_config.FAMILIES`, of any type of tensor that the package `gguf`
+        file: A whole model of one of `mmspec.io.gguf_config.FAMILIES`, in tensor types that the package `gguf`
             dequantises.
-        out: The folder to write, new or empty. It is complete or absent.
-        dtype: Of the written weights.
-        source: More about where the file comes from, for the card.
+        out: The folder to write, new or empty. It is complete or absent afterwards.
+        dtype: The dtype of the written weights.
+        source: Further facts about the origin of the file, for the card.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: The file is damaged, cut off, or of another architecture, the package `gguf` is missing, or the folder
-            has files in it.
+        ValueError: The file is damaged, cut off, or of another architecture, the package `gguf` is missing, or the
+            folder has files in it.
     """
     from transformers import AutoModelForCausalLM
 
@@ -63,7 +63,7 @@ def convert_gguf(
 
 
 def _tokenizer(file: GgufFile) -> Any:
-    """The tokenizer that transformers builds of the metadata, with the special tokens that the file names.
+    """Return the tokenizer that transformers builds from the metadata, with the special tokens of the file.
 
     Raises:
         ValueError: The tokenizer is missing or of an unknown type, or a special token is not in the vocabulary.
@@ -82,22 +82,21 @@ def _tokenizer(file: GgufFile) -> Any:
                              f"tokenizer.ggml.{key}_token_id; convert the model to GGUF again")  # fmt: skip
         special[name] = None if number is None else tokens[number]
     tokenizer = load_part(PreTrainedTokenizerFast, file.path.parent, gguf_file=file.path.name, **special)
-    for name, token in special.items():  # older versions of transformers have a choice of their own for some files
+    for name, token in special.items():  # older versions of transformers choose other tokens for some files
         if getattr(tokenizer, name) != token:
             setattr(tokenizer, name, token)
     return tokenizer
 
 
 def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:
-    """Tensor of the file -> parameter of the model, by the table of the package `gguf` that transformers goes by too.
+    """Return file tensor -> model parameter, by the table of the package `gguf` that transformers uses too.
 
     Args:
         file: The file.
         model: The model of its config, which may be on the meta device.
 
     Raises:
-        ValueError: The file lacks a tensor of the model, has a tensor that the model has no place for, or a tensor of
-            another shape.
+        ValueError: The file lacks a tensor of the model, or has an unknown tensor or a tensor of another shape.
     """
     gguf = need_gguf()
     family = family_of(file)
@@ -123,14 +122,14 @@ def parameter_names(file: GgufFile, model: nn.Module) -> dict[str, str]:
         if shapes[name] != (expected := tuple(model.get_parameter(parameter).shape)):
             raise ValueError(f"{file.path}: expected a tensor {name} of shape {expected} by the metadata, got {shapes[name]}; "
                              "convert the model to GGUF again")  # fmt: skip
-    # as the library's writer orders a file
+    # the order of the library's writer
     return dict(sorted(names.items(), key=lambda pair: pair[1]))
 
 
 def _write_weights(header: GgufFile, model: nn.Module, names: dict[str, str], dtype: torch.dtype, path: Path) -> int:
-    """Write the weights as a safetensors file, one tensor in memory at a time.
+    """Write the weights as a safetensors file, with one tensor in memory at a time.
 
-    The library's own writer takes all tensors at once, four to eight times the size of the GGUF file.
+    The library's own writer needs all tensors at once, four to eight times the size of the GGUF file.
 
     Returns:
         The number of parameters.
@@ -144,7 +143,7 @@ def _write_weights(header: GgufFile, model: nn.Module, names: dict[str, str], dt
         table[name] = {"dtype": DTYPES[dtype], "shape": list(shape), "data_offsets": [count * width, end * width]}
         count = end
     text = json.dumps(table, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)  # so that the numbers begin at a whole word
+    text += b" " * (-len(text) % 8)  # aligns the numbers to 8 bytes
     with writing(path), open(path, "xb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for value in _values(header, model.config, names):
@@ -153,15 +152,15 @@ def _write_weights(header: GgufFile, model: nn.Module, names: dict[str, str], dt
 
 
 def _values(file: GgufFile, config: Any, names: Iterable[str]) -> Iterator[Tensor]:
-    """The parameters in the order of `names`, float32, each dequantised when it is needed."""
+    """Yield the parameters in the order of `names`, float32, each dequantised on demand."""
     from transformers.modeling_gguf_pytorch_utils import TENSOR_PROCESSORS, TensorProcessor
 
     undo = TENSOR_PROCESSORS.get(family_of(file), TensorProcessor)(config=config.to_dict())
     tensors = {tensor.name: tensor for tensor in file.tensors}
     for name in names:
-        # the processor turns rotary rows back and takes Gemma's one from its norms
+        # the processor restores the order of rotary rows and subtracts 1 from Gemma's norms
         weights = undo.process(weights=file.dequantize(tensors[name]), name=name).weights
-        value = torch.from_numpy(np.require(weights, requirements=("C", "W")))  # a copy of numbers in the file
+        value = torch.from_numpy(np.require(weights, requirements=("C", "W")))  # copies views of the file
         if not bool(value.isfinite().all()):
             raise ValueError(f"{file.path}: expected finite weights, got NaN or Inf in {name}; fetch the file again")
         yield value

@@ -1,4 +1,4 @@
-"""The one gate through which image files, and pictures that a caller has opened, enter."""
+"""The only entry for image files and for pictures that a caller has opened."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from torch import Tensor
 
 MAX_PIXELS = 40_000_000
 MAX_BYTES = 20_000_000
-# arrays whose first or last side is 1 or 3 are taken for channels by image processors
+# image processors mistake an array side of 1 or 3 for channels
 MIN_SIDE = 4
-# processors scale the shorter side to a fixed length, so that a strip of 4 x 10,000,000 pixels would take gigabytes
+# processors scale the shorter side to a fixed length: a strip of 4 x 10,000,000 pixels would need gigabytes
 MAX_ASPECT = 200
-UPRIGHT = 1  # of EXIF's orientations
+UPRIGHT = 1  # the EXIF orientation of an upright image
 
 _MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA"}
 # a damaged file makes a decoder raise any of these
@@ -29,19 +29,25 @@ _DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeE
 
 
 class ImageError(ValueError):
-    """An image was refused; the message is one sentence: the file, what was expected, what came, what to do."""
+    """An image was refused. The message is one sentence: the file, the expected and the actual input, and the remedy."""
 
 
 def open_image(
     source: str | os.PathLike[str] | bytes, *, max_pixels: int = MAX_PIXELS, max_bytes: int = MAX_BYTES
 ) -> Image.Image:
-    """Reads one still image as an 8-bit RGB `PIL.Image` without metadata, upright and with alpha laid on white.
+    """Read a still image as an 8-bit RGB `PIL.Image` without metadata, upright and with alpha on white.
 
-    `source` is a path or the file's bytes. Admitted: PNG, JPEG and WebP of one frame, at least 4x4 pixels, at most
-    `max_pixels` pixels and `max_bytes` bytes, and a longer side of at most 200 times the shorter. The limits are checked
-    before anything is decoded. CMYK and 16-bit files are refused, since 8-bit RGB from them depends on a colour profile or a
-    tone range that only the user knows.
-    Raises ImageError for whatever is not admitted.
+    The limits are checked before anything is decoded. CMYK and 16-bit files are refused: 8-bit RGB from them depends on
+    a colour profile or tone range that only the user knows.
+
+    Args:
+        source: A path, or the bytes of a file: PNG, JPEG or WebP with a single frame, at least 4x4 pixels, and a longer
+            side of at most 200 times the shorter.
+        max_pixels: The most pixels allowed.
+        max_bytes: The most bytes allowed.
+
+    Raises:
+        ImageError: The image is not admitted, damaged, or cannot be read.
     """
     for label, limit in (("max_pixels", max_pixels), ("max_bytes", max_bytes)):
         if limit < 1:
@@ -50,7 +56,7 @@ def open_image(
     kind = _sniff(name, data)
     _check_declared_depth(name, data)
     if kind is WebPImageFile:
-        # its constructor already allocates the canvas
+        # the constructor of WebP allocates the canvas
         _check_size(name, _webp_size(name, data), max_pixels)
     try:
         image = kind(BytesIO(data))
@@ -65,19 +71,20 @@ def open_image(
 
 
 def check_image(picture: object, name: str = "images") -> Image.Image | np.ndarray | Tensor:
-    """Check a picture that a caller has opened, before a processor sees it: processors fetch addresses and read paths, clip
-    16-bit pictures to white and show rotated photographs as they lie in the file.
+    """Check a picture that a caller has opened, before a processor receives it.
+
+    Processors would fetch addresses, read paths, clip 16-bit pictures to white, and ignore the rotation of photographs.
 
     Args:
-        picture: a PIL image; or an array or a tensor of numbers, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4.
-        name: the argument that the error names.
+        picture: A PIL image; or an array or a tensor of numbers, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4.
+        name: The argument that the error names.
 
     Returns:
-        The picture to hand on: a PIL image as `upright_rgb` makes it, an array or a tensor as it is.
+        A PIL image as `upright_rgb` returns it, or the array or tensor unchanged.
 
     Raises:
-        ImageError: for anything else, such as a string, for a picture outside the limits of `open_image`, and for a PIL image
-            of another colour mode or with damaged pixels.
+        ImageError: The picture is of another type, such as a string, is outside the limits of `open_image`, or is a PIL
+            image of another colour mode or with damaged pixels.
     """
     if isinstance(picture, Image.Image):
         _check_size(name, picture.size, MAX_PIXELS, "shrink it")
@@ -94,17 +101,17 @@ def check_image(picture: object, name: str = "images") -> Image.Image | np.ndarr
     is_numeric = isinstance(picture, Tensor) or picture.dtype.kind in "buif"
     if not is_numeric or len(shape) not in (2, 3) or (len(shape) == 3 and min(shape[0], shape[2]) > 4):
         raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {picture.dtype} in the "
-                         f"shape {list(shape)}; pass one picture an item, or open a file with open_image")  # fmt: skip
+                         f"shape {list(shape)}; pass one picture per item, or open a file with open_image")  # fmt: skip
     if len(shape) == 3 and max(shape[0], shape[2]) <= 4:
-        raise ImageError(f"{name}: expected an array whose sides tell rows from channels, got the shape {list(shape)}, which "
-                         "reads both ways; pass a PIL image")  # fmt: skip
+        raise ImageError(f"{name}: expected an array with distinct rows and channels, got the shape {list(shape)}, which "
+                         "is ambiguous; pass a PIL image")  # fmt: skip
     height, width = shape if len(shape) == 2 else shape[:2] if shape[2] <= 4 else shape[1:]
     _check_size(name, (width, height), MAX_PIXELS, "shrink it")
     return picture
 
 
 def upright_rgb(picture: Image.Image) -> Image.Image:
-    """The picture in 8-bit RGB, turned as its EXIF orientation says, with alpha laid on white; itself if nothing changes."""
+    """Return the picture in 8-bit RGB, rotated by its EXIF orientation, with alpha on white; itself if nothing changes."""
     if picture.mode == "RGB" and not picture.has_transparency_data and _orientation(picture) == UPRIGHT:
         return picture
     upright = ImageOps.exif_transpose(picture)
@@ -127,8 +134,8 @@ def _read(source: str | os.PathLike[str] | bytes, max_bytes: int) -> tuple[str, 
         try:
             status = os.stat(source)
             if not stat.S_ISREG(status.st_mode):
-                what = "a folder" if stat.S_ISDIR(status.st_mode) else "something that is not a file"
-                raise ImageError(f"{name}: expected an image file, got {what}, give the path of one image")
+                kind = "a folder" if stat.S_ISDIR(status.st_mode) else "something that is not a file"
+                raise ImageError(f"{name}: expected an image file, got {kind}, give the path of one image")
             size = status.st_size
             data = b"" if size > max_bytes else Path(source).read_bytes()
         except FileNotFoundError as error:
@@ -145,16 +152,15 @@ def _read(source: str | os.PathLike[str] | bytes, max_bytes: int) -> tuple[str, 
 
 
 def _sniff(name: str, data: bytes) -> type[ImageFile]:
-    # the classes are used directly: Image.open would warn on large headers and take a phone's JPEG with a
-    # second embedded picture for an animation
+    # not Image.open, which warns on large headers and takes a phone's JPEG with an embedded picture for an animation
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return PngImageFile
     if data.startswith(b"\xff\xd8"):
         return JpegImageFile
     if data.startswith(b"RIFF") and data[8:12] == b"WEBP":
         return WebPImageFile
-    found = {b"GIF8": "GIF", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"%PDF": "PDF"}
-    got = next((label for magic, label in found.items() if data.startswith(magic)), None)
+    formats = {b"GIF8": "GIF", b"BM": "BMP", b"II*\0": "TIFF", b"MM\0*": "TIFF", b"%PDF": "PDF"}
+    got = next((label for magic, label in formats.items() if data.startswith(magic)), None)
     if data[4:8] == b"ftyp":
         got = "HEIC, AVIF or a video"
     got = got or "another or a damaged format"
@@ -162,7 +168,7 @@ def _sniff(name: str, data: bytes) -> type[ImageFile]:
 
 
 def _check_declared_depth(name: str, data: bytes) -> None:
-    # Pillow opens 16-bit RGB as 8-bit RGB without a word, so the header is read here
+    # Pillow silently opens 16-bit RGB as 8-bit RGB, so the header is read here
     if data[12:16] == b"IHDR" and data[24:25] == b"\x10":
         raise ImageError(f"{name}: expected 8 bits per channel, got a 16-bit PNG, scale it to 8 bits first")
 
@@ -205,10 +211,10 @@ def _check_mode(name: str, mode: str) -> None:
 def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
     try:
         if isinstance(image, PngImageFile):
-            # loading skips the checksums, and verifying uses its file up
+            # loading skips the checksums, and verifying consumes the file
             PngImageFile(BytesIO(data)).verify()
         image.load()
-        result = upright_rgb(image).convert("RGB")  # a plain image, of no file's class
+        result = upright_rgb(image).convert("RGB")  # a plain image instead of a file's class
     except _DECODE_ERRORS as error:
         raise _damaged(name, error) from error
     result.info = {}
@@ -217,4 +223,4 @@ def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
 
 def _damaged(name: str, reason: object) -> ImageError:
     detail = " ".join(str(reason).split()) or type(reason).__name__
-    return ImageError(f"{name}: expected a complete image, got a damaged or truncated one ({detail}), export it again")
+    return ImageError(f"{name}: expected a complete image, got a damaged or truncated file ({detail}), export it again")

@@ -1,6 +1,7 @@
-"""Weights in eight bits: a matrix as int8 rows, each with a scale, in half the space of float16.
+"""Weights in eight bits: matrices as int8 rows, each with a scale, in half the space of float16.
 
-For weights that only drafts depend on: a rounded drafter is accepted a little less often, and the output stays the target's.
+Suited to weights that only drafts depend on: a rounded drafter has a slightly lower acceptance rate, and the output is
+unchanged.
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ _LARGEST = 127
 
 
 def quantise_rows(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors of a state dict in eight bits.
+    """Quantise the tensors of a state dict to eight bits.
 
     Args:
-        state: Float tensors of at least two axes become int8 tensors of the same shape and a scale, float32, for each index
-            of their first axis. Other float tensors become float16, tensors of integers and booleans stay.
+        state: Tensors by name.
+
+    Returns:
+        Float tensors of two or more axes as int8 of the same shape, with a float32 scale for each index of the first
+            axis. Other float tensors are float16; integers and booleans are unchanged.
 
     Raises:
-        ValueError: A tensor has a name that a scale would have.
+        ValueError: A tensor has the name of another tensor's scale.
     """
     stored: dict[str, Tensor] = {}
     for name, value in state.items():
@@ -43,10 +47,13 @@ def quantise_rows(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def restore_rows(stored: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The tensors that `quantise_rows` stored, float32 where they were in eight bits; others as they are.
+    """Restore the tensors of `quantise_rows`.
 
     Args:
-        stored: Tensors, also on the meta device.
+        stored: Tensors by name, possibly on the meta device.
+
+    Returns:
+        Tensors in float32 where they were in eight bits; others unchanged.
 
     Raises:
         ValueError: A scale does not fit its tensor.

@@ -1,4 +1,4 @@
-"""Interrupts: how a long run takes Ctrl-C, ends its step, keeps what it has, and says so."""
+"""Interrupts: a long run finishes its step on Ctrl-C, saves its state and reports it."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class Stopped(KeyboardInterrupt):
-    """A run that a signal ended after what it had was on the disk; the message says what, and where it lies.
+    """A run that a signal ended after its state was saved.
 
-    signal: its number; a command ends with the status 128 + signal.   resumes: the same call goes on from there.
+    Args:
+        kept: The saved state and its place, in words: the message.
+        number: The signal. A command ends with status 128 + its number.
+        resumes: Whether the same call continues from the saved state.
     """
 
     def __init__(self, kept: str, number: int = signal.SIGINT, resumes: bool = True):
@@ -23,19 +26,23 @@ class Stopped(KeyboardInterrupt):
 
 
 def end_before_work(number: int, frame: object) -> None:
-    """Handles a signal to a command that has not begun to work: a sentence, and no more of this process."""
-    os.write(2, b"Stopped: nothing was begun\n")
+    """Handle a signal before a command has started its work: print a sentence and exit."""
+    os.write(2, b"Stopped: no work had begun\n")
     os._exit(128 + number)
 
 
 def restore_interrupts() -> None:
-    """From here on Ctrl-C raises KeyboardInterrupt where it was handled by `end_before_work`."""
+    """Let Ctrl-C raise KeyboardInterrupt again where `end_before_work` handled it."""
     if signal.getsignal(signal.SIGINT) is end_before_work:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class StopRequest:
-    """signal: the one that asked the run to stop, 0 while none has."""
+    """A request to stop a run.
+
+    Attributes:
+        signal: The signal that arrived; 0 for none.
+    """
 
     __slots__ = ("signal",)
 
@@ -45,30 +52,33 @@ class StopRequest:
 
 @contextmanager
 def stop_requests(loud: bool = True) -> Iterator[StopRequest]:
-    """Inside the block the first SIGINT or SIGTERM is only noted; a second one does what it would have done before.
+    """Record the first SIGINT or SIGTERM inside the block; a second signal has its usual effect.
 
-    The run looks at the request where it can stop. loud: a warning says that it will. Signals that were ignored stay so;
-    outside the main thread, which alone is told of signals, nothing changes.
+    The run checks the request where it can stop. Ignored signals stay ignored. Outside the main thread, which alone
+    receives signals, nothing changes.
+
+    Args:
+        loud: Whether to log a warning that the run will stop.
     """
-    import logging  # late, as the command line imports this file before it can be interrupted with grace
+    import logging  # late, since the command line imports this file before it handles signals
 
     request = StopRequest()
     before = {number: signal.getsignal(number) for number in _SIGNALS}
-    taken = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
+    handlers = {number: handler for number, handler in before.items() if handler not in (signal.SIG_IGN, None)}
     if threading.current_thread() is not threading.main_thread():
-        taken = {}
+        handlers = {}
 
     def give_back() -> None:
-        for number, handler in taken.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
     def note(number: int, frame: object) -> None:
         request.signal = number
         give_back()
         if loud:
-            logging.getLogger(__name__).warning("Stopping behind this step; a second signal stops at once.")
+            logging.getLogger(__name__).warning("Stopping after this step; a second signal stops at once.")
 
-    for number in taken:
+    for number in handlers:
         signal.signal(number, note)
     try:
         yield request

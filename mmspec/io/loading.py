@@ -1,7 +1,7 @@
-"""Weights from files into modules: every check happens before memory is allocated.
+"""Weights from files to modules, with all checks before memory is allocated.
 
-`load_module` fills a module from the safetensors file that belongs to its config, `fill_from_state_dict` takes the tensors of
-a published state dict, and `unpickle` is the one place that opens pickled checkpoints, for the commands that convert them.
+`load_module` fills a module from a safetensors file, and `fill_from_state_dict` from a published state dict. `unpickle`
+is the only function that opens pickled checkpoints, for the commands that convert them.
 """
 
 from __future__ import annotations
@@ -22,24 +22,33 @@ from mmspec.io.readers import naming, read_shapes, read_tensors
 
 Module = TypeVar("Module", bound=nn.Module)
 _SHOWN = 4
-_MADE = 20  # tensors a module makes for one that is stored, far more than any does
+_MADE = 20  # most tensors created per stored tensor; real modules create far fewer
 _MAKERS = {getattr(torch, name) for name in "empty zeros ones full tensor arange eye rand randn".split()}
 _FILLS = (torch.Tensor.normal_, nn.init.normal_)
 
 
 def load_module(make: Callable[[], Module], file: str | Path) -> Module:
-    """The module that `make` makes of a config, filled from a safetensors file, float32, in eval mode.
+    """Fill the module of a config from a safetensors file.
 
-    The module is first sketched without memory and compared with the file's header, so that a config and a file that do not
-    belong together cost nothing, whatever sizes the config asks for.
-    Raises ValueError, one sentence that names the file, for a file that is damaged, for missing, unknown and misshapen
-    tensors, for integers where numbers belong and the other way round, and for a tensor with NaN or Inf.
+    The module is first constructed without memory and compared with the header of the file, so that a mismatch costs no
+    memory, whatever the sizes in the config.
+
+    Args:
+        make: Constructs the module of the config.
+        file: The safetensors file.
+
+    Returns:
+        The module in float32 and eval mode.
+
+    Raises:
+        ValueError: The file is damaged, a tensor is missing, unknown, misshapen or NaN or Inf, or integers are stored
+            in place of floats or the reverse. The message names the file.
     """
     file = Path(file)
     with naming(file):
-        there = restore_rows(read_shapes(file))
-        drawn = sketch(make, len(there), file)
-    if wrong := mismatch(drawn.state_dict(), there):
+        shapes = restore_rows(read_shapes(file))
+        empty = sketch(make, len(shapes), file)
+    if wrong := mismatch(empty.state_dict(), shapes):
         raise ValueError(
             f"{file}: expected the weights of its config, got {wrong}; use the files that were saved together"
         )
@@ -50,33 +59,43 @@ def load_module(make: Callable[[], Module], file: str | Path) -> Module:
             f"{file}: expected finite weights, got NaN or Inf in {abbreviated(named)}; save or fetch it again"
         )
     module = make()
-    with naming(file):  # a module may look at its own buffers
+    with naming(file):  # a module may check its own buffers
         module.load_state_dict(state)
     return module.float().eval()
 
 
 def sketch(make: Callable[[], Module], tensors: int, source: str | Path) -> Module:
-    """What `make` makes, on the meta device.
+    """Construct a module on the meta device.
 
-    tensors: how many its file holds; a module that takes far more is given up before it grows.   source: for the error.
-    Raises ValueError for sizes that no tensor can have and for more parts than the file can fill.
+    Args:
+        make: Constructs the module.
+        tensors: Number of tensors in the file. A module with far more tensors is refused early.
+        source: The source of the config, for the error.
+
+    Raises:
+        ValueError: The config has sizes that no tensor can have, or more parts than the file can fill.
     """
     try:
         with _Counted(_MADE * (tensors + 50)), torch.device("meta"):
             return make()
     except _TooManyError as error:
         raise ValueError(
-            f"{source}: expected a config of about {tensors} tensors, as the file holds, got one of far more; correct it"
+            f"{source}: expected a config of about {tensors} tensors, the number in its file, got far more; correct it"
         ) from error
     except (RuntimeError, TypeError, ArithmeticError, AssertionError, IndexError, MemoryError) as error:
         reason = str(error).strip().split("\n")[0]
         raise ValueError(
-            f"{source}: expected sizes that tensors can have, got others in its config ({reason}); correct it"
+            f"{source}: expected a config with valid tensor sizes, got others ({reason}); correct it"
         ) from error
 
 
 def mismatch(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
-    """What keeps the tensors `given` from being those of a module with the tensors `own`, "" where nothing does."""
+    """Describe the difference between given tensors and those of a module; "" where they match.
+
+    Args:
+        own: The tensors of the module.
+        given: The tensors to compare.
+    """
     missing, unknown = [name for name in own if name not in given], [name for name in given if name not in own]
     misfits = [
         f"{name} of shape {tuple(value.shape)} instead of {tuple(own[name].shape)}"
@@ -88,29 +107,29 @@ def mismatch(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> str:
         for name, value in given.items()
         if name in own and value.is_floating_point() != own[name].is_floating_point()
     ]
-    told = [("no ", missing), ("unknown ", unknown), ("", misfits), ("", kinds)]
-    return ", ".join(f"{word}{abbreviated(names)}" for word, names in told if names)
+    differences = [("no ", missing), ("unknown ", unknown), ("", misfits), ("", kinds)]
+    return ", ".join(f"{word}{abbreviated(names)}" for word, names in differences if names)
 
 
 def abbreviated(names: list[str]) -> str:
-    """The first few, and how many more there are."""
+    """Return the first few names and the number of the others."""
     rest = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + rest
 
 
 def non_finite(state: Mapping[str, Tensor]) -> list[str]:
-    """The tensors that hold NaN or Inf."""
+    """Return the names of tensors with NaN or Inf."""
     return [name for name, value in state.items() if not value.is_meta and not bool(value.isfinite().all())]
 
 
 class _TooManyError(Exception):
-    """More tensors than the module of any such file makes."""
+    """A module creates more tensors than its file can fill."""
 
 
 class _Counted(TorchFunctionMode):
-    """Gives up after so many tensors made: a module list of a thousand million layers never ends otherwise.
+    """Stop the construction of a module after a number of tensors, since a list of 10^9 layers would never end.
 
-    It raises nowhere else: the call may be the one that ends a `no_grad`.
+    It raises only in functions that create tensors: other calls may be the exit of a `no_grad`.
     """
 
     def __init__(self, most: int):
@@ -123,43 +142,55 @@ class _Counted(TorchFunctionMode):
             raise _TooManyError
         if func in _FILLS:
             filled = args[0] if args else kwargs["tensor"]
-            if filled.is_meta:  # nothing is there to be filled, and torch would import its compiler to find that out
+            if filled.is_meta:  # nothing to fill, and torch would import its compiler
                 return filled
         return func(*args, **(kwargs or {}))
 
 
 def fill_from_state_dict(model: Module, weights: Mapping[str, Tensor], wide: str = "") -> Module:
-    """The model with `weights` as its own, without a copy where the dtype is theirs all along, frozen and in eval mode.
+    """Assign a state dict to a model, without a copy where all weights have the same dtype.
 
-    wide: how the names of those end that are never float16.
-    Raises ValueError, one sentence, for missing, unknown and misshapen tensors.
+    Args:
+        model: The model.
+        weights: Its weights by name.
+        wide: Suffix of the names of weights that are never float16; "" for none.
+
+    Returns:
+        The model, frozen and in eval mode.
+
+    Raises:
+        ValueError: A tensor is missing, unknown or misshapen.
     """
     check_weights(model.state_dict(), weights)
-    kept = {name for name in weights if wide and name.endswith(wide)}
-    dtype = next(value for name, value in weights.items() if name not in kept).dtype
+    wide_names = {name for name in weights if wide and name.endswith(wide)}
+    dtype = next(value for name, value in weights.items() if name not in wide_names).dtype
     dtype = dtype if dtype.is_floating_point else torch.float32
     wider = torch.float32 if dtype == torch.float16 else dtype
-    cast = {name: value.detach().to(wider if name in kept else dtype) for name, value in weights.items()}
+    cast = {name: value.detach().to(wider if name in wide_names else dtype) for name, value in weights.items()}
     model.load_state_dict(cast, assign=True)
     return model.eval().requires_grad_(False)
 
 
 def check_weights(own: Mapping[str, Tensor], weights: Mapping[str, Tensor]) -> None:
-    """Raises ValueError where `weights` are not those of a module with the tensors `own`."""
+    """Check that `weights` belong to a module with the tensors `own`.
+
+    Raises:
+        ValueError: A tensor is missing, unknown or misshapen.
+    """
     if wrong := mismatch(own, weights):
         raise ValueError(f"sd: expected every published key in the shapes of the config, and no other, got {wrong}; pass the "
                          "whole state dict and the config it was made with")  # fmt: skip
 
 
 def unwrap_state(state: Mapping[str, Any], wrappers: Sequence[str]) -> Mapping[str, Tensor]:
-    """The tensors of a checkpoint, from under wrappers such as "model" or "ema", also nested.
+    """Return the tensors of a checkpoint from under wrappers such as "model" or "ema", which may be nested.
 
     Args:
-        state: a state dict, raw or wrapped.
-        wrappers: the keys that may hold the state dict; where several stand, the first is taken.
+        state: A state dict, raw or wrapped.
+        wrappers: Keys that may hold the state dict, in order of preference.
 
     Raises:
-        ValueError: when nothing is there, or something that is no tensor.
+        ValueError: The state dict is empty or holds something that is no tensor.
     """
     while wrapper := next((name for name in wrappers if isinstance(state.get(name), Mapping)), None):
         state = state[wrapper]
@@ -173,33 +204,34 @@ def unwrap_state(state: Mapping[str, Any], wrappers: Sequence[str]) -> Mapping[s
 
 
 def without_prefixes(name: str, prefixes: Sequence[str]) -> str:
-    """A tensor's name without the prefixes that compiling and wrapping leave, in any order and number."""
-    while prefix := next((one for one in prefixes if name.startswith(one)), None):
+    """Return a tensor's name without the prefixes of compilers and wrappers, in any order and number."""
+    while prefix := next((known for known in prefixes if name.startswith(known)), None):
         name = name.removeprefix(prefix)
     return name
 
 
 def count_modules(weights: Mapping[str, Tensor], pattern: str) -> int:
-    """One more than the highest number that a pattern captures in the names of the weights; 0 for none."""
+    """Return the highest number that a pattern captures in the names, plus 1; 0 without a match."""
     matches = map(re.compile(pattern).match, weights)
     return max((int(match[1]) + 1 for match in matches if match), default=0)
 
 
 def unpickle(path: Path) -> Mapping[str, Any]:
-    """What a .pt or .pth file holds: tensors, plain containers and the parsed command line of its training, no code.
+    """Load a .pt or .pth file of tensors, plain containers and the command line of its training; no code is run.
 
-    Raises ValueError for a missing file and one that holds anything else.
+    Raises:
+        ValueError: The file is missing or holds anything else.
     """
     if not path.is_file():
         raise ValueError(f"{path}: expected a checkpoint file, got none there; check the path")
     try:
-        # training files also keep the parsed command line, a plain namespace
+        # training files also hold the parsed command line, a plain namespace
         with torch.serialization.safe_globals([Namespace]):
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=is_zipfile(path))
-    except Exception as error:  # a file that is no checkpoint makes the unpickler raise nearly anything
+    except Exception as error:  # the unpickler raises errors of many classes over other files
         reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that does not open as one ({reason}); "
-                         "check the file") from error  # fmt: skip
+        raise ValueError(f"{path}: expected a pickled state dict of tensors, got a file that cannot be read as such "
+                         f"({reason}); check the file") from error  # fmt: skip
     if not isinstance(state, Mapping):
         raise ValueError(f"{path}: expected a state dict, got {type(state).__name__}; check the file")
     return state

@@ -1,6 +1,6 @@
 """Saving and loading of trained modules: our own folders, and the configs and state dicts of published drafters.
 
-Our own folder holds config.json and one safetensors file, nothing else. Published names and fields become those of a
+Our own folder holds config.json and one safetensors file only. Published names and fields are converted to those of a
 DraftLayer.
 """
 
@@ -27,8 +27,14 @@ CONFIG, WEIGHTS, FORMAT = "config.json", "model.safetensors", 1
 
 
 class Pretrained(nn.Module):
-    """Base of trained drafters. Each domain has a root with `kinds` of its own; what derives from it sets `kind` and
-    `config_class`, takes its config, and is listed by its kind there."""
+    """Base of trained drafters, which are saved as a config and weights.
+
+    Each domain has a root class with its own `kinds`. A subclass sets `kind` and `config_class`, has its config as the
+    only argument, and is registered in `kinds`.
+
+    Args:
+        config: The config, a dataclass.
+    """
 
     kind: ClassVar[str]
     config_class: ClassVar[type]
@@ -36,7 +42,7 @@ class Pretrained(nn.Module):
 
     def __init_subclass__(cls, **kwargs: object) -> None:
         super().__init_subclass__(**kwargs)
-        if "kind" in cls.__dict__:  # bases of several kinds have none of their own
+        if "kind" in cls.__dict__:  # shared base classes have no kind
             cls.kinds[cls.kind] = cls
 
     def __init__(self, config: object):
@@ -44,12 +50,12 @@ class Pretrained(nn.Module):
         self.config = config
 
     def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
-        """Write config.json and model.safetensors into a folder.
+        """Write config.json and model.safetensors to a folder.
 
         Args:
-            folder: Made where it does not exist.
-            dtype: The torch dtype to store weights in; int8 stores matrices in eight bits with a scale a row. None for their
-                own.
+            folder: The folder, which is created where it is missing.
+            dtype: The torch dtype of the stored weights; int8 stores matrices in eight bits with a scale per row. None
+                keeps their own.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
@@ -65,52 +71,57 @@ class Pretrained(nn.Module):
 
     @classmethod
     def from_pretrained(cls, folder: str | Path) -> Self:
-        """Loads what `save_pretrained` wrote, in float32 and eval mode.
+        """Load a folder of `save_pretrained`, in float32 and eval mode.
 
-        Raises ValueError, one sentence that names the file, for a missing or damaged one, an unknown kind or field, a field
-        of a wrong type, weights that do not fit the config, and weights that are NaN or Inf.
+        Raises:
+            ValueError: A file is missing or damaged, the kind or a field is unknown, a field has a wrong type, or the
+                weights do not fit the config or are NaN or Inf. The message names the file.
         """
         folder = Path(folder)
         for name in (CONFIG, WEIGHTS):
             if not (folder / name).is_file():
-                raise ValueError(f"drafter: expected {name} in {folder}, found none; save one with save_pretrained")
+                raise ValueError(f"drafter: expected {name} in {folder}, got none; save a drafter with save_pretrained")
         raw = read_json(folder / CONFIG)
         kind, version = raw.pop("kind", None), raw.pop("format_version", None)
-        found = cls.kinds.get(kind) if isinstance(kind, str) else None
-        if found is None or not issubclass(found, cls):
+        drafter_class = cls.kinds.get(kind) if isinstance(kind, str) else None
+        if drafter_class is None or not issubclass(drafter_class, cls):
             raise ValueError(f"drafter: expected a kind of {sorted(cls.kinds)}, got {kind!r} in {folder}")
         if version != FORMAT:
             raise ValueError(f"drafter: expected format_version {FORMAT}, got {version!r} in {folder}")
         with naming(folder / CONFIG):
-            config = from_fields(found.config_class, raw)
-        return load_module(lambda: found(config), folder / WEIGHTS).requires_grad_(False)
+            config = from_fields(drafter_class.config_class, raw)
+        return load_module(lambda: drafter_class(config), folder / WEIGHTS).requires_grad_(False)
 
 
 def from_zoo(path_or_repo: str | Path) -> Any:
-    """What the zoo has under "zoo:NAME", loaded; None for any other text.   Raises ValueError where it has no such name."""
+    """Load the zoo's "zoo:NAME"; return None for any other text.
+
+    Raises:
+        ValueError: The zoo has no such name.
+    """
     if not str(path_or_repo).startswith(ZOO):
         return None
-    # by name: the zoo stands on this module
+    # imported by name, since the zoo imports this module
     return import_module("mmspec.zoo.files.registry").load(str(path_or_repo).removeprefix(ZOO))
 
 
 def _as(value: Tensor, dtype: object) -> Tensor:
-    """Weights in another dtype; token ids and masks stay what they are."""
+    """Cast float weights to a dtype; token ids and masks are unchanged."""
     return value.to(dtype) if value.is_floating_point() else value
 
 
 def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.safetensors")) -> Path:
-    """The folder of weights.
+    """Return the folder of weights.
 
     Args:
         path_or_repo: A folder, the id of a hub repository (the only case that uses the network), or "zoo:NAME".
-        patterns: The files that are fetched of a repository.
+        patterns: The files to fetch from a repository.
 
     Raises:
-        ValueError: It is none of these, or the zoo has no weights of that name.
+        ValueError: The text is none of these, or the zoo has no weights of that name.
     """
     if str(path_or_repo).startswith(ZOO):
-        # by name: the zoo stands on this module
+        # imported by name, since the zoo imports this module
         registry = import_module("mmspec.zoo.files.registry")
         return registry.folder_with_weights(str(path_or_repo).removeprefix(ZOO))
     folder = Path(path_or_repo)
@@ -124,16 +135,20 @@ def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.
 
 
 EMBEDDING = "embed_tokens.weight"
-ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # what a config says of rotary positions
+ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # fields of rotary positions
 PLAIN, ONE_AXIS = ("default",), ("default", "mrope")
 SCALED = ("linear", "llama3", "yarn")  # scaled positions whose frequencies are the same at every length
 
 
 def drafter_sizes(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> dict[str, Any]:
-    """Sizes of a drafter from a published config; absent ones take the public classes' fallbacks.
+    """Return the sizes of a drafter from a published config; absent fields have the defaults of the public classes.
 
-    rotations: see `rotary_base`.
-    Raises ValueError for a field that is missing or asks for what no public drafter has.
+    Args:
+        config: The published config.
+        rotations: The supported kinds of rotary positions; see `rotary_fields`.
+
+    Raises:
+        ValueError: A field is missing, or has a value that no public drafter has.
     """
     needed = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size")
     missing = [name for name in needed if name not in config]
@@ -159,27 +174,28 @@ def drafter_sizes(config: Mapping[str, Any], rotations: Collection[str] = PLAIN)
 
 
 def rotary_base(config: Mapping[str, Any], rotations: Collection[str] = PLAIN) -> float:
-    """The base that positions turn with; see `rotary_fields`, whose scaled kinds are not for it."""
+    """Return the base of unscaled rotary positions; see `rotary_fields`."""
     return rotary_fields(config, rotations)["rope_theta"]
 
 
 def rotary_fields(config: Mapping[str, Any], rotations: Collection[str]) -> dict[str, Any]:
-    """The rotary positions of a layer's config, of `rope_parameters` (`rope_scaling` in older files) or of the config itself.
+    """Return the rotary positions of a config: from `rope_parameters`, `rope_scaling` (older files) or the config.
 
     Args:
         config: The fields of a Llama or Qwen config.
-        rotations: The kinds that are read: PLAIN; ONE_AXIS where the public code gives all axes of M-RoPE the same position,
-            so that its sections make no difference; and any of SCALED.
+        rotations: The supported kinds: PLAIN; ONE_AXIS where the public code gives all axes of M-RoPE the same
+            position, so that its sections have no effect; and any of SCALED.
 
     Returns:
         `rope_theta`, the base, and `rope_scaling`, the fields of scaled positions or {}.
 
     Raises:
-        ValueError: The kind is another, positions turn part of a head only, or kinds of layer have bases of their own.
+        ValueError: The kind is not supported, a part of each head is not rotated, or kinds of layers have different
+            bases.
     """
     base, scaling = config.get("rope_theta"), {}
     partial = {"partial_rotary_factor": config.get("partial_rotary_factor")}
-    for name in ("rope_scaling", "rope_parameters"):  # newer files say it in the second, so that it has the last word
+    for name in ("rope_scaling", "rope_parameters"):  # newer files have the second, which takes precedence
         rope = config.get(name) or {}
         if not isinstance(rope, Mapping):
             raise ValueError(f"{name}: expected fields of rotary positions or null, got {rope!r}; correct the config")
@@ -190,20 +206,20 @@ def rotary_fields(config: Mapping[str, Any], rotations: Collection[str]) -> dict
         if kind not in rotations:
             others = ", ".join(known for known in rotations if known in SCALED)
             raise ValueError(f"{name}: expected plain rotary positions{f' or {others}' if others else ''}, got {kind!r}; a "
-                             "drafter here would turn positions otherwise than it was trained")  # fmt: skip
+                             "drafter here would rotate positions differently than in its training")  # fmt: skip
         partial[name] = rope.get("partial_rotary_factor")
         base = rope.get("rope_theta") or base
         if rope:
             scaling = _scaling(config, rope, kind) if kind in SCALED else {}
     if odd := {name: value for name, value in partial.items() if value not in (None, 1)}:
         raise ValueError(
-            f"partial_rotary_factor: expected 1, whole heads turned, got {odd}; no drafter here has another"
+            f"partial_rotary_factor: expected 1, since drafters rotate whole heads, got {odd}; use another drafter"
         )
     return {"rope_theta": float(base or 10000.0), "rope_scaling": scaling}
 
 
 def _scaling(config: Mapping[str, Any], rope: Mapping[str, Any], kind: str) -> dict[str, Any]:
-    """The fields of scaled positions, with the lengths that transformers takes from the rest of the config."""
+    """Return the fields of scaled positions, with the lengths that transformers reads from the rest of the config."""
     left_out = ("type", "rope_theta", "partial_rotary_factor")
     scaling = {name: value for name, value in rope.items() if name not in left_out and value is not None}
     longest = config.get("max_position_embeddings")
@@ -214,9 +230,11 @@ def _scaling(config: Mapping[str, Any], rope: Mapping[str, Any], kind: str) -> d
 
 
 def layer_names(prefix: str, qkv_bias: bool = False) -> dict[str, tuple[str, ...]]:
-    """Our names of a DraftLayer's weights (behind "layer."), and the published ones that are stacked into each.
+    """Map our names of a DraftLayer's weights to the published names that are stacked into each.
 
-    prefix: of the published layer, "layers.0." or "midlayer.".
+    Args:
+        prefix: Prefix of the published layer, "layers.0." or "midlayer.".
+        qkv_bias: Whether the attention has biases.
     """
     attention, mlp = f"{prefix}self_attn.", f"{prefix}mlp."
     names = {
@@ -237,12 +255,17 @@ def fill_drafter(
     names: Mapping[str, tuple[str, ...]],
     unused: Iterable[str] = (EMBEDDING,),
 ) -> nn.Module:
-    """Loads published tensors into our module, float32.
+    """Load published tensors into a drafter, converted to its dtypes.
 
-    names: our name -> the published names whose rows are stacked into it.   unused: published names that may be there
-    and hold nothing of ours (the embedding is the target's).
-    Raises ValueError that lists every missing and every unknown key, or every shape that does not fit,
-    and for NaN or Inf.
+    Args:
+        drafter: The drafter.
+        state: The published tensors by name.
+        names: Our name -> the published names whose rows are stacked into it.
+        unused: Published names that are ignored (the embedding is the target's).
+
+    Raises:
+        ValueError: A key is missing or unknown, a shape does not fit, or a tensor has NaN or Inf. The message lists all
+            such keys or shapes.
     """
     wanted = [name for group in names.values() for name in group]
     missing = [name for name in wanted if name not in state]

@@ -1,4 +1,4 @@
-"""Input files: the one place that opens JSON and safetensors, whose errors name the file."""
+"""Input files: the only functions that open JSON and safetensors. Their errors name the file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,11 @@ if TYPE_CHECKING:
 
 
 def read_text(path: str | Path) -> str:
-    """A file's UTF-8 text.   Raises ValueError for a file that is missing, cannot be read or holds something else."""
+    """Read a UTF-8 text file.
+
+    Raises:
+        ValueError: The file is missing, cannot be read or is no UTF-8 text.
+    """
     content = _bytes(path, "a text file")
     try:
         return content.decode("utf-8")
@@ -24,7 +28,11 @@ def read_text(path: str | Path) -> str:
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """A JSON object.   Raises ValueError for a missing file and for anything else in it."""
+    """Read a file with a JSON object.
+
+    Raises:
+        ValueError: The file is missing or holds anything else.
+    """
     return _object(_bytes(path, "a JSON file"), f"{path}")
 
 
@@ -41,10 +49,14 @@ def _bytes(path: str | Path, what: str) -> bytes:
 
 
 def read_json_lines(path: str | Path, *, torn: bool = False) -> list[dict[str, Any]]:
-    """The JSON objects of a file that holds one a line.
+    """Read the JSON objects of a file with an object per line.
 
-    torn: whether a last line without its end, which a killed writer leaves, is left out instead of refused.
-    Raises ValueError for a missing file and for a line that holds anything else.
+    Args:
+        path: The file.
+        torn: Whether to ignore a last line without an end, which a killed writer leaves, instead of refusing it.
+
+    Raises:
+        ValueError: The file is missing, or a line holds anything else.
     """
     lines = read_text(path).split("\n")
     if torn or not lines[-1]:
@@ -55,7 +67,7 @@ def read_json_lines(path: str | Path, *, torn: bool = False) -> list[dict[str, A
 def _object(text: str | bytes, place: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:  # too many brackets are no config either
+    except (ValueError, RecursionError) as error:  # RecursionError: too many brackets
         raise ValueError(f"{place}: expected JSON, got {text[:40]!r} ({error}); write the file again") from error
     if not isinstance(value, dict):
         raise ValueError(f"{place}: expected a JSON object, got {type(value).__name__}; write the file again")
@@ -64,9 +76,10 @@ def _object(text: str | bytes, place: str) -> dict[str, Any]:
 
 @contextmanager
 def open_tensors(path: str | Path) -> Iterator[Any]:
-    """A safetensors file, opened as `safetensors.safe_open` opens it: nothing is read before it is asked for.
+    """Open a safetensors file with `safetensors.safe_open`: tensors are read on demand.
 
-    Raises ValueError for a missing file, a file that is damaged or holds something else, and a tensor it lacks.
+    Raises:
+        ValueError: The file is missing, damaged or no safetensors file, or a requested tensor is missing.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -77,20 +90,25 @@ def open_tensors(path: str | Path) -> Iterator[Any]:
         with safe_open(path, "pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise ValueError(f"{path}: expected safetensors, got a file that does not open as such or lacks a tensor ({error}) "
-                         "and may be cut off or a pickle; fetch or save it again") from error  # fmt: skip
+        raise ValueError(f"{path}: expected safetensors, got a file that cannot be read ({error}); it may be cut off or "
+                         "a pickle, fetch or save it again") from error  # fmt: skip
 
 
 def read_tensors(path: str | Path) -> dict[str, Tensor]:
-    """All tensors of a safetensors file.   Raises ValueError as `open_tensors` does."""
+    """Read all tensors of a safetensors file.
+
+    Raises:
+        ValueError: See `open_tensors`.
+    """
     with open_tensors(path) as file:
         return {name: file.get_tensor(name) for name in file.keys()}
 
 
 def read_shapes(path: str | Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors file on the meta device: shapes and dtypes from its header, nothing of their contents.
+    """Return the tensors of a safetensors file on the meta device: shapes and dtypes from its header only.
 
-    Raises ValueError as `open_tensors` does.
+    Raises:
+        ValueError: See `open_tensors`.
     """
     import torch
 
@@ -105,14 +123,14 @@ def _empty(stored: Any) -> Tensor:
     return torch.empty(stored.get_shape(), dtype=getattr(torch, _DTYPES.get(stored.get_dtype(), "float32")))
 
 
-# as the header writes them; what is not listed is some narrow float
+# names in the header; unlisted dtypes are narrow floats
 _DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16", "I64": "int64", "I32": "int32",
            "I16": "int16", "I8": "int8", "U8": "uint8", "BOOL": "bool"}  # fmt: skip
 
 
 @contextmanager
 def naming(place: str | Path) -> Iterator[None]:
-    """Puts the file or folder `place` in front of a ValueError that does not name it yet."""
+    """Prepend the file or folder `place` to a ValueError that does not name it yet."""
     try:
         yield
     except ValueError as error:

@@ -1,8 +1,8 @@
-"""Validation of values from outside: the fields of config files and the arguments of callers.
+"""Validation of external values: the fields of config files and the arguments of callers.
 
-This is the one place that says what counts as a number, a whole number or a truth value. Python takes True for the number
-1 and every text for a truth value, and NaN passes each comparison that does not expect it. Without a check, a value of a
-wrong type would change a result in silence.
+All rules for numbers, whole numbers and truth values are here. In Python, True is the number 1, every text has a truth
+value, and NaN passes comparisons that do not expect it. Without a check, a value of a wrong type would silently change
+a result.
 """
 
 from __future__ import annotations
@@ -22,38 +22,51 @@ if TYPE_CHECKING:
 
 
 Config = TypeVar("Config")
-_LARGEST = 2**63 - 1  # what a size of a tensor can be
+_LARGEST = 2**63 - 1  # the largest size of a tensor
 
 
 def from_fields(
-    cls: type[Config], config: Config | Mapping[str, Any], left_out: Sequence[str] = (), what: str = ""
+    cls: type[Config], config: Config | Mapping[str, Any], left_out: Sequence[str] = (), owner: str = ""
 ) -> Config:
-    """A config as it is, or made of a mapping of field names without those in `left_out`, which only training reads.
+    """Return a config, constructed from a mapping if necessary.
 
-    Raises ValueError for unknown and missing fields, where `what` the config is of is said, for values of a wrong type, and
-    as the class itself does.
+    Args:
+        cls: The dataclass of the config.
+        config: A config, which is returned unchanged, or its fields by name.
+        left_out: Fields to ignore, which only training reads.
+        owner: The owner of the config in error messages; the class name by default.
+
+    Raises:
+        ValueError: A field is unknown or missing, a value has a wrong type, or the class refuses a value.
     """
     if isinstance(config, cls):
         return config
-    what = what or cls.__name__
-    given = {name: value for name, value in config.items() if name not in left_out}
-    if unknown := sorted(set(given) - {field.name for field in fields(cls)}):
-        raise ValueError(f"config: expected fields of {what}, got {unknown}; remove them")
+    owner = owner or cls.__name__
+    values = {name: value for name, value in config.items() if name not in left_out}
+    if unknown := sorted(set(values) - {field.name for field in fields(cls)}):
+        raise ValueError(f"config: expected fields of {owner}, got {unknown}; remove them")
     needed = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
-    if missing := [name for name in needed if name not in given]:
-        raise ValueError(f"config: expected the fields {needed} of {what}, got none for {missing}; add them")
-    check_types(cls, given)
+    if missing := [name for name in needed if name not in values]:
+        raise ValueError(f"config: expected the fields {needed} of {owner}, got none for {missing}; add them")
+    check_types(cls, values)
     try:
-        return cls(**given)
+        return cls(**values)
     except ArithmeticError as error:
-        raise ValueError(f"config: expected sizes of {what} that divide each other, got {given}; correct it") from error
+        raise ValueError(
+            f"config: expected sizes of {owner} that divide each other, got {values}; correct it"
+        ) from error
 
 
 def check_types(cls: type, given: Mapping[str, Any], names: Mapping[str, str] | None = None) -> None:
-    """Raises ValueError for a value whose type is not the one its field is annotated with, and for a number that no tensor
-    can hold: NaN or Inf, and an integer beyond 64 bits.
+    """Check values against the annotated types of a dataclass. Numbers also have to fit into a tensor.
 
-    names: the field of a name that is none itself; names without a field pass.
+    Args:
+        cls: The dataclass.
+        given: Values by name.
+        names: The field of a name that is no field itself. Names without a field are not checked.
+
+    Raises:
+        ValueError: A value has another type, is NaN or Inf, or is an integer of more than 64 bits.
     """
     written, hints = {field.name: field.type for field in fields(cls)}, get_type_hints(cls)
     for name, value in given.items():
@@ -63,16 +76,16 @@ def check_types(cls: type, given: Mapping[str, Any], names: Mapping[str, str] | 
 
 
 def fits(value: Any, hint: Any) -> bool:
-    """Whether a value is of an annotated type. A number also has to fit into a tensor."""
+    """Return whether a value is of an annotated type. A number also has to fit into a tensor."""
     kind = get_origin(hint)
     if kind in (UnionType, Union):
-        return any(fits(value, one) for one in get_args(hint))
+        return any(fits(value, member) for member in get_args(hint))
     if kind is tuple:  # a list in JSON
-        return isinstance(value, list | tuple) and all(fits(one, get_args(hint)[0]) for one in value)
+        return isinstance(value, list | tuple) and all(fits(member, get_args(hint)[0]) for member in value)
     if kind in (list, dict):
         return isinstance(value, kind)
-    if kind is Literal:  # which of them there are the config itself says
-        return isinstance(value, tuple({type(one) for one in get_args(hint)}))
+    if kind is Literal:  # the config itself checks the values
+        return isinstance(value, tuple({type(member) for member in get_args(hint)}))
     if isinstance(value, bool):
         return hint is bool
     if hint is int:
@@ -82,42 +95,42 @@ def fits(value: Any, hint: Any) -> bool:
     return isinstance(value, hint)
 
 
-LARGEST_SCALE = 1000.0  # of guidance and of noise: fifty times what is published, and far from any overflow
+LARGEST_SCALE = 1000.0  # of guidance and noise: fifty times the published scales, and far from any overflow
 _PLAIN = (bool, int, float, str, NoneType)
 
 
 def boolean(name: str, value: object) -> bool:
-    """The value, which must be True or False.
+    """Return the value, which must be True or False.
 
     Args:
-        name: of the argument, for the error.
-        value: from a caller.
+        name: Name of the argument, for the error.
+        value: The value from a caller.
 
     Raises:
-        ValueError: for anything else, texts and numbers included.
+        ValueError: The value is anything else, such as a text or a number.
     """
     if not isinstance(value, bool):
-        raise ValueError(f"{name}: expected True or False, got {value!r:.60}; pass one of them")
+        raise ValueError(f"{name}: expected True or False, got {value!r:.60}; pass True or False")
     return value
 
 
 def whole(name: str, value: object, least: int | None = None) -> int:
-    """The value as an int.
+    """Return the value as an int.
 
     Args:
-        name: of the argument, for the error.
-        value: an int, or an integer of numpy or torch.
-        least: the smallest value allowed, None for no limit.
+        name: Name of the argument, for the error.
+        value: An int, or an integer of numpy or torch.
+        least: The smallest value allowed; None for no limit.
 
     Raises:
-        ValueError: for floats, truth values and texts, and for a number below `least`.
+        ValueError: The value is a float, a truth value or a text, or is below `least`.
     """
     try:
         number = None if _is_truth(value) else index(value)
     except TypeError:
         number = None
     if number is None:
-        raise ValueError(f"{name}: expected a whole number, got {value!r:.60}; write one without a fraction")
+        raise ValueError(f"{name}: expected a whole number, got {value!r:.60}; pass a number without a fraction")
     if least is not None and number < least:
         raise ValueError(f"{name}: expected at least {least}, got {number}; raise it")
     return number
@@ -126,37 +139,37 @@ def whole(name: str, value: object, least: int | None = None) -> int:
 def number(
     name: str, value: object, least: float = -math.inf, most: float = math.inf, *, infinite: bool = False
 ) -> float:
-    """The value as a float.
+    """Return the value as a float.
 
     Args:
-        name: of the argument, for the error.
-        value: an int or float, also of numpy, or a tensor that holds one number.
-        least: the smallest value allowed.
-        most: the largest value allowed.
-        infinite: whether an infinity is a value like others.
+        name: Name of the argument, for the error.
+        value: An int or float, also of numpy, or a tensor with a single number.
+        least: The smallest value allowed.
+        most: The largest value allowed.
+        infinite: Whether infinities are allowed.
 
     Raises:
-        ValueError: for truth values and texts, NaN, infinities without `infinite`, and numbers outside the limits.
+        ValueError: The value is a truth value, a text, NaN or outside the limits, or is an infinity without `infinite`.
     """
     is_number = isinstance(value, Real) or (hasattr(value, "numel") and value.numel() == 1)
     try:
-        found = float(value) if is_number and not _is_truth(value) else math.nan
+        result = float(value) if is_number and not _is_truth(value) else math.nan
     except OverflowError:
-        found = math.nan
-    if not least <= found <= most or (math.isinf(found) and not infinite):
+        result = math.nan
+    if not least <= result <= most or (math.isinf(result) and not infinite):
         raise ValueError(f"{name}: expected {_range(least, most, infinite)}, got {value!r:.60}; change it")
-    return found
+    return result
 
 
 def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
-    """Checks each field of a dataclass against its annotation, as far as that names numbers, truth values, texts or None.
+    """Check each field of a dataclass against its annotation, if this names numbers, truth values, texts or None.
 
     Args:
-        settings: the dataclass, usually from its `__post_init__`.
-        infinite: the fields that may be infinite.
+        settings: The dataclass, usually in its `__post_init__`.
+        infinite: The fields that may be infinite.
 
     Raises:
-        ValueError: for a value of another type, such as True for a number, and for NaN and infinities.
+        ValueError: A value has another type, such as True for a number, or is NaN or an infinity.
     """
     hints = _hints(type(settings))
     for field in fields(settings):
@@ -169,27 +182,27 @@ def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
 
 
 def check_words(texts: Sequence[str], ids: Tensor, mask: Tensor, tokenizer: Any) -> None:
-    """Checks that a tokenizer knows a word of each prompt: without one, any picture would do.
+    """Check that a tokenizer knows a word of each prompt, since any picture would match a prompt without known words.
 
     Args:
-        texts: the B prompts. An empty text says nothing on purpose and passes.
-        ids: int64 [B, L], what the tokenizer made of them.
+        texts: The B prompts. An empty text is allowed.
+        ids: int64 [B, L], the tokens of the prompts.
         mask: int64 [B, L], 0 at padding.
-        tokenizer: of transformers.
+        tokenizer: The tokenizer, of transformers.
 
     Raises:
-        ValueError: for a text without a known word.
+        ValueError: A text has no known word.
     """
     special = set(tokenizer.all_special_ids)
     for text, row, real in zip(texts, ids, mask.bool(), strict=True):
-        known = tokenizer.convert_ids_to_tokens([one for one in row[real].tolist() if one not in special])
+        known = tokenizer.convert_ids_to_tokens([token for token in row[real].tolist() if token not in special])
         if text.strip() and not any(letter.isalnum() for token in known for letter in token):
-            raise ValueError(f"prompts: expected words this model knows, got none in {text!r}; say it in other words")
+            raise ValueError(f"prompts: expected words this model knows, got none in {text!r}; use other words")
 
 
 @cache
 def _hints(cls: type) -> dict[str, Any]:
-    unknown: dict[str, Any] = {}  # names that their module imports for a type checker alone
+    unknown: dict[str, Any] = {}  # names that are imported for type checkers only
     while True:
         try:
             return get_type_hints(cls, localns=unknown)
@@ -199,13 +212,13 @@ def _hints(cls: type) -> dict[str, Any]:
 
 def _fits(value: object, hint: Any) -> bool:
     members = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
-    plain = [one for one in members if one in _PLAIN or get_origin(one) in (Literal, tuple)]
+    plain = [member for member in members if member in _PLAIN or get_origin(member) in (Literal, tuple)]
     if Any in members or object in members:
         return True
     if value is None or isinstance(value, (bool, Real, str)):
-        return any(fits(value, one) for one in plain)
-    others = len(plain) < len(members)  # objects, which the class itself checks
-    return others or any(fits(value, one) for one in plain)
+        return any(fits(value, member) for member in plain)
+    others = len(plain) < len(members)  # objects, which the class checks itself
+    return others or any(fits(value, member) for member in plain)
 
 
 def _is_truth(value: object) -> bool:

@@ -1,4 +1,4 @@
-"""Video files: frames as MP4 through ffmpeg, or as GIF; whole or not at all."""
+"""Video files: frames as MP4 through ffmpeg, or as GIF; a file is complete or absent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 VIDEO_SUFFIXES = (".mp4", ".gif")
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-_SHORTEST_GIF_FRAME = 20  # milliseconds; players take less for a tenth of a second
+_SHORTEST_GIF_FRAME = 20  # milliseconds; players show shorter frames for a tenth of a second
 
 
 def has_mp4_writer() -> bool:
@@ -30,12 +30,12 @@ def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
 
     Args:
         frames: uint8 [N, H, W, 3], at least one frame.
-        out: the file, which ends in .mp4 or .gif.
-        fps: frames a second.
+        out: The file, which ends in .mp4 or .gif.
+        fps: Frames per second.
 
     Raises:
-        ValueError: for frames of another shape or type, another suffix, and where ffmpeg fails.
-        WriteError: where the file cannot be written.
+        ValueError: The frames have another shape or dtype, the suffix is another, or ffmpeg fails.
+        WriteError: The file cannot be written.
     """
     if frames.ndim != 4 or frames.shape[-1] != 3 or frames.dtype != "uint8" or not len(frames):
         raise ValueError(f"frames: expected uint8 [N, H, W, 3] with N >= 1, got {frames.dtype} {list(frames.shape)}; "
@@ -44,7 +44,11 @@ def write_video(frames: np.ndarray, out: Path, fps: float) -> None:
 
 
 def _suffix_of(out: Path) -> str:
-    """The suffix of a video file.   Raises ValueError for another file."""
+    """Return the suffix of a video file.
+
+    Raises:
+        ValueError: The suffix is another.
+    """
     suffix = out.suffix.lower()
     if suffix not in VIDEO_SUFFIXES:
         raise ValueError(
@@ -54,7 +58,7 @@ def _suffix_of(out: Path) -> str:
 
 
 def video_file(out: Path) -> tuple[Path, str | None]:
-    """The file that frames go to: `out`, or a GIF of its name and a notice where MP4 cannot be written.
+    """Return the file that frames are written to: `out`, or a GIF of its name and a notice where MP4 cannot be written.
 
     Raises:
         ValueError: `out` has another suffix.
@@ -67,10 +71,11 @@ def video_file(out: Path) -> tuple[Path, str | None]:
 
 
 def save_video(frames: np.ndarray, out: Path, fps: float) -> None:
-    """Write uint8 frames [N, H, W, 3] whole or not at all.
+    """Write uint8 frames [N, H, W, 3] to a video file that is complete or absent.
 
     Raises:
-        WriteError: `out` cannot be written. The text names the file in the system's temporary folder that holds the frames.
+        WriteError: `out` cannot be written. The message names the file in the system's temporary folder that holds the
+            frames.
     """
     try:
         write_video(frames, out, fps)
@@ -98,12 +103,12 @@ def _write_mp4(frames: np.ndarray, out: Path, fps: float) -> None:
 
     _, rows, columns, _ = frames.shape
     source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{columns}x{rows}", "-r", f"{fps:g}", "-i", "-"]
-    # players want chroma at half the size, so sides are made even
+    # players require chroma at half the size, so sides are padded to even lengths
     encoding = ["-an", "-c:v", "libx264", "-pix_fmt", "yuv420p", "-crf", "16"]
     layout = ["-vf", "pad=ceil(iw/2)*2:ceil(ih/2)*2", "-movflags", "+faststart"]
     with replacing(out) as path:
         command = [get_ffmpeg_exe(), "-y", "-v", "error", *source, *encoding, *layout, str(path)]
-        # in a session of its own, so that Ctrl-C ends the drawing and not the file
+        # in a session of its own, so that Ctrl-C does not damage the file
         done = subprocess.run(command, input=frames.tobytes(), check=False, capture_output=True,
                               start_new_session=True, restore_signals=False)  # fmt: skip
         if done.returncode:

@@ -1,4 +1,4 @@
-"""The registry of methods: what can be asked for by name, and the text form it is asked in."""
+"""The registry of methods by name, and the parser of their text form."""
 
 from __future__ import annotations
 

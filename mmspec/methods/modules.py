@@ -1,4 +1,4 @@
-"""Modules of users that describe methods: found by name or by file, imported, and checked for what they describe."""
+"""User modules that describe methods: located by name or by file, imported and checked."""
 
 from __future__ import annotations
 
@@ -15,38 +15,43 @@ _imported: dict[str, None] = {}
 
 
 def imported() -> tuple[str, ...]:
-    """The modules that `import_methods` has imported, so that another process can import them too."""
+    """Return the modules that `import_methods` has imported, so that another process can import them too."""
     return tuple(_imported)
 
 
 def imported_files() -> list[Path]:
-    """The files of the modules that `import_methods` has imported."""
+    """Return the files of the modules that `import_methods` has imported."""
     files = [name if name.endswith(".py") else sys.modules[name].__file__ for name in _imported]
     return [Path(file) for file in files if file is not None]
 
 
 def import_methods(name: str) -> tuple[MethodInfo, ...]:
-    """Import a module and return the methods that it describes. They can be found by name from then on.
+    """Import a module and register the methods that it describes.
 
     Args:
-        name: A dotted name, looked for in the current folder too, or the path of a file that ends in .py. Modules beside the
-            file can be imported by it.
+        name: A dotted name, also searched in the current folder, or the path of a file that ends in .py. The file can
+            import modules beside it.
+
+    Returns:
+        The methods of the module, which `find` returns from then on.
 
     Raises:
-        ValueError: There is no such module, it fails, it describes no method, or a method that has a name already.
+        ValueError: The module is missing or fails, describes no method, or describes a method whose name is in use.
     """
-    known, before = methods(), {one.home for one in registered()}
+    known, before = methods(), {info.home for info in registered()}
     module = _of_file(Path(name)) if name.endswith(".py") else _of_name(name)
     own = (f"{module.__name__}:", f"{module.__name__}.")
-    found = [one for one in registered() if one.home.startswith(own)]
-    found += [one for one in registered() if one.home not in before and not one.home.startswith(("mmspec.", *own))]
-    if not found:
+    described = [info for info in registered() if info.home.startswith(own)]
+    described += [
+        info for info in registered() if info.home not in before and not info.home.startswith(("mmspec.", *own))
+    ]
+    if not described:
         raise ValueError(f"--import: expected a module that describes a method, got none in {name!r}; decorate a class with "
                          "@method")  # fmt: skip
-    for one in found:
-        _check_name(one, known)
+    for info in described:
+        _check_name(info, known)
     _imported[str(Path(name).resolve()) if name.endswith(".py") else name] = None
-    return tuple(found)
+    return tuple(described)
 
 
 def _of_name(name: str) -> ModuleType:
@@ -61,7 +66,7 @@ def _of_name(name: str) -> ModuleType:
 
 
 def _of_file(file: Path) -> ModuleType:
-    """The module of a file, which has the name of the file."""
+    """Import a file as a module of the same name."""
     if not file.is_file():
         raise ValueError(f"--import: expected a module or the path of a .py file, got {str(file)!r}, which is not found; "
                          "correct it")  # fmt: skip
@@ -82,7 +87,7 @@ def _of_file(file: Path) -> ModuleType:
 
 
 def _extend_path(folder: Path) -> None:
-    """Have modules of a folder found, behind all others."""
+    """Append a folder to the module search path."""
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -93,8 +98,12 @@ def _failure(name: str, error: BaseException) -> ValueError:
 
 
 def _check_name(own: MethodInfo, known: Iterable[MethodInfo]) -> None:
-    """Refuse a method whose name another one of its kind has in one of its domains."""
-    for one in known:
-        if (one.name, one.kind) == (own.name, own.kind) and one.home != own.home and {*one.domains} & {*own.domains}:
+    """Refuse a method whose name another method of its kind has in a shared domain."""
+    for other in known:
+        if (
+            (other.name, other.kind) == (own.name, own.kind)
+            and other.home != own.home
+            and {*other.domains} & {*own.domains}
+        ):
             raise ValueError(f"--import: expected a name that no other {own.kind} has, got {own.name!r}, which is that of "
-                             f"{one.home}; rename the method")  # fmt: skip
+                             f"{other.home}; rename the method")  # fmt: skip

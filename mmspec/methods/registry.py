@@ -1,4 +1,4 @@
-"""What can be asked for by name: each method is described once, beside its class."""
+"""The registry of methods: each method is described once, beside its class."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ INDEX = "index.json"
 
 
 class MethodParts(Protocol):
-    """What a method is made of beside its settings."""
+    """The model and the other parts that a method is constructed from, beside its settings."""
 
     @property
     def model(self) -> Any:
         """The target."""
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """Weights or another object that the method names in `needs`.
+        """Return weights or another object that the method names in `needs`.
 
         Args:
             name: The name of the part.
-            source: Where it is saved, from a setting of the method; None for the weights that the text names behind @, or
-                for what belongs to the model.
+            source: The place where it is saved, from a setting of the method; None for the weights behind @ in the
+                text, or for a part that belongs to the model.
 
         Raises:
-            ValueError: The part is not at hand.
+            ValueError: The part is not available.
         """
 
 
@@ -52,16 +52,24 @@ class ModelParts:
 
     @property
     def model(self) -> Any:
-        """The target.   Raises ValueError where there is none."""
+        """The target.
+
+        Raises:
+            ValueError: There is no target.
+        """
         if self.target is None:
             raise ValueError(
-                "method: expected its model at hand, since it reads its codes, got none; name it in a request"
+                "method: expected a model, whose codes the method reads, got none; name the model in the request"
             )
         return self.target
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """Raises ValueError: there are no parts."""
-        raise ValueError(f"method: expected {name!r} at hand, got none; name its weights behind @")
+        """Refuse every part.
+
+        Raises:
+            ValueError: Always, since there are no parts.
+        """
+        raise ValueError(f"method: expected the part {name!r}, got none; name its weights behind @")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +77,18 @@ class MethodInfo:
     """The description of a method.
 
     Attributes:
-        name: What users write.
-        domains: Where it is at home.
-        kind: What it takes the place of.
-        title: What tables and figures call it.
-        exact: Whether the output keeps the target's distribution whatever the settings are.
-        about: What it does, in a line.
+        name: The name that users write.
+        domains: The domains that the method belongs to.
+        kind: The kind of component that the method is.
+        title: The name in tables and figures.
+        exact: Whether the output keeps the target's distribution for all settings.
+        about: A description in one line.
         home: Module and name of its class, "module:Name".
         paper: The title of the paper.
-        needs: Parts that have to be at hand: trained weights, a reward, a smaller model.
-        settings: What can be set.
-        aliases: Other names that it is found by.
-        facts: More that views of its kind read, such as the rule that a decoding takes by itself.
+        needs: Required parts: trained weights, a reward, a smaller model.
+        settings: The settings of the method.
+        aliases: Other names of the method.
+        facts: Further values that views of its kind read, such as the default rule of a decoding.
     """
 
     name: str
@@ -97,46 +105,50 @@ class MethodInfo:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def setting(self, name: str) -> MethodSetting:
-        """The setting of this name.   Raises ValueError for another name."""
-        found = next((one for one in self.settings if one.name == name), None)
-        if found is None:
-            known = tuple(one.name for one in self.settings)
+        """Return the setting of a name.
+
+        Raises:
+            ValueError: The method has no such setting.
+        """
+        setting = next((known for known in self.settings if known.name == name), None)
+        if setting is None:
+            known = tuple(setting.name for setting in self.settings)
             takes = f"a setting of {self.name} ({', '.join(known)})" if known else f"no settings of {self.name}"
             raise ValueError(f"{self.kind} {self.name!r}: expected {takes}, got {name!r}{nearest(name, known)}")
-        return found
+        return setting
 
     def load(self) -> Callable[..., Any]:
-        """Its class; imports the module."""
+        """Import the module and return the class of the method."""
         module, _, name = self.home.partition(":")
         return getattr(import_module(module), name)
 
     def make(self, settings: Mapping[str, Scalar], parts: MethodParts | None = None) -> Any:
-        """The method with these settings.
+        """Construct the method with these settings.
 
         Args:
             settings: Values by name; the others keep their defaults.
-            parts: The target and what the method needs; None where it needs neither.
+            parts: The target and the required parts; None where the method needs neither.
 
         Raises:
-            ValueError: A setting is refused by the class, or a part is not at hand.
+            ValueError: The class refuses a setting, or a part is not available.
         """
-        made = self.load()
-        build, given = getattr(made, "make", None), converted(made, settings)
+        factory = self.load()
+        build, values = getattr(factory, "make", None), converted(factory, settings)
         if build is not None:
-            return build(given, parts)
-        return made(**given, parts=parts) if "parts" in signature(made).parameters else made(**given)
+            return build(values, parts)
+        return factory(**values, parts=parts) if "parts" in signature(factory).parameters else factory(**values)
 
     def record(self) -> dict[str, Any]:
-        """It as JSON."""
-        made = {"name": self.name, "domains": list(self.domains), "kind": self.kind, "title": self.title, "exact": self.exact,
-                "about": self.about, "home": self.home, "paper": self.paper, "needs": list(self.needs),
-                "settings": [one.record() for one in self.settings], "aliases": list(self.aliases),
-                "facts": dict(self.facts)}  # fmt: skip
-        return {name: value for name, value in made.items() if value not in ("", [], {})}
+        """Return the description as a JSON object without empty fields."""
+        fields = {"name": self.name, "domains": list(self.domains), "kind": self.kind, "title": self.title,
+                  "exact": self.exact, "about": self.about, "home": self.home, "paper": self.paper,
+                  "needs": list(self.needs), "settings": [setting.record() for setting in self.settings],
+                  "aliases": list(self.aliases), "facts": dict(self.facts)}  # fmt: skip
+        return {name: value for name, value in fields.items() if value not in ("", [], {})}
 
     @classmethod
     def of_record(cls, record: Mapping[str, Any]) -> MethodInfo:
-        """The method that `record` was made of."""
+        """Return the method from the JSON object of `record`."""
         settings = tuple(map(MethodSetting.of_record, record.get("settings", ())))
         lists = {name: tuple(record.get(name, ())) for name in ("domains", "needs", "aliases")}
         facts = {name: _frozen(value) for name, value in record.get("facts", {}).items()}
@@ -144,7 +156,7 @@ class MethodInfo:
 
 
 def _frozen(value: Any) -> Any:
-    """The value of a fact with tuples for lists, so that it is the same from the index and from the class."""
+    """Replace lists by tuples, so that facts from the index equal those from the class."""
     return tuple(map(_frozen, value)) if isinstance(value, list | tuple) else value
 
 
@@ -156,11 +168,24 @@ def method(
     name: str, *, domain: Domain | tuple[Domain, ...], kind: Kind, title: str, exact: bool, about: str, paper: str = "",
     needs: tuple[str, ...] = (), aliases: tuple[str, ...] = (), takes: Callable[..., Any] | None = None, **facts: Any,
 ) -> Callable[[Made], Made]:  # fmt: skip
-    """Describe a class as a method, see `MethodInfo`. It can be found by name from then on.
+    """Return a decorator that registers a class as a method; see `MethodInfo`.
 
-    A class with a function `make(settings, parts)` is made by it, any other by its constructor. A function may be a method
-    too; where it has an argument `parts`, it gets what `MethodParts` describes. `takes` is what settings are read off where
-    that is not the constructor. What a class's `method_facts()` returns is added to the facts.
+    A class with a function `make(settings, parts)` is constructed by it, any other class by its constructor. A function
+    may be a method too; if it has an argument `parts`, it receives a `MethodParts`. The dict that a class returns from
+    `method_facts()` is added to the facts.
+
+    Args:
+        name: The name that users write.
+        domain: One domain, or several.
+        kind: The kind of component that the method is.
+        title: The name in tables and figures.
+        exact: Whether the output keeps the target's distribution for all settings.
+        about: A description in one line.
+        paper: The title of the paper.
+        needs: Required parts.
+        aliases: Other names.
+        takes: The callable whose arguments are the settings, where this is not the constructor.
+        **facts: Further values that views of its kind read.
     """
 
     def describe(made: Made) -> Made:
@@ -178,71 +203,75 @@ def method(
 
 
 def registered() -> tuple[MethodInfo, ...]:
-    """The methods whose modules are imported."""
+    """Return the methods whose modules are imported."""
     return tuple(_registered.values())
 
 
 @cache
 def _indexed() -> dict[tuple[Kind, str, tuple[Domain, ...]], MethodInfo]:
     text = files(__package__).joinpath(INDEX).read_text(encoding="utf-8")
-    made = map(MethodInfo.of_record, json.loads(text))
-    return {(one.kind, one.name, one.domains): one for one in made}
+    indexed = map(MethodInfo.of_record, json.loads(text))
+    return {(info.kind, info.name, info.domains): info for info in indexed}
 
 
 def methods(
     domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None, models: str | None = None
 ) -> tuple[MethodInfo, ...]:
-    """The methods of a domain, a kind, a law and a kind of models; None for all.
+    """Return the methods of a domain, a kind, an exactness and a kind of models. Methods from user modules come last.
 
-    Those of modules that users imported come last. A method says in its fact `models` for which kinds of models it is
-    ("masked", "causal", "blocks", "codes"); without the fact it is for all of its domains.
+    Args:
+        domain: The domain; None for all.
+        kind: The kind; None for all.
+        exact: Whether the methods are exact; None for all.
+        models: The kind of models, "masked", "causal", "blocks" or "codes"; None for all. A method supports the kinds
+            in its fact `models`, and all of them without this fact.
     """
     every: Iterable[MethodInfo] = {**_indexed(), **_registered}.values()
     return tuple(
-        one
-        for one in every
-        if (domain is None or domain in one.domains)
-        and (kind is None or kind == one.kind)
-        and (exact is None or exact == one.exact)
-        and (models is None or models in one.facts.get("models", (models,)))
+        info
+        for info in every
+        if (domain is None or domain in info.domains)
+        and (kind is None or kind == info.kind)
+        and (exact is None or exact == info.exact)
+        and (models is None or models in info.facts.get("models", (models,)))
     )
 
 
 def names(
     domain: Domain | None = None, kind: Kind | None = None, exact: bool | None = None, models: str | None = None
 ) -> tuple[str, ...]:
-    """The names of `methods`, each once."""
-    return tuple(dict.fromkeys(one.name for one in methods(domain, kind, exact, models)))
+    """Return the names of `methods` without repetitions."""
+    return tuple(dict.fromkeys(info.name for info in methods(domain, kind, exact, models)))
 
 
 def decoding_with(fact: str, domain: Domain = "image", models: str = "codes") -> MethodInfo:
-    """The decoding that has a fact, such as "usual": it decodes where none is named, so that a seed gives its values again."""
-    return next(one for one in methods(domain, "decoding", models=models) if one.facts.get(fact))
+    """Return the decoding that has a fact, such as "usual" for the default decoding."""
+    return next(info for info in methods(domain, "decoding", models=models) if info.facts.get(fact))
 
 
 def find(
-    name: str, domain: Domain | None = None, kind: Kind | None = None, what: str = "", models: str | None = None
+    name: str, domain: Domain | None = None, kind: Kind | None = None, option: str = "", models: str | None = None
 ) -> MethodInfo:
-    """The method of a name.
+    """Return the method of a name.
 
     Args:
-        name: As users write it.
-        domain: Where it is looked for, None for everywhere.
-        kind: What it is, None for any.
-        what: The argument or option that the name was given for, for errors; the kind by default.
-        models: The kind of models that it is for, None for any; see `methods`.
+        name: The name or an alias.
+        domain: The domain to search; None for all.
+        kind: The kind to search; None for all.
+        option: The argument or option that contains the name, for errors; the kind by default.
+        models: The kind of models, None for all; see `methods`.
 
     Raises:
-        ValueError: There is no such method, or several.
+        ValueError: No method has the name, or several have it.
     """
-    what = what or kind or "method"
-    found = [one for one in methods(domain, kind, models=models) if name in (one.name, *one.aliases)]
-    if not found:
+    option = option or kind or "method"
+    matches = [info for info in methods(domain, kind, models=models) if name in (info.name, *info.aliases)]
+    if not matches:
         known = names(domain, kind, models=models)
-        raise ValueError(f"{what}: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
-    if len(found) > 1:
-        places = ", ".join(f"{one.kind} of {' and '.join(one.domains)}" for one in found)
+        raise ValueError(f"{option}: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
+    if len(matches) > 1:
+        places = ", ".join(f"{info.kind} of {' and '.join(info.domains)}" for info in matches)
         raise ValueError(
-            f"{what}: expected one method of the name {name!r}, got several ({places}); name domain and kind"
+            f"{option}: expected one method of the name {name!r}, got several ({places}); name domain and kind"
         )
-    return found[0]
+    return matches[0]

@@ -1,4 +1,4 @@
-"""A method in one line of text, `NAME[:setting=value,...][@WEIGHTS]`: the only parser of this form."""
+"""The text form of a method, `NAME[:setting=value,...][@WEIGHTS]`, and its only parser."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from mmspec.methods.settings import Scalar
 
 @dataclass(frozen=True, slots=True)
 class MethodCall:
-    """A method with settings, as a text asks for it.
+    """A method with settings, parsed from a text.
 
     Attributes:
         method: The method.
-        settings: The values that were given, in the order of the text.
-        weights: A folder, a hub id or "zoo:NAME"; None where none are named.
+        settings: The values in the text, in its order.
+        weights: A folder, a hub id or "zoo:NAME"; None where the text names none.
     """
 
     method: MethodInfo
@@ -26,23 +26,27 @@ class MethodCall:
     weights: str | None = None
 
     def __str__(self) -> str:
-        """The text that `parse` takes back to this."""
+        """Return the text, the inverse of `parse`."""
         written = {name: self.method.setting(name).written(value) for name, value in self.settings.items()}
         return joined(self.method.name, written, self.weights)
 
     @property
     def title(self) -> str:
-        """What tables call it: "SJD (window 32)"."""
-        given = ", ".join(
+        """The name in tables, such as "SJD (window 32)"."""
+        settings = ", ".join(
             f"{name.replace('_', ' ')} {self.method.setting(name).written(value)}"
             for name, value in self.settings.items()
         )
-        return self.method.title + (f" ({given})" if given else "")
+        return self.method.title + (f" ({settings})" if settings else "")
 
     def make(self, parts: MethodParts | None = None) -> Any:
-        """The object.   Raises ValueError where a setting is refused or a part is not at hand; it names the method."""
+        """Construct the method.
+
+        Raises:
+            ValueError: The class refuses a setting, or a part is not available. The message names the method.
+        """
         if self.weights and not self.method.needs:
-            raise ValueError(f"{self.method.kind} {self.method.name!r}: expected no weights, which it does without, got "
+            raise ValueError(f"{self.method.kind} {self.method.name!r}: expected no weights, since it needs none, got "
                              f"@{self.weights}; leave them out")  # fmt: skip
         if self.weights:
             parts = WeightsParts(ModelParts() if parts is None else parts, self.method.needs[0], self.weights)
@@ -56,12 +60,12 @@ class MethodCall:
 
 @dataclass(frozen=True, slots=True)
 class WeightsParts:
-    """Parts of which one is read from the weights that a text names.
+    """Parts of a method, the first of which is read from the weights in the text.
 
     Attributes:
-        outer: The other parts, and the reader of this one.
-        first: The part that has the weights, the first that the method needs.
-        weights: Those behind @.
+        outer: The other parts, which also load the weights.
+        first: The name of the part that the weights are for, the first in `needs`.
+        weights: The weights behind @.
     """
 
     outer: MethodParts
@@ -78,19 +82,20 @@ class WeightsParts:
         return self.outer.part(name, source or (self.weights if name == self.first else None))
 
 
-# commas and @ in parentheses belong to a method that is the value of a setting
+# commas and @ in parentheses belong to a nested method, the value of a setting
 _OUTSIDE = r"(?![^()]*\))"
 
 
-def split(text: str, what: str = "method") -> tuple[str, dict[str, str], str | None]:
-    """Name, settings and weights of a text, none of them checked.
+def split(text: str, option: str = "method") -> tuple[str, dict[str, str], str | None]:
+    """Split a text into name, settings and weights, without checking them.
 
     Args:
-        text: `NAME[:setting=value,...][@WEIGHTS]`. A value may stand in parentheses, as a method with several settings must.
-        what: The argument or option that it was given for, for the error.
+        text: `NAME[:setting=value,...][@WEIGHTS]`. A value may be in parentheses. They are
+            required for a method with several settings.
+        option: The argument or option that contains the text, for the error.
 
     Raises:
-        ValueError: The text has another form, or a setting comes twice.
+        ValueError: The text has another form, or repeats a setting.
     """
     front, *weights = re.split(f"@{_OUTSIDE}", text, maxsplit=1)
     name, colon, rest = front.partition(":")
@@ -98,61 +103,61 @@ def split(text: str, what: str = "method") -> tuple[str, dict[str, str], str | N
     pairs = [tuple(piece.strip() for piece in part.partition("=")) for part in parts]
     if not name.strip() or weights == [""] or not all(key and sign and value for key, sign, value in pairs):
         raise ValueError(
-            f"{what}: expected NAME, NAME:setting=value,... or either with @WEIGHTS, got {text!r}; write it so"
+            f"{option}: expected NAME, NAME:setting=value,... or either with @WEIGHTS, got {text!r}; use this form"
         )
     settings = {key: re.sub(r"^\((.*)\)$", r"\1", value) for key, _, value in pairs}
     if len(settings) < len(pairs):
-        raise ValueError(f"{what}: expected each setting once, got {text!r}; leave one out")
+        raise ValueError(f"{option}: expected each setting once, got {text!r}; leave one out")
     return name.strip(), settings, weights[0] if weights else None
 
 
 def joined(name: str, settings: Mapping[str, str], weights: str | None = None) -> str:
-    """The text that `split` takes apart again."""
-    given = ",".join(
+    """Return the text of name, settings and weights, the inverse of `split`."""
+    pairs = ",".join(
         f"{key}=({value})" if ("," in value or "@" in value) and not value.startswith("(") else f"{key}={value}"
         for key, value in settings.items()
     )
-    return name + (f":{given}" if given else "") + (f"@{weights}" if weights else "")
+    return name + (f":{pairs}" if pairs else "") + (f"@{weights}" if weights else "")
 
 
 def parse(
-    text: str, domain: Domain | None = None, kind: Kind | None = None, what: str = "", models: str | None = None
+    text: str, domain: Domain | None = None, kind: Kind | None = None, option: str = "", models: str | None = None
 ) -> MethodCall:
-    """The method that a text asks for.
+    """Parse the text form of a method.
 
     Args:
         text: `NAME[:setting=value,...][@WEIGHTS]`, such as "sjd:window=64" or "eagle@runs/my-drafter".
-        domain: Where the name is looked for, None for everywhere.
-        kind: What it is, None for any.
-        what: The argument or option that it was given for, for errors; the kind by default.
-        models: The kind of models that it is for, None for any; see `methods`.
+        domain: The domain to search; None for all.
+        kind: The kind to search; None for all.
+        option: The argument or option that contains the text, for errors; the kind by default.
+        models: The kind of models, None for all; see `methods`.
 
     Raises:
-        ValueError: The text has another form, or the name, a setting or a value is unknown. The sentence lists those that
-            there are and says which is nearest.
+        ValueError: The text has another form, or the name, a setting or a value is unknown. The message lists the known
+            names and suggests the nearest.
     """
-    name, given, weights = split(text, what or kind or "method")
-    found = find(name, domain, kind, what, models)
-    settings = {key: found.setting(key).read(value, f"{found.kind} {name!r}: {key}") for key, value in given.items()}
-    if missing := [one.name for one in found.settings if one.required and one.name not in settings]:
-        form = ",".join(f"{one.name}=..." for one in found.settings if one.required)
+    name, texts, weights = split(text, option or kind or "method")
+    method = find(name, domain, kind, option, models)
+    settings = {key: method.setting(key).read(value, f"{method.kind} {name!r}: {key}") for key, value in texts.items()}
+    if missing := [setting.name for setting in method.settings if setting.required and setting.name not in settings]:
+        form = ",".join(f"{setting.name}=..." for setting in method.settings if setting.required)
         raise ValueError(
-            f"{what or found.kind}: expected {name}:{form}, got {text!r}; name {' and '.join(missing)} too"
+            f"{option or method.kind}: expected {name}:{form}, got {text!r}; name {' and '.join(missing)} too"
         )
-    return MethodCall(found, settings, weights)
+    return MethodCall(method, settings, weights)
 
 
 def value_of(value: Any, domain: Domain | None, kind: Kind, parts: MethodParts | None = None) -> Any:
-    """The object that the value of a setting names, such as "strided:budget=3" of a router; an object as it is.
+    """Return the object that the value of a setting names, such as "strided:budget=3" of a router.
 
     Args:
-        value: The text or the object.
-        domain: Where the name is looked for, None for everywhere.
-        kind: What it is.
-        parts: Those of the method around it; None where there are none.
+        value: A text, or the object itself, which is returned unchanged.
+        domain: The domain to search; None for all.
+        kind: The kind of the method.
+        parts: The parts of the surrounding method; None where there are none.
 
     Raises:
-        ValueError: As `parse`, and where a part is not at hand.
+        ValueError: The text is no method (see `parse`), or a part is not available.
     """
     if not isinstance(value, str):
         return value

@@ -1,1 +1,1 @@
-"""What trainings of every domain share: schedule, optimizer, checkpoints, run state and log."""
+"""Shared parts of all trainings: schedule, optimizer, checkpoints, run state and log."""

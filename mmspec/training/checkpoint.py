@@ -15,7 +15,14 @@ from mmspec.training.muon import Muon
 
 
 def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, step: int) -> None:
-    """Write what the module's state dict holds, AdamW moments and the step count to one safetensors file, by rename."""
+    """Write a training state to one safetensors file, atomically.
+
+    Args:
+        path: The file. Missing folders are created.
+        module: The trained module; its state dict is saved.
+        optimizer: The optimizer; its moments are saved.
+        step: The number of completed steps.
+    """
     tensors = {f"model.{name}": value.detach().cpu().contiguous() for name, value in _saved_tensors(module)}
     for index, state in optimizer.state_dict()["state"].items():
         for key, value in state.items():
@@ -26,43 +33,52 @@ def save_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer, 
 
 
 def load_state(path: Path, module: nn.Module, optimizer: torch.optim.Optimizer | None = None) -> int:
-    """Restore what `save_state` wrote into `module` (and `optimizer`); returns the step to continue from.
+    """Restore a state of `save_state` into a module and its optimizer.
 
-    Raises ValueError, and changes nothing, for a file that is damaged or was written for another module or optimizer.
+    Args:
+        path: The file.
+        module: The module to fill.
+        optimizer: The optimizer to fill; None to read the module only.
+
+    Returns:
+        The step to continue from.
+
+    Raises:
+        ValueError: The file is damaged or belongs to another module or optimizer. Nothing has been changed.
     """
-    kept, shapes = _saved_tensors(module), read_shapes(path)
+    own, shapes = _saved_tensors(module), read_shapes(path)
     stored = {name.removeprefix("model."): value for name, value in shapes.items() if name.startswith("model.")}
-    if wrong := mismatch(dict(kept), stored):
-        raise ValueError(f"{path}: expected the state of this module, got one with {wrong}; train with the settings it was "
-                         "written with, or start over")  # fmt: skip
+    if wrong := mismatch(dict(own), stored):
+        raise ValueError(f"{path}: expected the state of this module, got a state with {wrong}; train with the settings "
+                         "it was written with, or start over")  # fmt: skip
     moments = _moments(path, list(shapes))
     _check_moments(path, moments, optimizer)
     with open_tensors(path) as file:
         step = (file.metadata() or {}).get("step", "")
         if not step.isdecimal():
-            raise ValueError(f"{path}: expected a training state, which tells its step, got {step!r}; start over")
+            raise ValueError(f"{path}: expected a training state with its step, got the step {step!r}; start over")
         if optimizer is not None and moments:
             optimizer.load_state_dict({"state": moments, "param_groups": optimizer.state_dict()["param_groups"]})
         with torch.no_grad():
-            for name, value in kept:
+            for name, value in own:
                 value.copy_(file.get_tensor(f"model.{name}"))
     return int(step)
 
 
 def _moments(path: Path, names: list[str]) -> dict[int, dict[str, Tensor]]:
-    """What an optimizer's state dict holds of each parameter, by its number."""
-    found: dict[int, dict[str, Tensor]] = {}
+    """Return the optimizer state of each parameter, by the parameter's number."""
+    moments: dict[int, dict[str, Tensor]] = {}
     with open_tensors(path) as file:
         for name in names:
             kind, _, rest = name.partition(".")
             number, _, field = rest.partition(".")
             if kind == "optim" and number.isdecimal():
-                found.setdefault(int(number), {})[field] = file.get_tensor(name)
-    return found
+                moments.setdefault(int(number), {})[field] = file.get_tensor(name)
+    return moments
 
 
 def _check_moments(path: Path, moments: dict[int, dict[str, Tensor]], optimizer: torch.optim.Optimizer | None) -> None:
-    """Raises ValueError where moments are not those of the optimizer's parameters."""
+    """Refuse moments that do not belong to the parameters of the optimizer."""
     if optimizer is None or not moments:
         return
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
@@ -74,14 +90,14 @@ def _check_moments(path: Path, moments: dict[int, dict[str, Tensor]], optimizer:
                              "the settings they were written with, or start over")  # fmt: skip
         own = parameters[number].shape if number < len(parameters) else None
         for field, value in fields.items():
-            if own is None or value.dim() and value.shape != own:  # a count of steps has no axis
+            if own is None or value.dim() and value.shape != own:  # the step count is a scalar
                 raise ValueError(f"{path}: expected moments of shape {own and tuple(own)} for parameter {number}, got "
                                  f"{tuple(value.shape)} as {field}; start over")  # fmt: skip
 
 
 def _saved_tensors(module: nn.Module) -> list[tuple[str, Tensor]]:
-    """Parameters and stored buffers under their first names: what is shared between modules comes once."""
-    found: dict[int, tuple[str, Tensor]] = {}
+    """Return parameters and stored buffers under their first names; a shared tensor appears once."""
+    tensors: dict[int, tuple[str, Tensor]] = {}
     for name, value in module.state_dict(keep_vars=True).items():
-        found.setdefault(id(value), (name, value))
-    return list(found.values())
+        tensors.setdefault(id(value), (name, value))
+    return list(tensors.values())

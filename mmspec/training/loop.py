@@ -1,4 +1,4 @@
-"""The loop of every training: update, log, save, and stop behind a whole step."""
+"""The training loop: update, log, save, and stop after a whole step on a signal."""
 
 from __future__ import annotations
 
@@ -34,24 +34,24 @@ def train_steps(
 
     Args:
         module: The trained module.
-        loss_of: The loss and the figures of a step; a pure function of the step and the parameters, so that a resumed run
-            continues exactly.
-        schedule: Learning rates and bounds of gradients.
+        loss_of: Computes the loss and the figures of a step. It has to be a pure function of the step and the
+            parameters, so that a resumed run continues exactly.
+        schedule: Learning rates and gradient bounds.
         optimizer: The optimizer of the schedule.
         run_state: The state and the log of the run, after `begin`.
         first: The first step.
         log_every: Steps between two lines of the log.
         backward: Computes the gradients of a loss.
-        measure: More figures behind a step, counted from 1. Its time is not part of the training's.
-        shared_signal: The signal that stops all processes, from that of this process; 0 is none.
-        on_step: Called behind every step with its number, from 1, and its figures.
+        measure: Computes further figures after a step, counted from 1. Its time does not count as training time.
+        shared_signal: Maps the signal of this process to the signal that stops all processes; 0 is none.
+        on_step: Called after every step with its number, from 1, and its figures.
 
     Returns:
         The last value of every figure in the log.
 
     Raises:
         ValueError: The loss is not finite.
-        Stopped: SIGINT or SIGTERM came; the running step is done and its state written.
+        Stopped: SIGINT or SIGTERM arrived. The running step is finished and its state is saved.
     """
     with stop_requests(loud=run_state.writes) as request:
         for step in range(first, schedule.steps):
@@ -63,7 +63,7 @@ def train_steps(
                 run_state.log.add(number, figures, log_every, last=done)
                 if measured := dict(measure(number)):
                     run_state.log.note(number, measured)
-                    figures = {**figures, **measured}  # a new dict: the log still holds the step's own
+                    figures = {**figures, **measured}  # a new dict, since the log still holds the old dict
             signal = shared_signal(request.signal)
             if done or signal or run_state.due:
                 run_state.save(optimizer, number)
@@ -81,13 +81,21 @@ def update(
     optimizer: torch.optim.Optimizer,
     backward: Callable[[Tensor], object] = Tensor.backward,
 ) -> dict[str, float]:
-    """Move the parameters by one step.
+    """Update the parameters by one step.
+
+    Args:
+        module: The trained module.
+        step: The number of the step.
+        loss_of: Computes the loss and the figures of a step.
+        schedule: Learning rates and gradient bounds.
+        optimizer: The optimizer of the schedule.
+        backward: Computes the gradients of a loss.
 
     Returns:
         The figures of the step and its loss.
 
     Raises:
-        ValueError: The loss is not finite; the parameters stay as they are.
+        ValueError: The loss is not finite. The parameters are unchanged.
     """
     for group in optimizer.param_groups:
         group["lr"] = schedule.lr_at(step)
@@ -98,7 +106,7 @@ def update(
             f"loss: expected a finite number, got {value} at step {step}; lower the learning rate and resume"
         )
     optimizer.zero_grad(set_to_none=True)
-    if loss.requires_grad:  # a batch without a place to learn from has no gradients
+    if loss.requires_grad:  # a batch without supervised positions has no gradients
         backward(loss)
         schedule.clip_gradients(module)
         optimizer.step()

@@ -1,7 +1,7 @@
-"""Muon: hidden matrices move in directions whose singular values are all about one.
+"""Muon: an optimizer whose updates of hidden matrices have singular values near 1.
 
-Source: "Muon: An optimizer for hidden layers in neural networks" (Jordan et al., 2024), with updates as large as AdamW's
-("Muon is Scalable for LLM Training", 2025). torch's own does its products in bf16, which a CPU has to emulate.
+Source: "Muon: An optimizer for hidden layers in neural networks" (Jordan et al., 2024), with updates as large as
+AdamW's ("Muon is Scalable for LLM Training", 2025). torch's own Muon multiplies in bf16, which CPUs emulate slowly.
 """
 
 from __future__ import annotations
@@ -12,13 +12,20 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-_A, _B, _C = 3.4445, -4.775, 2.0315  # of the quintic that draws singular values towards one
+_A, _B, _C = 3.4445, -4.775, 2.0315  # coefficients of the quintic that pulls singular values towards 1
 
 
 class Muon(torch.optim.AdamW):
-    """AdamW in which `matrices` float [M, N] take orthogonalised steps; `groups` are AdamW's own.
+    """AdamW with orthogonalised updates for hidden matrices.
 
-    weight_decay: of the matrices.   gain: learning rate of the matrices in units of AdamW's.
+    Args:
+        matrices: The hidden matrices, float [M, N].
+        weight_decay: Weight decay of the matrices.
+        groups: Parameter groups for AdamW.
+        lr: Learning rate of AdamW.
+        gain: Learning rate of the matrices in units of `lr`.
+        betas: Decay rates of AdamW's moments.
+        momentum: Decay rate of the matrices' momentum.
     """
 
     def __init__(self, matrices: Iterable[Tensor], weight_decay: float, groups: list[dict[str, Any]], lr: float, gain: float,
@@ -28,12 +35,12 @@ class Muon(torch.optim.AdamW):
 
     @property
     def matrices(self) -> int:
-        """How many of its parameters, the first ones, take orthogonalised steps."""
+        """The number of hidden matrices; they are the first parameters."""
         return len(self.param_groups[0]["params"])
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:
-        """Moves every parameter that has a gradient; those of matrices are used up, so that AdamW passes them over."""
+        """Update every parameter that has a gradient. Gradients of matrices are then cleared, so that AdamW skips them."""
         hidden = self.param_groups[0]
         lr, momentum = hidden["lr"] * hidden["gain"], hidden["momentum"]
         for matrix in hidden["params"]:
@@ -41,11 +48,11 @@ class Muon(torch.optim.AdamW):
                 continue
             state = self.state[matrix]
             if not state:
-                # AdamW asks every state for its step
+                # AdamW reads the step of every state
                 state |= {"step": torch.zeros(()), "momentum": torch.zeros_like(matrix)}
             state["step"] += 1
             mean = state["momentum"].lerp_(matrix.grad, 1 - momentum)
-            update = orthogonalised(matrix.grad.lerp(mean, momentum))  # Nesterov's look ahead
+            update = orthogonalised(matrix.grad.lerp(mean, momentum))  # Nesterov momentum
             matrix.mul_(1 - lr * hidden["weight_decay"])
             # as large as AdamW's updates, whose root mean square is about 0.2
             matrix.add_(update, alpha=-0.2 * lr * max(matrix.shape) ** 0.5)
@@ -54,18 +61,26 @@ class Muon(torch.optim.AdamW):
 
 
 def orthogonalised(matrix: Tensor, rounds: int = 5) -> Tensor:
-    """The matrix float [M, N] with singular values near one (0.7 to 1.2), by Newton-Schulz rounds in its own precision."""
+    """Return a matrix [M, N] with its singular values moved near 1 (0.7 to 1.2) by Newton-Schulz iterations.
+
+    Args:
+        matrix: float [M, N].
+        rounds: The number of iterations.
+
+    Returns:
+        float [M, N], computed in the precision of the matrix.
+    """
     tall = matrix.shape[0] > matrix.shape[1]
-    made = matrix.T if tall else matrix
-    made = made / made.norm().clamp(min=1e-7)
+    result = matrix.T if tall else matrix
+    result = result / result.norm().clamp(min=1e-7)
     for _ in range(rounds):
-        gram = made @ made.T
-        made = _A * made + (_B * gram + _C * gram @ gram) @ made
-    return made.T if tall else made
+        gram = result @ result.T
+        result = _A * result + (_B * gram + _C * gram @ gram) @ result
+    return result.T if tall else result
 
 
 def hidden_matrices(module: nn.Module) -> list[Tensor]:
-    """The trainable matrices of linear layers, but for those that are an embedding's too."""
-    tables = {id(one.weight) for one in module.modules() if isinstance(one, nn.Embedding)}
-    linear = [one.weight for one in module.modules() if isinstance(one, nn.Linear)]
-    return list({id(one): one for one in linear if one.requires_grad and id(one) not in tables}.values())
+    """Return the trainable matrices of linear layers, without those that an embedding shares."""
+    tables = {id(item.weight) for item in module.modules() if isinstance(item, nn.Embedding)}
+    linear = [item.weight for item in module.modules() if isinstance(item, nn.Linear)]
+    return list({id(item): item for item in linear if item.requires_grad and id(item) not in tables}.values())

@@ -1,4 +1,4 @@
-"""What a resumable training run keeps on disk: its log, and its state at every checkpoint."""
+"""Files of a resumable training run: its log, and its state at every checkpoint."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from mmspec.io.interrupts import Stopped
 from mmspec.io.readers import read_json_lines
 from mmspec.training.checkpoint import load_state, save_state
 
-_OPEN = "open"  # figures of steps that stand in no mean yet
+_OPEN = "open"  # figures of steps that no written mean includes yet
 
 
 class TrainingLog:
-    """Means of the steps as JSON lines; every line holds its step and the seconds of training so far.
+    """A log of mean figures as JSON lines, each with its step and the seconds of training so far.
 
-    A resumed run drops what a killed one wrote behind its last checkpoint, and goes on with the means begun there: its
-    lines are those of a run that nothing interrupted.
+    A resumed run removes the lines after its last checkpoint and restores the unfinished mean of that time. Its lines
+    equal those of an uninterrupted run.
+
+    Args:
+        file: The file. Its folder is created.
     """
 
     def __init__(self, file: Path):
@@ -31,7 +34,14 @@ class TrainingLog:
         file.parent.mkdir(parents=True, exist_ok=True)
 
     def add(self, step: int, notes: dict[str, float], every: int, last: bool) -> None:
-        """Takes one step's figures; their means are written every `every` steps, and after the last one."""
+        """Add the figures of a step, and write the means every `every` steps and after the last step.
+
+        Args:
+            step: The number of the step, from 1.
+            notes: Figures by name.
+            every: Steps between two lines.
+            last: Whether this is the last step of the run.
+        """
         self.window.append(notes)
         if step % every == 0 or last:
             names = dict.fromkeys(name for line in self.window for name in line)
@@ -40,17 +50,18 @@ class TrainingLog:
             self.window = []
 
     def note(self, step: int, figures: dict[str, float]) -> None:
-        """Writes one line."""
+        """Write one line with the figures of a step."""
         self._write(step, {name: round(value, 5) for name, value in figures.items()})
 
     def mark(self, step: int) -> None:
-        """Writes what a run that goes on behind this step needs; called where a checkpoint is written."""
+        """Write the figures that no mean includes yet, at every checkpoint, for a run that resumes after this step."""
         self._write(step, {_OPEN: self.window} if self.window else {})
 
     def cut(self, step: int) -> None:
-        """Keeps the lines up to `step`, and takes up what was marked there.
+        """Remove the lines after `step`, and restore the figures that `mark` wrote there.
 
-        Raises ValueError for a line that is none of a log's.
+        Raises:
+            ValueError: A line is no line of a log.
         """
         lines = read_json_lines(self.file, torn=True) if step and self.file.exists() else []
         for number, line in enumerate(lines, 1):
@@ -66,12 +77,12 @@ class TrainingLog:
         self.window = marked[-1] if marked else []
 
     def last(self) -> dict[str, float]:
-        """The last value of every figure."""
-        found: dict[str, float] = {}
+        """Return the last value of every figure."""
+        figures: dict[str, float] = {}
         for line in self.lines:
-            found.update(line)
-        found.pop(_OPEN, None)
-        return found
+            figures.update(line)
+        figures.pop(_OPEN, None)
+        return figures
 
     def _write(self, step: int, more: dict) -> None:
         record = {"step": step, "seconds": round(self.seconds, 1), **more}
@@ -85,8 +96,11 @@ STATE, LOG = "state.safetensors", "log.jsonl"
 class RunState:
     """The state of a run in `folder/state.safetensors` and its log in `folder/log.jsonl`.
 
-    module: what is trained, as it is saved.   every_s: seconds between saves.   writes: of several processes that train
-    together one writes, all read.
+    Args:
+        folder: The folder of the run.
+        module: The trained module, as it is saved.
+        every_s: Seconds between saves.
+        writes: Whether this process writes. Of several processes that train together, one writes and all read.
     """
 
     def __init__(self, folder: Path, module: nn.Module, every_s: float, writes: bool = True):
@@ -95,9 +109,16 @@ class RunState:
         self._saved = time.monotonic()
 
     def begin(self, optimizer: torch.optim.Optimizer, resume: bool) -> int:
-        """The step to go on from; 0 for a new run, whose untrained state is written now.
+        """Load the state of an earlier run, or write the untrained state of a new run.
 
-        So a full disk is met before the work, and a run that starts over leaves no state of an older one behind.
+        The early write reports a full disk before the training. It also replaces the state of an earlier run.
+
+        Args:
+            optimizer: The optimizer to fill.
+            resume: Whether to continue an earlier run.
+
+        Returns:
+            The step to continue from; 0 for a new run.
         """
         first = load_state(self.state, self.module, optimizer) if resume and self.state.exists() else 0
         if self.writes:
@@ -107,7 +128,7 @@ class RunState:
         return first
 
     def save(self, optimizer: torch.optim.Optimizer, step: int) -> None:
-        """Writes the state behind a step; `begin` with the same log goes on as if nothing had been between."""
+        """Write the state after a step, so that `begin` continues as if the run had not stopped."""
         if self.writes:
             self.log.mark(step)
             save_state(self.state, self.module, optimizer, step)
@@ -115,9 +136,15 @@ class RunState:
 
     @property
     def due(self) -> bool:
-        """Whether the last save is long enough ago."""
+        """Whether `every_s` seconds have passed since the last save."""
         return time.monotonic() - self._saved > self.every_s
 
     def stopped(self, step: int, steps: int, number: int) -> Stopped:
-        """What to raise behind a saved step where the signal `number` came."""
+        """Return the exception to raise after a saved step that a signal interrupted.
+
+        Args:
+            step: The last finished step.
+            steps: Steps of the whole run.
+            number: The signal.
+        """
         return Stopped(f"step {step} of {steps} is kept in {self.state}", number)

@@ -1,4 +1,4 @@
-"""How fast a training run learns: optimizer settings and the learning rate of every step."""
+"""The schedule of a training run: optimizer settings and the learning rate of every step."""
 
 from __future__ import annotations
 
@@ -14,11 +14,20 @@ from mmspec.training.muon import Muon, hidden_matrices
 
 @dataclass(frozen=True, slots=True)
 class Schedule:
-    """AdamW with a linear warm-up and a cosine or linear decay to `final_lr` times `lr`, or none.
+    """AdamW with a linear warm-up and a cosine, linear or no decay to `final_lr` times `lr`.
 
-    again: step from which on it runs once more from its warm-up to the end; 0 for never.
-    clip: of gradients, 0 for none, by the norm of all of them or by the value of each (as ViSpec and FLASH do).
-    muon: learning rate of hidden matrices under Muon in units of `lr`; 0 leaves them to AdamW.
+    Attributes:
+        steps: Steps of the run.
+        lr: Learning rate after the warm-up.
+        warmup: Steps of the warm-up.
+        decay: Shape of the decay.
+        final_lr: Learning rate at the end, in units of `lr`.
+        betas: Decay rates of AdamW's moments.
+        weight_decay: Weight decay of matrices.
+        clip: Bound of the gradients; 0 for none.
+        clip_by: Whether the bound applies to the norm of all gradients or to each value (as in ViSpec and FLASH).
+        again: The step at which warm-up and decay start a second time; 0 for never.
+        muon: Learning rate of hidden matrices under Muon in units of `lr`; 0 trains them with AdamW.
     """
 
     steps: int
@@ -47,7 +56,7 @@ class Schedule:
             raise ValueError(f"expected decay cosine, linear or none and clip_by norm or value, got {self}")
 
     def lr_at(self, step: int) -> float:
-        """Learning rate of `step`."""
+        """Return the learning rate of a step."""
         end = self.again or self.steps
         if self.again and step >= self.again:
             step, end = step - self.again, self.steps - self.again
@@ -58,10 +67,10 @@ class Schedule:
         return self.lr * (self.final_lr + (1 - self.final_lr) * left)
 
     def optimizer(self, module: nn.Module) -> torch.optim.AdamW:
-        """AdamW over the trainable parameters, weight decay on matrices only; Muon for hidden matrices where asked for."""
+        """Return AdamW over the trainable parameters, with weight decay on matrices only, or Muon where `muon` is set."""
         matrices = hidden_matrices(module) if self.muon else []
-        taken = {id(p) for p in matrices}
-        trained = [p for p in module.parameters() if p.requires_grad and id(p) not in taken]
+        hidden = {id(p) for p in matrices}
+        trained = [p for p in module.parameters() if p.requires_grad and id(p) not in hidden]
         groups = [
             {"params": [p for p in trained if p.ndim >= 2], "weight_decay": self.weight_decay},
             {"params": [p for p in trained if p.ndim < 2], "weight_decay": 0.0},
@@ -71,7 +80,7 @@ class Schedule:
         return torch.optim.AdamW(groups, lr=self.lr, betas=self.betas, fused=True)
 
     def clip_gradients(self, module: nn.Module) -> None:
-        """Bounds the gradients in place."""
+        """Clip the gradients in place."""
         if self.clip:
             bound = nn.utils.clip_grad_norm_ if self.clip_by == "norm" else nn.utils.clip_grad_value_
             bound(module.parameters(), self.clip)

@@ -1,4 +1,4 @@
-"""The embedded zoo: small models really trained on a procedural world."""
+"""The embedded zoo: small models, fully trained on a procedural world."""
 
 from mmspec.zoo.files.registry import folder_of, load, names
 

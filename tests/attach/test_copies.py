@@ -87,7 +87,7 @@ def test_a_copy_that_travels_is_plain(way: str, drafter: str) -> None:
         copied = TRAVELS[way](model)
         assert list(vars(copied)) == plain and type(copied) is type(model) and handle_on(copied) is None
         assert handle_on(model) is handle
-        with pytest.raises(ValueError, match="obj: expected one that is enabled"):
+        with pytest.raises(ValueError, match="obj: expected an enabled object"):
             mmspec.disable(copied)
         mmspec.enable(copied, PromptLookup()).close()
     assert torch.equal(copied.generate(**inputs()), model.generate(**inputs())) and handle.summary().calls == 0

@@ -76,9 +76,9 @@ def test_a_second_time_is_refused_until_it_is_disabled() -> None:
             mmspec.enable(model, PromptLookup())
         assert vars(model)["generate"] is handle
     handle.close()  # once more changes nothing
-    with pytest.raises(ValueError, match="expected one that is enabled"):
+    with pytest.raises(ValueError, match="expected an enabled object"):
         mmspec.disable(model)
-    with pytest.raises(ValueError, match="expected one that is enabled"):
+    with pytest.raises(ValueError, match="expected an enabled object"):
         mmspec.summary(model)
     mmspec.enable(model).close()
 
@@ -95,7 +95,7 @@ def test_what_was_put_in_its_place_is_not_torn_out() -> None:
     model = deepcopy(tiny("llama"))
     handle = mmspec.enable(model)
     model.generate = print
-    with pytest.raises(ValueError, match="in its place; take that off first"):
+    with pytest.raises(ValueError, match="in its place; remove that first"):
         handle.close()
     vars(model)["generate"] = handle
     handle.close()
@@ -116,7 +116,9 @@ def test_the_summary_tells_what_ran() -> None:
     assert after.target_passes == 2 * alone.target_passes and after.accept_length == alone.accept_length
     assert after.exact and after.rules == ["match"] and after.drafters == [PromptLookup().name]
     rounds = [n for row in alone.accepted[1:] for n in row if n is not None]
-    assert after.kept == [sum(n >= i for n in rounds) / len(rounds) for i in range(1, max(rounds, default=0) + 1)]
+    assert after.kept == [
+        sum(n >= i for n in rounds) / len(rounds) for i in range(1, max(rounds, default=0) + 1)
+    ]
     assert all(seconds >= 0 for seconds in after.seconds.values()) and "exact: rule match" in str(after)
 
 
@@ -136,7 +138,7 @@ def test_requests_that_cannot_be_served_are_refused_and_told() -> None:
 
 def test_relaxed_rules_have_to_be_asked_for_by_mode() -> None:
     model, inputs = tiny("llama"), dict(prompt("llama"), do_sample=True, max_new_tokens=8)
-    with pytest.raises(ValueError, match="say mode='relaxed'"):
+    with pytest.raises(ValueError, match="pass mode='relaxed'"):
         mmspec.enable(model, PromptLookup(), rule=TypicalAcceptance())
     with mmspec.enable(model, PromptLookup()) as handle, pytest.raises(ValueError, match="enable with mode='relaxed'"):
         model.generate(**inputs, rule=TypicalAcceptance())

@@ -100,11 +100,11 @@ def test_auto_is_what_the_pipeline_takes_it_for(kind: str) -> None:
 
 def test_a_relaxed_decoding_is_refused_unless_it_is_asked_for() -> None:
     pipe = blocks()
-    with pytest.raises(ValueError, match="say mode='relaxed'"):
+    with pytest.raises(ValueError, match="pass mode='relaxed'"):
         mmspec.enable(pipe, SDVG(blocks(1), bright, threshold=0.5))
     assert "start" not in vars(pipe)
     images = classed()
-    with pytest.raises(ValueError, match="say mode='relaxed'"):
+    with pytest.raises(ValueError, match="pass mode='relaxed'"):
         mmspec.enable(images, SJD(window=4), rule=GSD())
     with mmspec.enable(images, SJD(window=4)) as handle, pytest.raises(ValueError, match="enable with mode='relaxed'"):
         images([1], seed=0, rule=GSD())
@@ -126,13 +126,13 @@ def test_a_text_does_what_its_decoding_does(kind: str, monkeypatch: pytest.Monke
         assert same(made(pipe, prompts), by_text)
     assert handle.summary().calls == 1 and handle.summary().exact == (mode == "exact")
     if mode == "relaxed":
-        with pytest.raises(ValueError, match="say mode='relaxed'"):
+        with pytest.raises(ValueError, match="pass mode='relaxed'"):
             mmspec.enable(pipe, text)
 
 
 def test_a_rule_may_be_a_text() -> None:
     pipe = classed()
-    with pytest.raises(ValueError, match="say mode='relaxed'"):
+    with pytest.raises(ValueError, match="pass mode='relaxed'"):
         mmspec.enable(pipe, "sjd:window=4", rule="lantern:delta=0.2,k=4")
     with mmspec.enable(pipe, "sjd:window=4", mode="relaxed", rule="lantern:delta=0.2,k=4") as handle:
         pipe([1], seed=0)

@@ -62,7 +62,7 @@ def test_a_class_whose_proof_fails_is_refused_with_what_differed(
     result = CliRunner().invoke(app, ["check", of_class("InklingForCausalLM")(Path("inkling"))])
     shown = " ".join(result.stdout.split())
     assert result.exit_code == 1, result.stderr
-    assert "refused: expected drafted passes of InklingForCausalLM to give what its single steps give" in shown
+    assert "refused: expected drafted passes of InklingForCausalLM to equal its single steps" in shown
     assert "a tree of drafts: no" in shown and "comparison" not in shown
 
 

@@ -76,7 +76,7 @@ def test_a_stopped_bench_goes_on_with_the_same_command(tmp_path: Path, monkeypat
     result = invoke(*words)
     assert result.exit_code == 130 and not Path("bench.json").exists()
     assert result.stderr.endswith(
-        "Stopped: what is finished of the bench (parts: 1) is kept in bench.json.part.jsonl; go on with: "
+        "Stopped: the finished work of the bench (parts: 1) is kept in bench.json.part.jsonl; go on with: "
         f"mmspec {' '.join(words)}\n"
     )
     lines = map(json.loads, Path("bench.json.part.jsonl").read_text().splitlines())

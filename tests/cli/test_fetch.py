@@ -92,7 +92,7 @@ def test_a_gguf_file_needs_no_kind_and_its_folder_is_an_argument_or_an_option(wh
         (("tiny.whl", "a"), "--kind: expected one of llamagen, mar, wan, reward, gguf, got none"),
         (("tiny.gguf", "a", "--heads", "2"), "--heads: expected another kind than gguf"),
         (("none.gguf", "a"), "none.gguf: expected a GGUF file, got none there"),
-        (("tiny.whl", "a", "--kind", "gguf"), "tiny.whl: expected a GGUF file, got one that does not begin with GGUF"),
+        (("tiny.whl", "a", "--kind", "gguf"), "tiny.whl: expected a GGUF file, got a file that does not begin with GGUF"),
         (("tiny.gguf", "no/such/folder"), "expected an existing folder for 'no/such/folder'"),
         (("tiny.gguf", "cache"), "expected a new or empty folder to write to, got 'cache'"),
     ],

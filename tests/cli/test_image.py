@@ -275,9 +275,9 @@ def test_a_refused_option_is_a_usage_error(options: tuple[str, ...], sentence: s
         (("--init", "magic"), "init: expected random, uniform"),
         (("--rule", "magic"), "rule: expected one of exact"),
         (("--rule", "gsd:groups=3"), "expected a setting of gsd (group"),
-        (("--rule", "block"), "rule 'block': expected drafts made anew every round"),
+        (("--rule", "block"), "rule 'block': expected drafts drawn anew every round"),
         (("--rule", "reflection"), "--rule: expected one of exact, token, block"),
-        (("--decoding", "zipar", "--rule", "gsd"), "decoding 'zipar_8' is relaxed and judges by its own rule"),
+        (("--decoding", "zipar", "--rule", "gsd"), "decoding 'zipar_8' is relaxed and brings its own"),
         (("--decoding", "mulo", "--upsampler", "learned"), "expected weights of t2i/upsampler, got none"),
     ],
 )

@@ -73,7 +73,7 @@ def test_before_a_command_begins() -> None:
     result = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True, timeout=60, check=False
     )
-    assert (result.returncode, result.stderr) == (130, "Stopped: nothing was begun\n")
+    assert (result.returncode, result.stderr) == (130, "Stopped: no work had begun\n")
 
 
 def test_the_entry_point_ends_at_once_until_a_command_begins(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -174,7 +174,7 @@ def test_a_run_is_resumed_or_started_over_but_never_mixed(target: Path, data: Pa
     assert log.read_text() == lines and again["training"] == first["training"]
     sentence = refused(1, "--target", str(target), "--data", str(data), "--out", str(tmp_path / "out"), *QUICK,
                        "--kind", "msd", "--lr", "0.1")  # fmt: skip
-    assert "expected the work of this run, got that of one with lr None instead of 0.1" in sentence
+    assert "expected the work of this run, got that of a run with lr None instead of 0.1" in sentence
     other = train(target, data, tmp_path / "out", "--kind", "msd", "--lr", "0.1", "--no-resume")
     assert other["lr"] == 0.1 and other["training"]["loss"] != first["training"]["loss"]
 
@@ -272,7 +272,7 @@ def refused(code: int, *arguments: str) -> str:
         (("--steps", "0"), "--steps: expected a number of at least 1, got 0"),
         (("--lr", "nan"), "--lr: expected a number above 0, got nan"),
         (("--loss", "l1:10,magic"), "--loss: expected names of smooth_l1"),
-        (("--loss", "l1:-1"), "--loss: expected a positive weight behind l1, got '-1'"),
+        (("--loss", "l1:-1"), "--loss: expected a positive weight after l1, got '-1'"),
         (("--recipe", "magic"), "--recipe: expected equal or one of eagle2"),
         (("--answers", "none"), "--answers: expected one of own, given"),
         (("--teacher", "strict"), "--teacher: expected one of online, offline"),

@@ -128,7 +128,7 @@ def test_blocks_size_and_switch_are_passed_on() -> None:
             "--reward: expected one of reward, clip, or imagereward:FILE, hpsv2:FILE, pickscore:FILE, got",
         ),
         (("--reward", "imagereward"), "--reward: expected one of reward, clip, or imagereward:FILE"),
-        (("--reward", "hpsv2:none.safetensors"), "--reward: expected a file, got 'none.safetensors', which is none"),
+        (("--reward", "hpsv2:none.safetensors"), "--reward: expected an existing file, got 'none.safetensors'"),
         (("--blocks", "0"), "--blocks: expected a number of at least 1, got 0"),
         (("--size", "8"), "--size: expected height and width, got '8'"),
         (("--size", "8x7"), "size: expected height and width, multiples of 2"),

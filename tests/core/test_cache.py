@@ -147,7 +147,7 @@ def test_layers_of_several_shapes_keep_pools_of_their_own() -> None:
                     if naive[layer][row]:
                         assert torch.equal(pool, torch.stack([pair[number] for pair in naive[layer][row]], 1))
     assert len(cache.groups) == 3
-    with pytest.raises(ValueError, match="ask `at`"):
+    with pytest.raises(ValueError, match="read a layer with `at`"):
         cache.keys  # noqa: B018
 
 

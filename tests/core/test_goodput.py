@@ -323,7 +323,7 @@ def test_a_drafter_that_has_to_draft_is_refused() -> None:
     drafter = Scripted(world := World(lambda depth: 0.5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Script, "every_round", True, raising=False)
-        with pytest.raises(ValueError, match="expected one that can leave rounds out, got 'scripted'"):
+        with pytest.raises(ValueError, match="expected a drafter that can skip rounds, got 'scripted'"):
             Goodput(drafter).open(Answer(world, 0, LENGTH, None))
 
 

@@ -218,7 +218,7 @@ def test_wrong_drafters_are_refused() -> None:
     assert GoodputPortfolio([Copying(), apart]).levels == (0, 1)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tests.core.replayed.GuessingState.every_round", True, raising=False)
-        with pytest.raises(ValueError, match="expected one that can leave rounds out, got 'guessing'"):
+        with pytest.raises(ValueError, match="expected a drafter that can skip rounds, got 'guessing'"):
             both(Machine(FP32)).open(Replay(Machine(FP32), PassCurve(), *prose(0)))
 
 

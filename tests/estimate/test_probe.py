@@ -16,8 +16,8 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {
         "ROWS": (1, 4),
         "SIZES": (32, 128),
-        "POOLS": (1, 4),
-        "POOL_ROWS": (1, 4),
+        "STACKS": (16, 32),
+        "STACK_ROWS": (1, 4),
         "SAMPLE": 1e-5,
     }.items():
         monkeypatch.setattr(module, name, value)
@@ -29,7 +29,10 @@ def test_this_machine_is_measured() -> None:
     assert device.name == "here" and device.waits and device.source == "measured now"
     assert device.call > 0 and device.streaming > 0 and device.round >= 0 and device.memory > 1e8
     assert set(device.flops) == {"float32", "bfloat16"} and all(speed > 1e6 for speed in device.flops.values())
-    assert set(device.bandwidths) == {1, 4} and all(set(line) == {1e6, 4e6} for line in device.bandwidths.values())
+    reads = device.reads
+    assert reads is not None and tuple(reads.rows) == (1, 4) and list(reads.ready) == [16e6, 32e6]
+    assert all(0 < seconds < 1 for line in reads.seconds for pair in line for seconds in pair)
+    assert device.attention > 1e6 and device.drafting >= 1
     few, many = (device.seconds(product(1, 512, 512, count), "float32") for count in (1, 20))
     assert 0 < few < many < 1
     assert device.seconds(Work(calls=2), "float32") == pytest.approx(2 * device.call)

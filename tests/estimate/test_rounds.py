@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from mmspec.estimate.acceptance import AcceptanceCurve, curve_of_counts, curve_of_length
-from mmspec.estimate.device import BANDWIDTH_SHARE, DEVICES, FLOPS_SHARE, Device, MeasuredProducts, device_of
+from mmspec.estimate.device import (
+    BANDWIDTH_SHARE,
+    DEVICES,
+    FLOPS_SHARE,
+    Device,
+    MeasuredProducts,
+    MeasuredReads,
+    device_of,
+)
 from mmspec.estimate.drafters import drafter_cost, drafter_costs
 from mmspec.estimate.model_cost import ModelCost
 from mmspec.estimate.round_cost import Request, RoundCost
@@ -95,8 +103,30 @@ def test_a_device_prices_memory_computing_and_calls() -> None:
     measured = MeasuredProducts((1, 4), (32, 64), ((1e-6, 1e-6), (2e-6, 8e-6)))
     assert measured(1, 64 * 64) == pytest.approx(1e-6) and measured(4, 64 * 64) == pytest.approx(7e-6)
     assert measured(8, 64 * 64) == pytest.approx(15e-6)  # beyond what was measured in proportion
-    read = replace(device, bandwidths={1: {1e6: 4e9, 1e8: 1e9}})
-    assert read.reading(1, 1e6) == pytest.approx(4e9) and read.reading(2, 1e9) == pytest.approx(5e8)
+
+
+def test_reads_are_a_start_and_a_time_for_each_number() -> None:
+    # 2 and 5 microseconds for 1,000 and 2,000 numbers among few weights, twice that among many
+    reads = MeasuredReads(
+        (1, 4), (1e6, 1e8), (1000, 2000), (((2e-6, 5e-6), (4e-6, 1e-5)), ((4e-6, 1e-5), (8e-6, 2e-5)))
+    )
+    assert reads(1, 1000, 1e6) == pytest.approx(2e-6) and reads(1, 2000, 1e6) == pytest.approx(5e-6)
+    assert reads(1, 3000, 1e6) == pytest.approx(8e-6)  # on the line through both
+    assert reads(1, 500, 1e6) == pytest.approx(1e-6)  # where the line would end below nothing
+    assert reads(1, 1000, 1e9) == pytest.approx(4e-6)  # more weights than any cache holds
+    assert reads(8, 1000, 1e6) == pytest.approx(8e-6)  # beyond the measured rows in proportion
+    device = Device("d", "", "", 1e9, {"float32": 1e15}, 1e-6, 1.0, waits=True, reads=reads)
+    assert device.seconds(product(1, 10, 100), "float32", 1e6) == pytest.approx(3e-6)
+    assert device.seconds(product(1, 10, 200), "float32", 1e6) == pytest.approx(6e-6)
+
+
+def test_operators_around_the_pass_of_a_drafted_round_take_longer() -> None:
+    device = Device("d", "", "", 1e9, {"float32": 1e12}, 1e-6, 1.0, waits=True, view=5e-7, drafting=2.0, attention=1e9)
+    assert device.seconds(Work(calls=3, views=2), "float32", drafting=True) == pytest.approx(8e-6)
+    assert device.seconds(Work(calls=3, views=2), "float32") == pytest.approx(4e-6)
+    assert device.seconds(Work(flops=1e6), "float32") == pytest.approx(1e-3)
+    slow, fast = (costs(device=replace(SLOW, drafting=factor)).estimate(Request(), 3) for factor in (3, 1))
+    assert slow.draft > fast.draft and slow.verify == fast.verify
 
 
 def test_an_accelerator_takes_the_longest_of_launch_bytes_and_operations() -> None:

@@ -21,6 +21,7 @@ from typer.testing import CliRunner
 from mmspec.certify.step import load_step
 from mmspec.cli import app
 from mmspec.evaluate.engine.provenance import fingerprint
+from mmspec.evaluate.image.resources import ImageResources
 from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.zoo.files.table import MODELS
 from tests.docs.examples import EXAMPLES, prepared
@@ -38,6 +39,7 @@ FILL = {
     "FILE": "out.json", "FILE.png": "out.png", "FILE.gif": "out.gif", "FILE.md": "out.md", "PATH": "model", "FOLDER": "made",
     "NAME=LOG": "run=made/work/log.jsonl", "MODULE:CALLABLE": "mmspec.certify.rules:block",
     "RUN": "runs/zoo", "SET": "zoo", "NAME=FOLDER/work/log.jsonl": "run=made/work/log.jsonl", "mine=FOLDER": "mine=made",
+    "image=FOLDER": "t2i", "continuous=FOLDER": "mar", "mmspec=DIR": "zoo",
 }  # fmt: skip
 NAMES = {"--drafter": "lookup", "--rule": "exact"}  # what NAME stands for behind an option; else for a model of the zoo
 
@@ -122,12 +124,18 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         monkeypatch.setattr(f"mmspec.zoo.files.fetched.{work}", begin)
     for optional in ("web.server.need_packages", "evaluate.engine.task_runners.need_ray"):
         monkeypatch.setattr(f"mmspec.{optional}", begin)
+    # models of text are followed up to where they would be loaded, image models of folders are tiny
+    monkeypatch.setattr("mmspec.cli.options._published", begin)
+    monkeypatch.setattr(
+        "mmspec.evaluate.image.resources.folder_resources", lambda folder: ImageResources(load("t2i"), str(folder))
+    )
     monkeypatch.setattr(
         "mmspec.cli.train.open_resources", lambda *a: VlmResources(*tiny_zoo.tiny_zoo()["vlm"], "model")
     )
     for expensive in ("zoo.files.registry.build", "check.check", "vlm.load_drafter"):
         monkeypatch.setattr(f"mmspec.{expensive}", begin)
-    Image.effect_noise((24, 24), 60).convert("RGB").save("scene.png")
+    for name in ("scene.png", "photo.jpg"):
+        Image.effect_noise((24, 24), 60).convert("RGB").save(name)
     for folder in ("made/work", "results", "docs/benchmarks", "docs/figures"):
         Path(folder).mkdir(parents=True)
     for file in EXAMPLES.glob("*.py"):

@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 
-from mmspec.evaluate.vlm.requests import demo_scenes
 from mmspec.video import save_wan
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
-from mmspec.zoo.world.render import render
 from tests.evaluate.tiny_continuous import captioned
 from tests.evaluate.tiny_images import tiny_image_zoo, use_tiny_images
 from tests.evaluate.tiny_video import saved, tiny_video_zoo, use_tiny_video
 from tests.evaluate.tiny_zoo import WIDTH, tiny_zoo, use_tiny_zoo
 from tests.video.tiny import wan
 
-PAGE = Path(__file__).parents[2] / "docs" / "vlm.md"
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = ("vlm", "choose", "train", "serve", "conversations", "advanced")
 IMAGES, CONTINUOUS, VIDEO, CERTIFY, ENABLE, EVALUATE = (
-    PAGE.with_name(f"{name}.md") for name in ("images", "continuous", "video", "certify", "enable", "evaluate")
+    DOCS / f"{name}.md" for name in ("images", "continuous", "video", "certify", "enable", "evaluate")
 )
 
 
@@ -67,35 +67,73 @@ def publish_dflash(folder: Path) -> None:
     (folder / "config.json").write_text(json.dumps(config))
 
 
-def test_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def blocks_of(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (DOCS / f"{page}.md").read_text(encoding="utf-8"), re.S)
+
+
+@pytest.fixture
+def shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], dict]:
+    """Runs the Python of a page over the tiny zoo, in a folder with the files that it names; its names come back."""
     use_tiny_zoo(monkeypatch)
     monkeypatch.chdir(tmp_path)
-    render(demo_scenes(1)[0]).save("scene.png")
     tiny_zoo()["vlm/eagle"].save_pretrained("my-drafter")
     publish_eagle(Path("published-eagle"))
     publish_dflash(Path("published-dflash"))
     sizes = dict(hidden_size=WIDTH, intermediate_size=48, num_attention_heads=2, vocab_size=260)
     Eagle3(Eagle3Config(**sizes, levels=(1, 2, 3))).save_pretrained("my-eagle3")
-    names: dict = {}
-    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-    assert len(blocks) >= 4
-    for block in blocks:
-        exec(block, names)
-    assert names["out"].stats.exact and names["ids"].shape[0] == 1
-    assert names["auto"].stats.drafter == "goodput(prompt_lookup)"
+
+    def run(page: str) -> dict:
+        names: dict = {}
+        for block in blocks_of(page):
+            exec(block, names)
+        return names
+
+    return run
+
+
+def test_the_page_on_captions_runs(shown: Callable[[str], dict], capsys: pytest.CaptureFixture) -> None:
+    assert shown("vlm")["out"].stats.exact and "True" in capsys.readouterr().out
+
+
+def test_the_page_on_choosing_runs(shown: Callable[[str], dict]) -> None:
+    names = shown("choose")
+    assert names["auto"].stats.drafter == "goodput(prompt_lookup)" and names["ids"].shape[0] == 1
     assert names["mmspec"].vlm.automatic(names["model"]).name == "goodput(eagle)"  # what the page offers
-    for folder in ("converted", "for-vllm", "for-sglang"):
-        assert (tmp_path / folder / "model.safetensors").is_file()
-    assert "True" in capsys.readouterr().out
+    assert Path("converted", "model.safetensors").is_file() and names["out"].stats.exact
 
 
-def test_the_page_names_commands_that_exist() -> None:
+def test_the_page_on_conversations_runs(shown: Callable[[str], dict]) -> None:
+    names = shown("conversations")
+    assert names["session"].last is names["answer"] and len(names["session"].pictures) == 2
+
+
+def test_the_page_on_serving_runs(shown: Callable[[str], dict]) -> None:
+    shown("serve")
+    assert all(Path(folder, "model.safetensors").is_file() for folder in ("for-vllm", "for-sglang"))
+
+
+def test_the_page_on_advanced_decoding_runs(shown: Callable[[str], dict]) -> None:
+    names = shown("advanced")
+    assert names["end"].calls and names["captured"].shape[0] == 1 and names["ids"].shape[0] == 1
+
+
+def test_a_pickle_becomes_safetensors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    weight = torch.arange(6.0).view(2, 3)
+    torch.save({"a": weight, "b": weight.t()}, "pytorch_model.bin")
+    (block,) = blocks_of("troubleshooting")
+    exec(block, {})
+    assert torch.equal(load_file("model.safetensors")["b"], weight.t())
+
+
+def test_the_pages_on_text_name_commands_that_exist() -> None:
     from typer.main import get_command
 
     from mmspec.cli import app
 
     commands = get_command(app).commands
-    for line in re.findall(r"mmspec ((?:bench|zoo|supported|train)[a-z -]*)", PAGE.read_text()):
+    text = "\n".join((DOCS / f"{name}.md").read_text(encoding="utf-8") for name in TEXT)
+    for line in re.findall(r"mmspec ((?:bench|zoo|supported|train)[a-z -]*)", text):
         words = line.split()
         assert words[0] in commands
         if len(words) > 1 and hasattr(commands[words[0]], "commands") and not words[1].startswith("-"):

@@ -210,6 +210,6 @@ def test_several_turns_need_a_template(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="expected no placeholder"):
         encode_turns(processor, ["a <image>", "b"], ["x"], ())
     processor.chat_template = None
-    with pytest.raises(ValueError, match="turns: expected one for a processor without a chat template"):
+    with pytest.raises(ValueError, match="turns: expected a single turn for a processor without a chat template"):
         encode_turns(processor, ["a", "b"], ["x"], ())
     assert tiny_zoo()["vlm"][1].chat_template

@@ -38,19 +38,39 @@ LAYOUT = {
 def hits(path: Path) -> Iterator[tuple[str, int, str]]:
     """Yield (pattern, line, text) of every hit in a file."""
     text = path.read_text()
-    for node in ast.walk(ast.parse(text)):
+    tree = ast.parse(text)
+    public = {id(name) for node in ast.walk(tree) if isinstance(node, ast.ClassDef) for name in public_names(node)}
+    for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             if ast.get_docstring(node):
                 yield from docstring_hits(node.body[0].value.value, node.body[0].lineno)
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.strip("_") in PARTICIPLES:
+        if (
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+            and id(node) not in public
+            and node.name.strip("_") in PARTICIPLES
+        ):
             yield "name", node.lineno, node.name
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and node.id.strip("_") in PARTICIPLES:
+        elif (
+            isinstance(node, ast.Name)
+            and isinstance(node.ctx, ast.Store)
+            and id(node) not in public
+            and node.id.strip("_") in PARTICIPLES
+        ):
             yield "name", node.lineno, node.id
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT:
             yield from (
                 (name, token.start[0], token.string) for name, word in WORDS.items() if word.search(token.string)
             )
+
+
+def public_names(node: ast.ClassDef) -> Iterator[ast.AST]:
+    """Yield the fields and properties of a class, whose names belong to its users."""
+    for part in node.body:
+        if isinstance(part, ast.AnnAssign):
+            yield part.target
+        elif isinstance(part, ast.FunctionDef) and any(ast.unparse(d) == "property" for d in part.decorator_list):
+            yield part
 
 
 def docstring_hits(docstring: str, first: int) -> Iterator[tuple[str, int, str]]:
@@ -64,7 +84,7 @@ def docstring_hits(docstring: str, first: int) -> Iterator[tuple[str, int, str]]
         section = words.rstrip(":") in SECTIONS or (section and (not words or line.startswith("        ")))
         prose = re.sub(r"`[^`]*`", "``", words)
         yield from ((name, number, words) for name, word in WORDS.items() if word.search(prose))
-        if LAYOUT["packed"].search(words):
+        if LAYOUT["packed"].search(prose):
             yield "packed", number, words
         if LAYOUT["inline"].search(prose) and number != first:
             yield "inline", number, words

@@ -108,7 +108,7 @@ def test_places_stay_open_where_the_draft_says_so_and_forced_ones_are_known() ->
     keep = torch.ones(2, 3, dtype=torch.bool)
     target.commit(draft, Finite, Verdict("mask", node, node[:, None], node, behind, keep))
     assert target.values[0].tolist() == [3, 5, 4, 16, 0, 0, 0, 16, 17]  # 6 met a forced place, 7 a closed one
-    with pytest.raises(ValueError, match="gives a mask"):
+    with pytest.raises(ValueError, match="mask verdicts"):
         target.commit(draft, Finite, Verdict("path", node, node[:, None], node, node))
 
 

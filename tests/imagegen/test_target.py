@@ -260,5 +260,5 @@ def test_rules_of_other_domains_are_refused_in_the_first_round() -> None:
             pipeline([0], rule="reflection", temperature=temperature)
         with pytest.raises(ValueError, match="rule 'reflection': expected a target that gives Gaussians"):
             pipeline([0], rule=find("reflection", kind="rule").load()(), temperature=temperature)
-        with pytest.raises(ValueError, match="expected one whose verdict is a path for this target, got a mask"):
+        with pytest.raises(ValueError, match="expected a rule with a path verdict for this target, got a mask"):
             pipeline([0], rule=RowParallelRule(), temperature=temperature)

@@ -99,6 +99,6 @@ def test_a_cut_file_that_a_caller_has_opened_is_refused() -> None:
 @pytest.mark.parametrize("shape", ((4, 9, 3), (3, 9, 4), (4, 4, 4)), ids=str)
 def test_an_array_that_reads_both_ways_is_refused(shape: tuple[int, ...]) -> None:
     """Processors take the first side of four rows for channels."""
-    with pytest.raises(ImageError, match="images: expected an array whose sides tell rows from channels"):
+    with pytest.raises(ImageError, match="images: expected an array with distinct rows and channels"):
         check_image(np.zeros(shape, np.uint8))
     assert check_image(np.zeros((5, 9, 3), np.uint8)).shape == (5, 9, 3)

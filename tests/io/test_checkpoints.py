@@ -214,7 +214,7 @@ def test_nobody_is_asked_and_the_next_load_is_as_before(tmp_path: Path, monkeypa
 
     monkeypatch.setattr(sys, "stdin", StringIO("y\n"))
     before = dynamic_module_utils.TIME_OUT_REMOTE_CODE
-    with pytest.raises(ValueError, match="one that brings its own, which is never run"):
+    with pytest.raises(ValueError, match="a checkpoint that brings its own code, which is never run"):
         load_part(Asking, tmp_path)
     assert sys.stdin.read() == "y\n" and dynamic_module_utils.TIME_OUT_REMOTE_CODE == before > 0
 

@@ -117,7 +117,7 @@ def test_methods_are_told_apart_by_the_models_they_are_for() -> None:
 
 
 def test_weights_that_no_part_takes_are_refused() -> None:
-    with pytest.raises(ValueError, match="^decoding 'scd': expected no weights, which it does without, got @runs/x"):
+    with pytest.raises(ValueError, match="^decoding 'scd': expected no weights, since it needs none, got @runs/x"):
         parse("scd@runs/x", "image", "decoding").make()
 
 
@@ -164,7 +164,9 @@ def test_a_name_of_several_kinds_needs_one(toy) -> None:
 def test_what_a_class_refuses_names_the_method() -> None:
     with pytest.raises(ValueError, match="^decoding 'sjd': window: expected 2 or more, got 1"):
         parse("sjd:window=1", "image", "decoding").make()
-    with pytest.raises(ValueError, match="^rule 'lantern': method: expected its model at hand"):
+    with pytest.raises(
+        ValueError, match="^rule 'lantern': method: expected a model, whose codes the method reads, got none"
+    ):
         parse("lantern", "image", "rule").make(ModelParts())
-    with pytest.raises(ValueError, match="^decoding 'eagle': method: expected 'eagle' at hand"):
+    with pytest.raises(ValueError, match="^decoding 'eagle': method: expected the part 'eagle', got none"):
         parse("eagle", "image", "decoding").make(ModelParts())

@@ -204,7 +204,7 @@ class Restless(LogitsProcessor):
         (dict(logits_processor=LogitsProcessorList([Restless()])), "logits_processor: expected.*got Restless"),
         (dict(return_dict_in_generate=True, output_attentions=True), "output_attentions: expected False"),
         (dict(return_dict_in_generate=True, output_hidden_states=True), "output_hidden_states: expected False"),
-        (dict(stop_strings=["a"]), "stop_strings: expected the tokenizer"),
+        (dict(stop_strings=["a"]), "stop_strings: expected a tokenizer"),
         (dict(rule="nonsense"), "rule: expected one of exact"),
         (dict(rule="reflection"), "rule 'reflection': expected a target that gives Gaussians"),
         (dict(rule="reflection", do_sample=True), "rule 'reflection': expected a target that gives Gaussians"),

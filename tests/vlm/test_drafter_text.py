@@ -67,7 +67,9 @@ def test_wrong_controllers_are_named(model, folder: Path) -> None:
         ValueError, match="controller: expected one of fixed, confidence, specdecpp, got 'confidense'; did"
     ):
         drafter_from_text(f"eagle:length=confidense@{folder}", model)
-    with pytest.raises(ValueError, match="length: expected it, chain or nodes, got .* beside 3; leave one out"):
+    with pytest.raises(
+        ValueError, match="length: expected either length, chain or nodes, got .* beside 3; leave one out"
+    ):
         drafter_from_text(f"eagle:length=confidence,chain=3@{folder}", model)
     with pytest.raises(ValueError, match="controller: expected one of .*, got 'fixt'; did you mean 'fixed'"):
         Chain("fixt")
@@ -107,6 +109,6 @@ def test_a_wrong_text_is_one_sentence(text: str, sentence: str, model) -> None:
 
 def test_weights_of_another_kind_are_refused(model, folder: Path) -> None:
     with pytest.raises(
-        ValueError, match="drafter 'medusa': weights: expected those of a drafter of kind medusa, got Eagle"
+        ValueError, match="drafter 'medusa': weights: expected weights of a drafter of kind medusa, got Eagle"
     ):
         drafter_from_text(f"medusa@{folder}", model)

@@ -88,7 +88,7 @@ def test_a_sampled_row_with_nothing_to_draw_fails_and_leaves_the_others_alone(co
     ruled = LogitsProcessorList([Nothing(first + count, row=2)])
     found = mmspec.generate(tiny("llava"), **inputs, **settings, logits_processor=ruled)
     assert whole.errors is None and list(found.errors) == [2]
-    assert found.errors[2].startswith("row 2: expected a token to draw, got all of them ruled out")
+    assert found.errors[2].startswith("row 2: expected a token to draw, got all tokens ruled out")
     assert f"after {count} generated tokens" in found.errors[2]
     expected = whole.sequences.clone()
     expected[2, first + count :] = PAD
@@ -100,7 +100,7 @@ def test_without_return_dict_it_is_an_error_where_transformers_has_one() -> None
     with pytest.raises(RuntimeError):
         tiny("llama").generate(**settings)
     for generate in (mmspec.generate, through_transformers):
-        with pytest.raises(ValueError, match="row 0: expected a token to draw, got all of them ruled out"):
+        with pytest.raises(ValueError, match="row 0: expected a token to draw, got all tokens ruled out"):
             generate(tiny("llama"), **settings)
 
 
@@ -127,7 +127,7 @@ def test_a_learned_table_of_positions_has_an_end() -> None:
     long = torch.randint(5, 90, (1, 40))
     with pytest.raises(ValueError, match="expected a prompt of at most 32 tokens, the positions of this model, got 40"):
         mmspec.generate(model, input_ids=long, max_new_tokens=1)
-    with pytest.raises(ValueError, match="max_new_tokens: expected at most 3 behind a prompt of 30 tokens.*got 8"):
+    with pytest.raises(ValueError, match="max_new_tokens: expected at most 3 after a prompt of 30 tokens.*got 8"):
         mmspec.generate(model, input_ids=long[:, :30], max_new_tokens=8)
     padded = torch.cat([torch.full((1, 10), PAD), long[:, :30]], 1)
     out = mmspec.generate(model, input_ids=padded, attention_mask=(padded != PAD).long(), max_new_tokens=3)
@@ -148,7 +148,9 @@ def test_computed_positions_go_on_with_a_warning() -> None:
     most = model.config.max_position_embeddings
     ids = torch.randint(5, 90, (1, most + 6))
     expected = model.generate(ids, max_new_tokens=4)
-    with pytest.warns(UserWarning, match=f"expected a prompt of at most {most} tokens, .*, got {most + 6}; it goes on"):
+    with pytest.warns(
+        UserWarning, match=f"expected a prompt of at most {most} tokens, .*, got {most + 6}; decoding continues"
+    ):
         out = mmspec.generate(model, input_ids=ids, max_new_tokens=4)
     assert torch.equal(out, expected)
     with warnings.catch_warnings():

@@ -173,9 +173,9 @@ def test_parts_follow_a_change_of_the_model(change: Callable, reads: Callable) -
     assert before != after == reads(parts_of(model))
 
 
-def test_parts_are_found_once_for_an_unchanged_model(monkeypatch: pytest.MonkeyPatch) -> None:
-    finds, find = [], architectures._found
-    monkeypatch.setattr(architectures, "_found", lambda model: (finds.append(1), find(model))[1])
+def test_parts_are_looked_up_once_for_an_unchanged_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    finds, find = [], architectures._look_up
+    monkeypatch.setattr(architectures, "_look_up", lambda model: (finds.append(1), find(model))[1])
     model = copy.deepcopy(tiny("llava"))
     first = parts_of(model)
     for step in (lambda: None, model.train, model.eval, lambda: load(model)):

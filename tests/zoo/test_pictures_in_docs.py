@@ -62,6 +62,6 @@ def test_the_shown_python_draws_what_it_says(tmp_path: Path, monkeypatch: pytest
 def test_the_readmes_star_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
-    (block,) = (one for one in blocks if "imagegen" in one)
+    (block,) = (one for one in blocks if "star.png" in one)
     exec("import mmspec\n" + block, {})
     assert right([Image.open("star.png")], ["a large red star"])

@@ -105,8 +105,8 @@ class ImageRewardConfig:
             text["num_attention_heads"] = _heads("text", text.get("hidden_size"))
         widths = parts.get("mlp") or _mlp(weights)
         return cls(
-            from_fields(VisionTowerSizes, vision, what="the vision tower of ImageReward"),
-            from_fields(TextTowerSizes, text, what="the text tower of ImageReward"),
+            from_fields(VisionTowerSizes, vision, owner="the vision tower of ImageReward"),
+            from_fields(TextTowerSizes, text, owner="the text tower of ImageReward"),
             tuple(widths) or cls().mlp,
         )
 

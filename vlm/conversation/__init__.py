@@ -1,4 +1,4 @@
-"""Conversations: what earlier turns left of a prompt is kept, and a later turn reads only what is new."""
+"""Conversations: the cache of earlier turns is reused, and a later turn reads only the new part of its prompt."""
 
 from __future__ import annotations
 

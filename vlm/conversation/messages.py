@@ -1,4 +1,4 @@
-"""Messages of a conversation as the processor's chat template writes them, and as model inputs."""
+"""Messages of a conversation, as text of the processor's chat template and as model inputs."""
 
 from __future__ import annotations
 
@@ -15,39 +15,39 @@ _PLACEHOLDERS = ("image_token", "video_token", "audio_token")
 
 
 class ChatWriter:
-    """Writes messages with a processor, or with a tokenizer where a conversation is of text alone.
+    """Converts messages to text and model inputs, with a processor or, for text alone, a tokenizer.
 
     Args:
         processor: a processor or a tokenizer of transformers with a chat template.
 
     Raises:
-        ValueError: for a processor without a chat template.
+        ValueError: the processor has no chat template.
     """
 
     def __init__(self, processor: Any):
         if not callable(getattr(processor, "apply_chat_template", None)) or not getattr(
             processor, "chat_template", None
         ):
-            raise ValueError(f"processor: expected one with a chat template, got {type(processor).__name__}; give it one, as "
-                             "without it nothing tells who said what")  # fmt: skip
+            raise ValueError(f"processor: expected a processor with a chat template, got {type(processor).__name__}; set its "
+                             "chat_template, which marks the speakers")  # fmt: skip
         self.processor, self.tokenizer = processor, getattr(processor, "tokenizer", processor)
         self.is_plain = isinstance(processor, PreTrainedTokenizerBase)
         self._processed: tuple[str, list[Any], Mapping[str, Any]] | None = None
 
     @property
     def input_names(self) -> tuple[str, ...]:
-        """The names of the inputs that the processor makes."""
+        """The names of the processor's outputs."""
         return tuple(getattr(self.processor, "model_input_names", ()))
 
     def message(self, text: str, images: Sequence[Any], role: str) -> Message:
         """Return a message with its pictures before its text.
 
         Raises:
-            ValueError: for a text that is none or holds a placeholder, and for items of `images` that are no pictures or lie
-                outside the limits of the gate (`mmspec.io.images`).
+            ValueError: `text` is not a string or contains a placeholder, or an item of `images` is not a picture within
+                the limits of `mmspec.io.images`.
         """
         if not isinstance(text, str):
-            raise ValueError(f"text: expected words, got {text!r}; pass pictures as images=[...]")
+            raise ValueError(f"text: expected a string, got {text!r}; pass pictures as images=[...]")
         if isinstance(images, str | bytes) or not isinstance(images, Sequence):
             raise ValueError(
                 f"images: expected a list of pictures, got {type(images).__name__}; write images=[picture]"
@@ -56,11 +56,11 @@ class ChatWriter:
         for mark in marks:
             if isinstance(mark, str) and mark and mark in text:
                 raise ValueError(
-                    f"text: expected no placeholder {mark!r} in it, got one; pass pictures as images=[...]"
+                    f"text: expected no placeholder {mark!r}, got a text with it; pass pictures as images=[...]"
                 )
         if self.is_plain and images:
             raise ValueError(
-                "images: expected none beside a tokenizer, got some; give the session the model's processor"
+                "images: expected none with a tokenizer, got pictures; create the session with the model's processor"
             )
         for image in images:
             check_image(image)
@@ -74,53 +74,56 @@ class ChatWriter:
         return {"role": "assistant", "content": text if self.is_plain else [{"type": "text", "text": text}]}
 
     def written(self, messages: Sequence[Message], answering: bool = True) -> str:
-        """Return the text of messages, with the beginning of an answer behind them where it is to be answered.
+        """Return the text of messages, followed by the beginning of an answer if `answering`.
 
         Raises:
-            ValueError: where the chat template refuses the messages.
+            ValueError: the chat template refuses the messages.
         """
         try:
             return self.processor.apply_chat_template(messages, add_generation_prompt=answering, tokenize=False)
         except Exception as error:  # templates raise errors of their own
-            raise ValueError("messages: expected a conversation that the chat template writes, got "
+            raise ValueError("messages: expected a conversation that the chat template supports, got "
                              f"{_reason(error)}; change the last message or remove it") from error  # fmt: skip
 
     def inputs(self, text: str, pictures: Sequence[Any]) -> dict[str, Any]:
-        """Return the model inputs of a written conversation. A second call with the same arguments repeats the result.
+        """Return the model inputs of a conversation's text; a second call with the same arguments reuses the result.
 
         Raises:
-            ValueError: where the processor refuses the pictures or the text.
+            ValueError: the processor refuses the pictures or the text.
         """
         known, self._processed = self._processed, None
         if known and known[0] == text and len(known[1]) == len(pictures) and all(map(_is, known[1], pictures)):
             return dict(known[2])
         settings: dict[str, Any] = {"return_tensors": "pt"}
         begin = getattr(self.tokenizer, "bos_token", None)
-        if begin and text.startswith(begin):  # the template has written it
+        if begin and text.startswith(begin):  # the template has added it already
             settings["add_special_tokens"] = False
         try:
             if self.is_plain:
-                made = self.processor([text], **settings)
+                inputs = self.processor([text], **settings)
             else:
-                made = self.processor(images=[list(pictures)] if pictures else None, text=[text], **settings)
-        except Exception as error:  # processors raise errors of many kinds over a picture
-            name, what = ("images", "pictures") if pictures else ("text", "words")
-            raise ValueError(f"{name}: expected {what} that {type(self.processor).__name__} takes, got {_reason(error)}; pass "
-                             "others") from error  # fmt: skip
-        self._processed = text, list(pictures), dict(made)
-        return dict(made)
+                inputs = self.processor(images=[list(pictures)] if pictures else None, text=[text], **settings)
+        except Exception as error:  # processors raise many kinds of errors for a picture
+            name, kind = ("images", "pictures") if pictures else ("text", "a text")
+            raise ValueError(f"{name}: expected {kind} that {type(self.processor).__name__} supports, got {_reason(error)}; "
+                             f"pass other {'pictures' if pictures else 'text'}") from error  # fmt: skip
+        self._processed = text, list(pictures), dict(inputs)
+        return dict(inputs)
 
     def check(self, messages: Sequence[Message], pictures: Sequence[Any]) -> None:
-        """Raise ValueError where the template or the processor refuses a conversation that ends in these messages.
+        """Check that the template and the processor support a conversation that ends in these messages.
 
-        Behind a message of the system a user is taken to follow: many templates refuse a prompt without one.
+        After a system message, a user message is assumed to follow: many templates refuse a prompt without it.
+
+        Raises:
+            ValueError: the template or the processor refuses the conversation.
         """
         if messages[-1]["role"] != "user":
             messages = [*messages, self.message(".", (), "user")]
         self.inputs(self.written(messages), pictures)
 
     def tail(self, messages: Sequence[Message], text: str, ids: Tensor) -> int:
-        """Return how many of the last `ids` int64 [L] begin the answer: templates may write a given answer otherwise."""
+        """Return the number of last `ids`, int64 [L], that begin the answer; a template may render an answer otherwise."""
         begun = self.written(messages, answering=False)
         if not text.startswith(begun):
             return 0
@@ -135,13 +138,13 @@ def words_of(message: Message) -> str:
 
 
 def pictures_in(message: Message) -> int:
-    """Return how many pictures a message shows."""
+    """Return the number of pictures in a message."""
     content = message["content"]
     return 0 if isinstance(content, str) else sum(part["type"] == "image" for part in content)
 
 
-def _is(one: object, other: object) -> bool:
-    return one is other
+def _is(first: object, second: object) -> bool:
+    return first is second
 
 
 def _reason(error: Exception) -> str:

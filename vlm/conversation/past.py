@@ -1,4 +1,4 @@
-"""The committed state of earlier turns, and the part of a new prompt that a `generate` call reads behind it."""
+"""The committed state of earlier turns, and the part of a new prompt that a `generate` call reads after it."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from mmspec.vlm.prefill import UnreadPrompt, first_inputs, first_positions, prom
 
 
 class Past(Cache):
-    """A conversation with one model, given to `generate` as its `past_key_values`; what a call has read and said is kept, and
-    the next call's prompt, which is the whole conversation so far with all of its pictures, is read only where it is new.
+    """A conversation with a model, passed to `generate` as its `past_key_values`.
 
-    What is read again, so that the tokens are always those of the whole prompt:
-    - a prompt that goes on behind the tokens held: nothing. Pictures held are not encoded again either.
-    - one that differs earlier (templates that leave out thoughts, answers that are split into other tokens): everything from
-      the common prefix on, where all layers keep slots; behind a picture at most, else all.
-      Layers with states go back to where the last prompt ended, or to its tail's beginning (`tail`); a prompt that
-      differs before that is refused.
-    - all of it where earlier tokens would see new ones (PaliGemma, whose prompts are read as one; Molmo2, whose pictures are),
-      where pictures come to layers of cross attention, where the new pictures cannot be told from the old ones by their
-      inputs, where RoPE changes with this length, and for another drafter than before that reads the target's states.
-    - all of it where the model has become another function since: loaded or trained weights, another adapter, another
-      attention implementation, another device (see `mmspec.core.fingerprint`, which says what it cannot see). A drafter
-      whose weights have changed counts as another drafter.
+    A prompt is the whole conversation so far with all pictures; only its new part is read, with the output of a full read:
+    - If the prompt continues the cached tokens, nothing is read again, and earlier pictures are not encoded again.
+    - If it differs earlier, it is read again from the common prefix, or completely if a picture comes later. Layers with
+      states can only go back to the end of the last prompt or the start of its `tail`; an earlier difference is refused.
+    - All is read again if earlier tokens would see later tokens (PaliGemma, Molmo2), new pictures reach cross-attention
+      layers or cannot be separated from old pictures, RoPE changes at this length, or a new drafter reads the states.
+    - All is read again if weights, adapter, attention implementation or device changed, see `mmspec.core.fingerprint`. A
+      drafter with changed weights counts as a new drafter.
 
-    ids: of the conversation, the last answer included; the cache holds all but the last of them.
-    tail: how many of the next prompt's last tokens a later turn may render otherwise, as a `Session` knows.
-    A call that fails leaves everything as it was before it, but for the drafter's state: the next call then reads all again.
+    A failed call changes nothing but the drafter's state, after which the next call reads all again.
+
+    Args:
+        model: the transformers model, without wrappers.
+
+    Attributes:
+        ids: the ids of the conversation with the last answer; the cache holds all but the last id.
+        tail: the number of last prompt tokens that a later turn may render otherwise, set by a `Session`.
     """
 
     def __init__(self, model: nn.Module):
@@ -59,7 +59,7 @@ class Past(Cache):
         self.forget()
 
     def forget(self) -> None:
-        """Begins anew: the next call reads its whole prompt."""
+        """Clear the conversation, so that the next call reads its whole prompt."""
         self.ids: list[int] = []
         self.cache: SlotCache | None = None
         self.pictures: dict[str, object] = {}
@@ -74,11 +74,11 @@ class Past(Cache):
 
     @property
     def held(self) -> int:
-        """Tokens in the cache."""
+        """The number of tokens in the cache."""
         return max(len(self.ids) - 1, 0)
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        """0: transformers is to prepare every prompt as a whole one."""
+        """Return 0, so that transformers prepares every prompt as a whole."""
         return 0
 
     def update(self, *args: object, **kwargs: object) -> tuple[Tensor, Tensor]:
@@ -86,104 +86,123 @@ class Past(Cache):
                          "enable the model")  # fmt: skip
 
     def check(self, model: nn.Module, rows: int) -> None:
-        """Raises ValueError where the conversation is another model's or still under way, and for more than one row."""
+        """Check that a call can use the conversation.
+
+        Raises:
+            ValueError: the conversation belongs to another model or its last call still runs, or `rows` is not 1.
+        """
         if self._model() is not model:
-            raise ValueError("past_key_values: expected the conversation of this model, got another's; begin one with "
-                             "mmspec.Session(model, processor)")  # fmt: skip
+            raise ValueError("past_key_values: expected the conversation of this model, got another model's; begin a new "
+                             "conversation with mmspec.Session(model, processor)")  # fmt: skip
         if rows != 1:
-            raise ValueError(f"input_ids: expected the one row of a conversation, got {rows}; keep a session for each")
+            raise ValueError(
+                f"input_ids: expected a single row in a conversation, got {rows}; use a session for each row"
+            )
         if self.busy:
             raise ValueError(
-                "past_key_values: expected a conversation at rest, got one whose last call still runs; wait for it"
+                "past_key_values: expected an idle conversation, got a conversation whose last call still runs; wait for it"
             )
 
     def turn(self, parts: Parts, ids: Tensor, inputs: Mapping[str, object], drafter: Drafter | None) -> Turn:
-        """What a request for the prompt `ids` int64 [1, P] is given; `rest` still without its positions.
+        """Return the turn of a request, with `rest` still without its positions.
 
-        inputs: the prompt's, see `prompt_inputs`.
-        Raises ValueError for layers with states where they cannot go back, for pictures of earlier turns that are others, and
-        for a model whose precision has changed.
+        Args:
+            parts: the model's parts.
+            ids: int64 [1, P], the prompt.
+            inputs: the prompt's inputs, see `prompt_inputs`.
+            drafter: the drafter of the request.
+
+        Raises:
+            ValueError: layers with states cannot go back far enough, pictures of earlier turns have changed, or the
+                model's dtype has changed.
         """
         if self.ids and parts.dtype != self.dtype:
-            raise ValueError(f"model: expected {self.dtype}, in which this conversation was read, got {parts.dtype}; call "
-                             "forget() to read it again in this precision")  # fmt: skip
+            raise ValueError(f"model: expected {self.dtype}, the dtype of this conversation, got {parts.dtype}; call "
+                             "forget() to read it again in this dtype")  # fmt: skip
         fresh = Turn(tail=self.tail, function=fingerprint(parts.model), drafting=fingerprint(*modules_of(drafter)))
         is_same = bool(agreed(parts.group, int(fresh.function.same(self.function))))
         if not self.ids or not is_same or not self._drafts(fresh, drafter) or _turns(parts, ids.shape[1]):
             return fresh
         new = added_pictures(self.pictures, picture_inputs(inputs))
         start, before = self._start(parts, ids[0].tolist())
-        shows = any(bool((ids[0, start:] == one).any()) for one in parts.placeholders)
+        shows = any(bool((ids[0, start:] == placeholder).any()) for placeholder in parts.placeholders)
         crossing = any(layer.kind == "cross" for layer in parts.plan.layers)
         if start == 0 or new is None or (new and crossing) or shows != bool(new):
             return fresh
         seen = visibility_mask(parts, ids, inputs, start)
         if seen is None:
             return fresh
-        new = {name: one.to(ids.device) if isinstance(one, Tensor) else one for name, one in new.items()}
+        new = {name: value.to(ids.device) if isinstance(value, Tensor) else value for name, value in new.items()}
         rest = UnreadPrompt(ids[:, start:], ids[:, start:], seen, new, self.lasting)
         forget = self.held - start + (before is not None)
         return replace(fresh, start=start, cache=self.cache, rest=rest, before=before, forget=forget)
 
     def _drafts(self, turn: Turn, drafter: Drafter | None) -> bool:
-        """Whether a drafter can go on without reading the target's states of earlier turns again."""
+        """Return whether a drafter can continue without the target's states of earlier turns."""
         return drafter is None or getattr(drafter, "from_ids", False) or self._follows(turn, drafter)
 
     def _follows(self, turn: Turn, drafter: Drafter | None) -> bool:
-        """Whether the drafter's state of the last turn can go on in this one."""
+        """Return whether the drafter's state of the last turn can continue in this turn."""
         return drafter is self.drafter and can_follow(self.state) and turn.drafting.same(self.drafting)
 
     def with_pictures(self, parts: Parts, ids: Tensor, inputs: dict) -> dict:
-        """A prompt's inputs with the pictures of earlier turns where it shows some and leaves them out."""
+        """Return a prompt's inputs, with the pictures of earlier turns added if its ids refer to pictures."""
         shown = not parts.placeholders or bool(torch.isin(ids, ids.new_tensor(parts.placeholders)).any())
         return self.pictures | inputs if shown else inputs
 
     def state_for(self, turn: Turn, drafter: Drafter | None) -> DraftState | None:
-        """The drafter's state that follows the turn, None where a new one is opened."""
+        """Return the drafter's state to continue in the turn, None for a new state."""
         return self.state if turn.start and self._follows(turn, drafter) else None
 
     def _start(self, parts: Parts, ids: list[int]) -> tuple[int, Tensor | None]:
-        """How many of the prompt's tokens are held, at least one fewer than it has; the states behind the last of them."""
+        """Return the number of cached prompt tokens, less than the whole prompt, and the states of the last of them."""
         most = min(self.held, len(ids) - 1)
         same = next((n for n in range(most) if ids[n] != self.ids[n]), most)
         if same == self.held:
             return same, self.hidden
         behind = max((n + 1 for n, token in enumerate(self.ids) if token in parts.placeholders), default=0)
-        if self.pictures and not parts.placeholders:  # where they stand is not known
+        if self.pictures and not parts.placeholders:  # the places of the pictures are unknown
             behind = len(self.ids)
         if not parts.plan.stateful:
-            # one more token is read again, for the state behind it
+            # another token is read again for its state
             return (same - 1 if same - 1 >= max(behind, 1) else 0), None
         places = [place for place in self.places if behind <= place.count <= same]
         if not places:
-            raise ValueError(f"input_ids: expected a prompt that goes on behind the {self.held} tokens held, or differs in "
-                             f"what was said last, got one that differs from token {same} on, where recurrent layers "
-                             "cannot go back to; call forget() to read it all again")  # fmt: skip
-        place = max(places, key=lambda one: one.count)
+            raise ValueError(f"input_ids: expected a prompt that continues the {self.held} cached tokens or changes only the "
+                             f"last message, got a prompt that differs from token {same} on, where recurrent layers cannot "
+                             "go back to; call forget() to read it all again")  # fmt: skip
+        place = max(places, key=lambda place: place.count)
         return place.count, place.hidden
 
     def _go_back(self, turn: Turn) -> None:
-        """Leaves in the cache what the turn's prompt shares with it."""
+        """Cut the cache to the tokens that it shares with the turn's prompt."""
         if turn.start == 0 or turn.start == self.held:
             return
-        place = next((one for one in self.places if one.count == turn.start), None)
+        place = next((place for place in self.places if place.count == turn.start), None)
         self.cache.back(
             place.mark if place is not None and turn.before is not None else CacheSnapshot([turn.start], [])
         )
 
     def expects(self, turn: Turn, positions: Tensor) -> None:
-        """Raises ValueError where the model's positions of a whole prompt would move tokens that are held.
+        """Check that the model's positions of the whole prompt leave the cached tokens at their positions.
 
-        positions: int64 [..., 1, n], of the rest.
+        Args:
+            turn: the turn of the request.
+            positions: int64 [..., 1, n], the positions of the tokens to read.
+
+        Raises:
+            ValueError: the positions of cached tokens would change.
         """
         if turn.start == self.held and bool((positions[..., 0].flatten() != self.position.flatten()).any()):
-            raise ValueError("position_ids: expected the tokens held at the positions they were read at, got a prompt that "
-                             "moves them; call forget() to read it all again")  # fmt: skip
+            raise ValueError("position_ids: expected cached tokens at the positions at which they were read, got a prompt "
+                             "that moves them; call forget() to read it all again")  # fmt: skip
 
     @contextmanager
     def lent(self, turn: Turn) -> Iterator[None]:
-        """The cache belongs to a request inside the block; where that ends without `keep` it is what it was, or empty where
-        the request has written over what was held."""
+        """Lend the cache to a request inside the block.
+
+        If the block ends without `keep`, the cache is restored, or cleared if the request has overwritten cached tokens.
+        """
         before = self.cache.mark() if turn.start else None
         self.busy, self.kept = True, False
         try:
@@ -199,7 +218,7 @@ class Past(Cache):
                     self.cache.back(before)
 
     def keep(self, decoding: DecodingRun, pictures: Mapping[str, object]) -> None:
-        """Takes over the state and tokens of a finished request. pictures: its prompt's, as `picture_inputs` gives them."""
+        """Store the state and tokens of a finished request, and the `picture_inputs` of its prompt."""
         target = decoding.target
         self.kept = True
         self.ids = target.prompt[0].tolist() + target.tokens[0]
@@ -211,48 +230,62 @@ class Past(Cache):
 
 
 def _turns(parts: Parts, count: int) -> bool:
-    """Whether RoPE turns a prompt of `count` tokens by another frequency than shorter ones."""
+    """Return whether RoPE has other frequencies for a prompt of `count` tokens than for shorter prompts."""
     return bool(parts.rotary) and count > first_switch(parts.rotary)
 
 
 def past_of(inputs: dict) -> Past | None:
-    """The conversation among the arguments of a `generate` call."""
+    """Return the conversation among the arguments of a `generate` call, None without a conversation."""
     past = inputs.get("past_key_values")
     return past if isinstance(past, Past) else None
 
 
 def open_turn(past: Past, model: nn.Module, inputs: dict, drafter: Drafter | None) -> tuple[dict, Turn]:
-    """The arguments of `generate` without the pixels that nothing will read, and the turn: transformers encodes pictures
-    before it calls us. inputs: the arguments as given; pictures that are left out are those of the turns before.
+    """Return the arguments of `generate` without the pixels of earlier turns, and the turn.
 
-    Raises ValueError as `Past.check` and `Past.turn` do, and where the prompt is no row of ids.
+    transformers would otherwise encode all pictures before it calls mmspec.
+
+    Args:
+        past: the conversation.
+        model: the transformers model, without wrappers.
+        inputs: the arguments of the call; they may omit the pictures of earlier turns.
+        drafter: the drafter of the request.
+
+    Raises:
+        ValueError: the prompt is not a row of ids, or `Past.check` or `Past.turn` refuses the call.
     """
     ids = inputs.get("input_ids", inputs.get("inputs"))
     if not isinstance(ids, Tensor) or ids.dim() != 2 or not ids.shape[1]:
         raise ValueError(
-            "input_ids: expected the ids of the whole conversation, got none; pass what the processor makes of it"
+            "input_ids: expected the ids of the whole conversation, got none; pass the processor's outputs for it"
         )
     past.check(model, ids.shape[0])
     parts = take_apart(model)
     inputs = past.with_pictures(parts, ids, inputs)
-    if inputs.get("attention_mask") is None:  # else the padding's id would count as padding where it was said
+    if inputs.get("attention_mask") is None:  # else the padding id would count as padding inside an answer
         inputs = inputs | {"attention_mask": torch.ones_like(ids)}
     prompt = prompt_inputs(inputs, model.generation_config)
     turn = past.turn(parts, ids, prompt, drafter)
     dropped = pixel_names(picture_inputs(prompt)) if turn.start else set()
-    return {name: one for name, one in inputs.items() if name not in dropped}, turn
+    return {name: value for name, value in inputs.items() if name not in dropped}, turn
 
 
 def with_positions(past: Past, turn: Turn, parts: Parts, ids: Tensor, kwargs: dict) -> Turn:
-    """The turn with the positions that the class gives the whole prompt. kwargs: as `generate` prepared them.
+    """Return the turn with the positions that the model class computes for the whole prompt.
 
-    Raises ValueError for padding, and as `Past.expects` does.
+    Args:
+        past: the conversation.
+        turn: the turn of the request.
+        parts: the model's parts.
+        ids: int64 [1, P], the prompt.
+        kwargs: the arguments that `generate` has prepared.
+
+    Raises:
+        ValueError: the prompt has padding, or `Past.expects` refuses the positions.
     """
     mask = kwargs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
-        raise ValueError(
-            "attention_mask: expected the one row of a conversation without padding, got zeros; give it ones"
-        )
+        raise ValueError("attention_mask: expected the row of a conversation without padding, got zeros; pass ones")
     if not turn.start:
         return turn
     inputs = first_inputs(parts, ids, kwargs, SlotCache(parts.plan, 1))

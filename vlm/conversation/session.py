@@ -27,26 +27,29 @@ _OWN_INPUTS = ("inputs", "input_ids", "inputs_embeds", "attention_mask")
 
 
 class Session:
-    """A conversation whose turns read only what is new: a second question about a picture does not read the picture again.
+    """A conversation whose turns read only new tokens: a further question about a picture does not read the picture again.
+
+    Exact with exact rules: greedy tokens equal those of a new call with the whole conversation, and sampled tokens have the
+    target's distribution. With a seed, sampled tokens are equal too if the drafter proposes the same draft: plain decoding,
+    prompt lookup and, up to rounding, trained drafters whose slots do not depend on later turns. A session has a single
+    row; use a session for each conversation.
 
     Args:
-        model: a model of transformers that `generate` takes.
+        model: a transformers model that `generate` supports.
         processor: its processor, or a tokenizer for text alone, with a chat template.
         drafter: the drafter of every turn, as in `generate`.
         rule: the rule of every turn, as in `generate`.
-        seed: the seed of every turn, as in `generate`; None draws a new one each time.
-        settings: the settings of `generate` for every turn. Those of a call stand above all of these.
+        seed: the seed of every turn, as in `generate`; None draws a new seed each time.
+        **settings: the settings of `generate` for every turn; the settings of a call override all of these.
 
     Raises:
-        ValueError: for a processor without a chat template, and for settings that `generate` refuses or the session makes.
+        ValueError: the processor has no chat template, or a setting is refused by `generate` or set by the session.
 
-    messages: the conversation, as chat templates read it.   pictures: those shown so far, in their order.
-    past_key_values: what has been read, for calls of `generate` by hand (see `Past`, which says what is read again when).
-    last: the last turn's result; None before the first.
-
-    Exact with exact rules: greedy tokens are those of a fresh call with the whole conversation. So are sampled ones with the
-    same seed where the drafter proposes what it would then (none, prompt lookup, and trained drafters whose slots do not hang
-    on later turns, up to rounding); they have the target's law in any case. One conversation and row; keep a session for each.
+    Attributes:
+        messages: the conversation in the format of chat templates.
+        pictures: the pictures so far, in order.
+        past_key_values: the cached conversation for direct calls of `generate`, see `Past`.
+        last: the result of the last turn; None before the first turn.
     """
 
     def __init__(
@@ -67,24 +70,24 @@ class Session:
         self.messages: list[dict[str, Any]] = []
         self.pictures: list[Any] = []
         self.last: Generated | None = None
-        self._answered = 0  # messages that the model has read
+        self._answered = 0  # number of messages that the model has read
 
     def add(self, text: str, images: Sequence[Any] = (), *, role: Role = "user") -> None:
-        """Add a message. The processor reads it at once, and a message that it refuses is not added.
+        """Add a message, which the processor reads at once; a message that it refuses is not added.
 
         Args:
-            text: the words of the message.
-            images: the pictures before them: PIL images, arrays or tensors. Files are opened with
+            text: the text of the message.
+            images: the pictures before the text: PIL images, arrays or tensors. Files are opened with
                 `mmspec.io.images.open_image`; strings and paths are refused, so that a text field is never an address.
-            role: who says it, user or system.
+            role: the speaker, user or system.
 
         Raises:
-            ValueError: for a text that is none or holds a placeholder of pictures, for pictures beside a tokenizer, and for a
-                message that the chat template or the processor refuses.
-            ImageError: for items that are no pictures or too large. It is a ValueError.
+            ValueError: the text is not a string or contains a placeholder, pictures come with a tokenizer, or the chat
+                template or processor refuses the message.
+            ImageError: (a ValueError) an item of `images` is not a picture or is too large.
         """
         if role not in get_args(Role):
-            raise ValueError(f"role: expected user or system, got {role!r}; the session adds answers itself")
+            raise ValueError(f"role: expected user or system, got {role!r}; the session itself adds answers")
         message = self._writer.message(text, images, role)
         images = [check_image(image) for image in images]
         self._writer.check([*self.messages, message], [*self.pictures, *images])
@@ -94,11 +97,11 @@ class Session:
     def remove_last_message(self) -> dict[str, Any]:
         """Remove the last message with its pictures, and return it.
 
-        Behind an answer, `generate` then answers the same message again. Where the model has read a removed message of the
-        user, the next turn reads the whole conversation again.
+        After removing an answer, `generate` answers the same message again. If the model has read a removed user message, the
+        next turn reads the whole conversation again.
 
         Raises:
-            ValueError: for a conversation without messages.
+            ValueError: the conversation has no messages.
         """
         if not self.messages:
             raise ValueError("session: expected a message to remove, got none; add one first")
@@ -110,17 +113,17 @@ class Session:
         return message
 
     def generate(self, **settings: Any) -> Generated:
-        """Answer the messages since the last answer. The answer becomes a message itself.
+        """Answer the messages since the last answer, and add the answer as a message.
 
         Args:
-            settings: settings of `generate` for this turn; drafter, rule and seed are among them.
+            **settings: settings of `generate` for this turn, including drafter, rule and seed.
 
         Returns:
             The result of `generate`, with the whole conversation in `sequences`.
 
         Raises:
-            ValueError: where nothing was added, for settings that the session makes itself, and where `generate` raises.
-                Then no answer is added.
+            ValueError: there is no message to answer, a setting belongs to the session, or `generate` fails; then no
+                answer is added.
         """
         if not self.messages or self.messages[-1]["role"] == "assistant":
             raise ValueError("session: expected a message to answer, got none since the last answer; add one first")
@@ -128,26 +131,28 @@ class Session:
         self._check(settings)
         inputs = self.inputs()
         self._check(settings, tuple(inputs))
-        found = generate(self.model, past_key_values=self.past_key_values, **inputs, **settings | {"return_dict": True})
-        if found.errors:
-            raise ValueError("; ".join(found.errors.values()) + "; ask again, the conversation is as it was before")
-        self.last, self._answered = found, len(self.messages)
-        self.messages.append(self._writer.answer(found.sequences[0, inputs["input_ids"].shape[1] :]))
-        return found
+        result = generate(
+            self.model, past_key_values=self.past_key_values, **inputs, **settings | {"return_dict": True}
+        )
+        if result.errors:
+            raise ValueError("; ".join(result.errors.values()) + "; ask again, the conversation has not changed")
+        self.last, self._answered = result, len(self.messages)
+        self.messages.append(self._writer.answer(result.sequences[0, inputs["input_ids"].shape[1] :]))
+        return result
 
     def ask(self, text: str, images: Sequence[Any] = (), **settings: Any) -> str:
-        """Add a message of the user and answer it. Where that fails the message is removed again.
+        """Add a user message and answer it; if that fails, the message is removed again.
 
         Args:
-            text: the words of the message.
-            images: the pictures before them, as in `add`.
-            settings: as in `generate`.
+            text: the text of the message.
+            images: the pictures before the text, as in `add`.
+            **settings: the settings of this turn, as in `generate`.
 
         Returns:
-            The words of the answer.
+            The text of the answer.
 
         Raises:
-            ValueError: as `add` and `generate` do.
+            ValueError: `add` or `generate` fails.
         """
         self._check(self._settings(settings))
         with self._restored():
@@ -156,7 +161,7 @@ class Session:
         return words_of(self.messages[-1])
 
     def forget(self) -> None:
-        """Keep the messages and forget what was read of them: the next turn reads all again."""
+        """Clear the cache but not the messages, so that the next turn reads all of them again."""
         self.past_key_values.forget()
 
     def inputs(self) -> dict[str, Tensor]:
@@ -165,20 +170,20 @@ class Session:
         inputs = self._writer.inputs(text, self.pictures)
         self.past_key_values.tail = self._writer.tail(self.messages, text, inputs["input_ids"][0])
         device = execution_device(unwrapped(self.model).get_input_embeddings())
-        return {name: one.to(device) if isinstance(one, Tensor) else one for name, one in inputs.items()}
+        return {name: value.to(device) if isinstance(value, Tensor) else value for name, value in inputs.items()}
 
     def _settings(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The settings of a call, those of the session below them."""
+        """Return the settings of a call, with those of the session as defaults."""
         return {"drafter": self.drafter, "rule": self.rule, "seed": self.seed, **self.settings, **settings}
 
     def _check(self, settings: Mapping[str, Any], inputs: tuple[str, ...] = ()) -> None:
-        """Raises ValueError for settings that cannot be served, before anything is read."""
+        """Refuse unsupported settings before anything is read."""
         if "past_key_values" in settings:
-            raise ValueError("past_key_values: expected none, since a session has its own, got it as a setting; leave it out, "
-                             "or pass the session's own to generate")  # fmt: skip
+            raise ValueError("past_key_values: expected none, since a session has its own, got a setting; leave it out, or "
+                             "pass the session's own to mmspec.generate")  # fmt: skip
         for name in (*_OWN_INPUTS, *self._writer.input_names, *inputs):
             if name in settings:
-                raise ValueError(f"{name}: expected settings alone, since a session makes its inputs itself, got this input; "
+                raise ValueError(f"{name}: expected settings alone, since a session creates its inputs, got this input; "
                                  "leave it out")  # fmt: skip
         drafter = settings["drafter"]
         if drafter not in (None, AUTO) and (isinstance(drafter, type) or not hasattr(drafter, "open")):
@@ -192,7 +197,7 @@ class Session:
 
     @contextmanager
     def _restored(self) -> Iterator[None]:
-        """Takes back the messages and pictures that were added inside a block that fails."""
+        """Remove the messages and pictures added inside the block if it fails."""
         messages, pictures = len(self.messages), len(self.pictures)
         try:
             yield

@@ -1,4 +1,4 @@
-"""A turn of a conversation: the pictures that it adds, the visibility of its tokens, and the state of the turns before."""
+"""A turn of a conversation: its new pictures, the visibility of its tokens, and the state of earlier turns."""
 
 from __future__ import annotations
 
@@ -13,27 +13,38 @@ from mmspec.core.fingerprint import Fingerprint
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import UnreadPrompt
 
-# inputs of a prompt that are no pictures
+# prompt inputs other than pictures
 _TEXT = {"inputs", "input_ids", "attention_mask", "position_ids", "token_type_ids", "mm_token_type_ids", "inputs_embeds",
          "moe_mm_token_type_ids", "cross_attention_mask", "num_return_sequences", "logits_to_keep", "use_cache"}  # fmt: skip
 
 
 def picture_inputs(inputs: Mapping[str, object]) -> dict[str, object]:
-    """Those of a prompt's inputs that are pictures or say how they are laid out: tensors and lists."""
-    return {name: one for name, one in inputs.items() if name not in _TEXT and isinstance(one, Tensor | list | tuple)}
+    """Return a prompt's inputs that contain or describe pictures: tensors and lists."""
+    sequences = {name: value for name, value in inputs.items() if isinstance(value, Tensor | list | tuple)}
+    return {name: value for name, value in sequences.items() if name not in _TEXT}
 
 
 def pixel_names(inputs: Mapping[str, object]) -> set[str]:
-    """The names of those that towers would read."""
-    return {name for name, one in picture_inputs(inputs).items() if isinstance(one, Tensor) and one.is_floating_point()}
+    """Return the names of the picture inputs that a vision tower encodes."""
+    pictures = picture_inputs(inputs).items()
+    return {name for name, value in pictures if isinstance(value, Tensor) and value.is_floating_point()}
 
 
 def added_pictures(earlier: Mapping[str, object], now: Mapping[str, object]) -> dict[str, object] | None:
-    """The inputs of the pictures that a turn adds: what of `now` stands behind `earlier`, along the one axis on which an input
-    has grown; other axes may have been padded further. Empty where nothing is new.
+    """Return the inputs of the pictures that a turn adds.
 
-    Both as `picture_inputs` gives them, of all pictures so far. None where it cannot be told apart.
-    Raises ValueError where pictures of earlier turns are other ones now.
+    Each input is compared with its earlier value: the new part follows along the first axis that has grown. Other axes
+    may have more padding.
+
+    Args:
+        earlier: the `picture_inputs` of the previous turn, for all pictures until then.
+        now: the `picture_inputs` of this turn, for all pictures so far.
+
+    Returns:
+        The inputs of the new pictures, empty without new pictures; None if the new part cannot be separated.
+
+    Raises:
+        ValueError: pictures of earlier turns have changed.
     """
     if not now:
         return {}
@@ -41,7 +52,7 @@ def added_pictures(earlier: Mapping[str, object], now: Mapping[str, object]) -> 
         return dict(now)
     if set(earlier) != set(now):
         return None
-    found = {}
+    added = {}
     for name, new in now.items():
         old = earlier[name]
         if isinstance(new, Tensor) and isinstance(old, Tensor):
@@ -51,19 +62,19 @@ def added_pictures(earlier: Mapping[str, object], now: Mapping[str, object]) -> 
         if part is None:
             return None
         if len(part):
-            found[name] = part
-    return found
+            added[name] = part
+    return added
 
 
 def _grown(name: str, old: Tensor, new: Tensor) -> Tensor | None:
-    """What of a tensor is new, an empty one for nothing."""
+    """Return the new part of a tensor, empty if it has not grown; None if it cannot be separated."""
     if old.shape == new.shape:
         if torch.equal(old.to(new.device), new):
             return new[:0]
         if new.is_floating_point():
-            raise ValueError(f"{name}: expected the pictures of earlier turns first and unchanged, got other ones; give those "
-                             "of the whole conversation, or begin a new one")  # fmt: skip
-        return None  # a count, such as pictures of a row: what it says of the new ones alone is not known
+            raise ValueError(f"{name}: expected the pictures of earlier turns first and unchanged, got other pictures; pass "
+                             "all pictures of the conversation, or begin a new conversation")  # fmt: skip
+        return None  # a count, such as the pictures of a row, has no separate value for the new pictures
     if old.dim() != new.dim():
         return None
     axis = next(n for n, sizes in enumerate(zip(old.shape, new.shape, strict=True)) if sizes[0] != sizes[1])
@@ -78,10 +89,16 @@ _TYPES = ("token_type_ids", "mm_token_type_ids")
 
 
 def visibility_mask(parts: Parts, ids: Tensor, inputs: Mapping[str, object], start: int) -> Tensor | None:
-    """bool [1, n, n], which of the tokens from `start` on each of them sees, windows and chunks aside; None where tokens
-    before `start` see some of them. ids: int64 [1, P], of a whole prompt.
+    """Return which tokens from `start` on see each other, without windows and chunks.
 
-    inputs: of the prompt; the types of its tokens among them are what classes with such pictures go by.
+    Args:
+        parts: the model's parts.
+        ids: int64 [1, P], the whole prompt.
+        inputs: the prompt's inputs; some classes decide the visibility by the token types among them.
+        start: the number of cached tokens.
+
+    Returns:
+        bool [1, n, n]; None if tokens before `start` see some of the tokens after it.
     """
     count = ids.shape[1]
     causal = torch.ones(1, count - start, count - start, dtype=torch.bool, device=ids.device).tril()
@@ -90,9 +107,9 @@ def visibility_mask(parts: Parts, ids: Tensor, inputs: Mapping[str, object], sta
     if make is None or not types:
         return causal
     embeds = torch.empty(1, count, 0, dtype=parts.dtype, device=ids.device)
-    made = make(config=parts.model.config, inputs_embeds=embeds, attention_mask=None, past_key_values=None, position_ids=None,
-                is_first_iteration=True, **types)  # fmt: skip
-    for mask in made.values() if isinstance(made, dict) else [made]:
+    masks = make(config=parts.model.config, inputs_embeds=embeds, attention_mask=None, past_key_values=None, position_ids=None,
+                 is_first_iteration=True, **types)  # fmt: skip
+    for mask in masks.values() if isinstance(masks, dict) else [masks]:
         if isinstance(mask, Tensor) and mask.dim() == 4:
             seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0
             if bool(seen[:, :start, start:].any()):
@@ -103,8 +120,13 @@ def visibility_mask(parts: Parts, ids: Tensor, inputs: Mapping[str, object], sta
 
 @dataclass(frozen=True, slots=True)
 class StateCheckpoint:
-    """A place in a prompt that layers with states can go back to. count: tokens before it.   mark: the cache there.
-    hidden: float [1, 1, F], the states behind the last of them, as drafters read them."""
+    """A place in a prompt that layers with states can go back to.
+
+    Attributes:
+        count: the number of tokens before the place.
+        mark: the snapshot of the cache at the place.
+        hidden: float [1, 1, F], the hidden states of the last of these tokens, as drafters read them.
+    """
 
     count: int
     mark: CacheSnapshot
@@ -113,14 +135,17 @@ class StateCheckpoint:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """What a request is given of the turns before it.
+    """The state of earlier turns for a request.
 
-    start: tokens of the prompt that `cache` holds; 0 where the prompt is read from its first token on.
-    cache, rest: what holds them, and what is to be read; None with `start` 0.
-    before: float [1, 1, F], the states behind token start - 1; None where that token is known to drafters with the one behind
-        it.   forget: so many pairs that a drafter has read are no longer the prompt's.
-    tail: so many of the prompt's last tokens may be other ones in a later turn's rendering; 0 where none is known to be.
-    function: the fingerprint of the model when the turn opened.   drafting: that of the drafter's modules.
+    Attributes:
+        start: the number of prompt tokens in `cache`; 0 if the prompt is read from its first token.
+        cache: the cache with these tokens; None with `start` 0.
+        rest: the part of the prompt to read; None with `start` 0.
+        before: float [1, 1, F], the states of token start - 1; None if the drafter has already read it with its successor.
+        forget: the number of pairs read by the drafter that no longer belong to the prompt.
+        tail: the number of last prompt tokens that a later turn may render otherwise; 0 if unknown.
+        function: the fingerprint of the model at the start of the turn.
+        drafting: the fingerprint of the drafter's modules at the start of the turn.
     """
 
     start: int = 0

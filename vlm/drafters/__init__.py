@@ -1,4 +1,4 @@
-"""Drafters of text tokens. Each holds settings and weights; a request's state is what its `open` returns."""
+"""Drafters of text tokens. A drafter holds settings and weights; its `open` returns the state of a request."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _PUBLIC = {
     "StaticTree": "mmspec.core.drafting.shapes",
     "VisionSkip": "mmspec.vlm.drafters.viskip",
 }
-_METHODS = ("vlm", "drafter")  # the classes of these methods are handed out too
-_CLASSES = dict(one.home.split(":")[::-1] for one in methods(*_METHODS) if one.home.startswith(__name__))
+_METHODS = ("vlm", "drafter")  # the classes of these methods are public too
+_CLASSES = dict(info.home.split(":")[::-1] for info in methods(*_METHODS) if info.home.startswith(__name__))
 _HOMES = _PUBLIC | {name: home for name, home in _CLASSES.items() if name[0].isupper()}
 
 __all__ = sorted(_HOMES)

@@ -1,4 +1,4 @@
-"""DFlash: a block of tokens from one pass, each from its own marginal law; and published files of such drafters."""
+"""DFlash: a block of tokens from a single pass, each from its own marginal distribution; and its published files."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
     paper="DFlash: Block Diffusion for Flash Speculative Decoding",
 )  # fmt: skip
 class DFlash(BlockDrafter):
-    """Drafts the tokens of a block side by side ("DFlash: Block Diffusion for Flash Speculative Decoding").
+    """Drafts the tokens of a block side by side. Exact in every shape.
 
-    Rows of mask tokens behind the root see the context and each other, and each row predicts the token at its own position. A
-    level's law is a marginal, since no row knows the tokens of the others. By default each row gives its best token with a
-    one-hot law; `Chain` draws from the marginals, and `DynamicTree` takes the likeliest prefixes ("Accelerating Speculative
-    Decoding with Block Diffusion Draft Trees"). Exact in every shape.
+    Paper: "DFlash: Block Diffusion for Flash Speculative Decoding". Rows of mask tokens behind the root see the context
+    and each other, and each row predicts the token at its own position. No row knows the tokens of the others, so a
+    level's distribution is a marginal. By default each row picks its best token deterministically. `Chain` samples from
+    the marginals. `DynamicTree` takes the likeliest prefixes ("Accelerating Speculative Decoding with Block Diffusion
+    Draft Trees").
     """
 
     kind: ClassVar[str] = "dflash"
@@ -38,13 +39,19 @@ class DFlash(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """`target_layer_ids` count layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are larger by
-        one.
+        """Return the drafter of a published checkpoint by z-lab, `speculators` or Muse Glimmer.
 
-        What block rows see. z-lab: all, in full layers; in sliding ones fewer than W tokens back and none behind them, unless
-        `is_causal` or `dflash_config.causal` says otherwise. `speculators`: sliding layers look W tokens back from the root,
-        and behind a row only with `sliding_window_non_causal`. Muse Glimmer's assistant: W tokens to both sides.
-        Raises ValueError also for rotary positions that no layer here turns, and a field with two values.
+        `target_layer_ids` count the layers whose output is read; `aux_hidden_state_layer_ids` of `speculators` are
+        larger by 1. The formats differ in the tokens that block rows see:
+
+        - z-lab: full layers see all. Sliding layers see fewer than W tokens back and no later row of the block, unless
+          `is_causal` or `dflash_config.causal` says otherwise.
+        - `speculators`: sliding layers look W tokens back from the root, and at later rows only with
+          `sliding_window_non_causal`.
+        - Muse Glimmer's assistant: W tokens to both sides.
+
+        Raises:
+            ValueError: Keys or sizes do not fit, a rotary type is unsupported, or a field has two values.
         """
         state = published_tensors(state)
         drafter = cls(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
@@ -53,20 +60,20 @@ class DFlash(BlockDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """6 epochs of 800k answers of the target's own, rows of 3072 tokens; "dflash_dpace" is D-PACE's."""
+        """Return the published recipe: 6 epochs of 800k answers by the target, rows of 3072 tokens; and D-PACE's."""
         from mmspec.vlm.training.recipes import block_recipe
 
         return {cls.kind: block_recipe(), "dflash_dpace": block_recipe(weights="dpace", per="row")}
 
 
 _SIZE_FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers")
-# of `speculators`: the target's, or kept for training alone
+# in files of `speculators`: the target's tensors, or tensors that only training needs
 UNUSED_TENSORS = (EMBEDDING, "lm_head.weight", "verifier_lm_head.weight", "verifier_norm.weight")
 _MUSE_NAMES = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight": "hidden_norm.weight"}
 
 
 def published_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A file's tensors under the names most files have: without a leading "model.", and Muse Glimmer's encoder renamed."""
+    """Return a file's tensors under the most common names: no leading "model.", and Muse Glimmer's encoder renamed."""
     plain = {name.removeprefix("model."): value for name, value in state.items()}
     return {_MUSE_NAMES.get(name, name): value for name, value in plain.items()}
 
@@ -74,12 +81,17 @@ def published_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def block_drafter_fields(
     state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None = None
 ) -> dict[str, Any]:
-    """The fields of a BlockDrafterConfig from a published config, that of `speculators` where it has a
-    `transformer_layer_config`, else z-lab's.
+    """Return the fields of a BlockDrafterConfig from a published config.
 
-    target: whose vocabulary it is where the config does not say, as Muse Glimmer's.
-    Raises ValueError for a field that is missing or says two things, for what no drafter here has, and for a target of
-    another number of layers than the config says.
+    A config with a `transformer_layer_config` is in the format of `speculators`, any other in that of z-lab.
+
+    Args:
+        state: Tensors under the published names.
+        config: The fields of the published config file.
+        target: The model that gives the vocabulary where the config does not, as Muse Glimmer's.
+
+    Raises:
+        ValueError: A field is missing, has two values or is unsupported, or the target has another number of layers.
     """
     inner = config.get("transformer_layer_config")
     layer = dict(config if inner is None else inner)
@@ -87,7 +99,7 @@ def block_drafter_fields(
         layer["vocab_size"] = take_apart(target).vocab_size
     sizes = dict(zip(_SIZE_FIELDS, require_fields(layer, *_SIZE_FIELDS), strict=True))
     if layer.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no drafter here has another")
+        raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no other is supported")
     if layer.get("is_neox_style") is False:
         raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
     declared, count = config.get("num_target_layers"), None if target is None else take_apart(target).layers
@@ -99,7 +111,7 @@ def block_drafter_fields(
     fields = sizes | {
         "num_key_value_heads": layer.get("num_key_value_heads") or heads,
         "head_dim": layer.get("head_dim") or 0,
-        # `speculators` trains with positions on one axis whatever the target has
+        # `speculators` trains with positions on a single axis whatever the target has
         **rotary_fields(layer, (*(PLAIN if inner is None else ONE_AXIS), *SCALED)),
         "rms_norm_eps": layer.get("rms_norm_eps", 1e-6),
         "attention_bias": bool(layer.get("attention_bias")),
@@ -114,7 +126,7 @@ def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     own = config.get("dflash_config") or {}
     windows, sliding = _windows(config, own.get("swa_window_size"))
     causal = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)
-    # a window of W shows W tokens with the row's own; Muse Glimmer's, transformers' own class, one more on each side
+    # a window of W shows W tokens, with the row's own; Muse Glimmer's class in transformers shows W to each side
     assistant = config.get("model_type") == "muse_glimmer_assistant"
     causal = False if assistant and causal is None else causal
     return {
@@ -156,8 +168,11 @@ def _speculators_fields(
 
 
 def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> Any:
-    """A field that may stand in the config or in the drafter's part of it.   Raises ValueError where it stands in neither, or
-    in both with two values."""
+    """Return a field from the config or from the drafter's part of it, `own`.
+
+    Raises:
+        ValueError: Neither has the field, or they have different values.
+    """
     values = [place[name] for place in (config, own) if place.get(name) is not None]
     if not values:
         raise ValueError(f"config: expected the field {name}, got none; give the config the file was made with")
@@ -168,9 +183,9 @@ def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -
     return values[0]
 
 
-def _windows(layer: Mapping[str, Any], given: int | None) -> tuple[list[int | None], list[bool]]:
-    """Per layer, its window, None without one, and whether it is of the sliding kind."""
-    count, width = layer["num_hidden_layers"], given or layer.get("sliding_window")
+def _windows(layer: Mapping[str, Any], own: int | None) -> tuple[list[int | None], list[bool]]:
+    """Return the window of each layer, None without a window, and whether the layer is a sliding layer."""
+    count, width = layer["num_hidden_layers"], own or layer.get("sliding_window")
     kinds = layer.get("layer_types")
     if kinds is None:
         first = layer.get("max_window_layers", count) if layer.get("use_sliding_window") and width else count
@@ -182,9 +197,9 @@ def _windows(layer: Mapping[str, Any], given: int | None) -> tuple[list[int | No
 
 
 def tensor_names(state: Mapping[str, Tensor], config: BlockDrafterConfig) -> dict[str, tuple[str, ...]]:
-    """Our names of the tensors that every such drafter has, and the published ones."""
+    """Return a dict from our names of the tensors that every block drafter has to the published names."""
     names = {name: (name,) for name in ("fc.weight", "hidden_norm.weight", "norm.weight")}
-    if config.draft_vocab_size:  # it has a head of its own
+    if config.draft_vocab_size:  # the drafter has its own head
         names |= {"head.weight": ("lm_head.weight",), "head.d2t": ("d2t",), "head.t2d": ("t2d",)}
     for index in range(config.num_hidden_layers):
         prefix = f"layers.{index}."
@@ -202,5 +217,5 @@ def tensor_names(state: Mapping[str, Tensor], config: BlockDrafterConfig) -> dic
 
 
 def unused_tensors(state: Mapping[str, Tensor], reduced: bool) -> list[str]:
-    """Names that may stand in a file and hold nothing of the drafter's own."""
+    """Return names of tensors that a file may hold and that are no part of the drafter."""
     return [*UNUSED_TENSORS, *(() if reduced else ("d2t", "t2d"))]

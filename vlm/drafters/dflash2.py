@@ -1,4 +1,4 @@
-"""DFlash2: a block from one pass, whose rows convolutions mix, and a path through each row's best tokens."""
+"""DFlash2: a block from a single pass, with rows mixed by convolutions, and a path through each row's best tokens."""
 
 from __future__ import annotations
 
@@ -31,10 +31,17 @@ BEFORE, AFTER = 0, 1  # sides of a sublayer
 class BlockConvolution(nn.Module):
     """Mixes each row of a block with the rows before it, channel by channel, on both sides of a sublayer.
 
-    Row i becomes sum_t (base[side, t] + delta_i[side, t]) x_{i-t}, where delta is projected from the sublayer's input and
-    shared by groups of channels; before the block's start there are zeros. A new one changes nothing.
+    Row i becomes sum_t (base[side, t] + delta_i[side, t]) x_{i-t}. The sublayer's input is projected to delta, which
+    groups of channels share. There are zeros before the block's start. A new convolution changes nothing.
 
-    base_kernel: [2 sides, taps, width].   block: rows of a block.
+    Args:
+        width: The channels of a row.
+        taps: The rows that are mixed.
+        group: The channels that share a delta.
+        block: The rows of a block.
+
+    Attributes:
+        base_kernel: float [2 sides, taps, width].
     """
 
     def __init__(self, width: int, taps: int, group: int, block: int):
@@ -47,12 +54,12 @@ class BlockConvolution(nn.Module):
             self.kernel_projection.weight.zero_()
 
     def kernels(self, normed: Tensor) -> Tensor:
-        """[B, n, 2 sides, taps, width] of a sublayer's input [B, n, width]."""
+        """Return the kernels [B, n, 2 sides, taps, width] of a sublayer's input [B, n, width]."""
         delta = F.linear(normed, self.kernel_projection.weight).unflatten(-1, (2, self.taps, -1))
         return self.base_kernel + delta.repeat_interleave(self.group, -1)
 
     def forward(self, rows: Tensor, kernels: Tensor, side: int) -> Tensor:
-        """Rows [B, n, width] of one block after the other, convolved.   kernels: of `kernels`."""
+        """Return the convolved rows [B, n, width] of consecutive blocks, with the kernels of `kernels`."""
         kernel, blocks = kernels[:, :, side], rows.unflatten(1, (-1, self.block))
         mixed = kernel[:, :, 0] * rows
         for tap in range(1, self.taps):
@@ -62,7 +69,7 @@ class BlockConvolution(nn.Module):
 
 
 class ConvolvedLayer(BlockLayer):
-    """A context layer whose sublayers stand between the sides of a convolution; context is not convolved."""
+    """A block layer with a convolution before and after each sublayer; the context is not convolved."""
 
     def __init__(self, config: LayerConfig, taps: int, group: int, block: int):
         super().__init__(config)
@@ -80,9 +87,11 @@ class ConvolvedLayer(BlockLayer):
 
 
 class PathSelector(nn.Module):
-    """Scores an edge from token a to candidate b of row y: <A[a] * (W y), B[b]>, beside what the head says of b.
+    """Scores an edge from token a to candidate b of row y as <A[a] * (W y), B[b]>; the head's score of b is added.
 
-    predecessor_codebook (A), successor_codebook (B): [vocab, rank].
+    Attributes:
+        predecessor_codebook: float [vocab, rank], A.
+        successor_codebook: float [vocab, rank], B.
     """
 
     def __init__(self, width: int, vocab: int, rank: int):
@@ -92,18 +101,24 @@ class PathSelector(nn.Module):
         self.hidden_projection = nn.Linear(width, rank, bias=False)
 
     def query(self, row: Tensor, token: Tensor) -> Tensor:
-        """[B, n, rank] of a row [B, 1, width] behind tokens int64 [B, n]."""
+        """Return the queries [B, n, rank] of a row [B, 1, width] behind tokens int64 [B, n]."""
         return self.predecessor_codebook[token] * F.linear(row, self.hidden_projection.weight)
 
     def edges(self, query: Tensor, candidate: Tensor) -> Tensor:
-        """[B, n, K] from `query` [B, n, rank] to candidates int64 [B, K]."""
+        """Return the scores [B, n, K] of edges from `query` [B, n, rank] to candidates int64 [B, K]."""
         return query @ self.successor_codebook[candidate].transpose(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class DFlash2Config(BlockDrafterConfig):
-    """conv_taps: rows a convolution mixes.   conv_group: channels that share a kernel.   selector_rank: width of the
-    codebooks.   selector_top: candidates of each row."""
+    """The sizes of a block drafter, of its convolutions and of its path selector.
+
+    Attributes:
+        conv_taps: The rows that a convolution mixes.
+        conv_group: The channels that share a kernel.
+        selector_rank: The width of the codebooks.
+        selector_top: The candidates of each row.
+    """
 
     conv_taps: int = 2
     conv_group: int = 16
@@ -111,7 +126,7 @@ class DFlash2Config(BlockDrafterConfig):
     selector_top: int = 16
 
     def __post_init__(self) -> None:
-        # a dataclass with slots is made anew, so that `super` without arguments would mean another class
+        # a dataclass with slots replaces its class, so `super()` without arguments would mean the old class
         BlockDrafterConfig.__post_init__(self)
         if min(self.conv_taps, self.conv_group, self.selector_rank, self.selector_top) < 1:
             raise ValueError(
@@ -132,8 +147,8 @@ class DFlash2Config(BlockDrafterConfig):
 class DFlash2(BlockDrafter):
     """Follows a path through each row's best tokens (z-lab's DFlash2, as vLLM runs it). Exact in every shape.
 
-    A token's score is the head's plus that of an edge from the token before. The law of a level is the softmax over its
-    candidates, given the token before, so every node of a tree has a law of its own.
+    A token's score is the head's score plus that of an edge from the token before. A level's distribution is the
+    softmax over its candidates given the token before, so every node of a tree has its own distribution.
     """
 
     kind: ClassVar[str] = "dflash2"
@@ -157,7 +172,7 @@ class DFlash2(BlockDrafter):
         return torch.cat([row.expand(-1, token.shape[1], -1), self.candidate_selector.query(row, token)], -1)
 
     def logits(self, out: Tensor, unary: Tensor) -> Tensor:
-        """-inf for all but the candidates."""
+        """See `BlockDrafter.logits`; tokens other than the candidates get minus infinity."""
         best, candidate = unary[:, 0].topk(self.config.selector_top, -1)
         edges = self.candidate_selector.edges(out[..., self.config.hidden_size :], candidate)
         scores = unary.new_full((*out.shape[:2], unary.shape[-1]), -torch.inf)
@@ -165,8 +180,12 @@ class DFlash2(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The convolutions' and the selector's sizes stand in `dflash_config`, or at the top. What rows see is read as for
-        DFlash; `speculators` shows rows of sliding layers all of the block unless `sliding_window_non_causal` is false."""
+        """Return the drafter of a published checkpoint.
+
+        The sizes of the convolutions and the selector stand in `dflash_config` or at the top of the config. Rows see
+        the same tokens as in DFlash. In files of `speculators`, rows of sliding layers see all of the block unless
+        `sliding_window_non_causal` is false.
+        """
         state, own = published_tensors(state), config.get("dflash_config") or {}
         if "transformer_layer_config" in config:
             config = {"sliding_window_non_causal": True} | config

@@ -1,4 +1,4 @@
-"""DSpark: a block from one pass, each row corrected by the token before it, and its length control."""
+"""DSpark: a block from a single pass, each row corrected by the token before it, and its length control."""
 
 from __future__ import annotations
 
@@ -23,10 +23,14 @@ MARKOV_HEADS = ("vanilla", "gated", "rnn")
 
 
 class MarkovHead(nn.Module):
-    """Scores every token by the one before it, through `rank` numbers: W2 z, where z is W1[token] ("vanilla"), W1[token]
-    gated by the row ("gated"), or put out by a small recurrent cell over the walk ("rnn").
+    """Scores every token given the previous token, through `rank` numbers z, as W2 z.
 
-    markov_w1: [read, rank].   markov_w2: [drafted, rank].
+    z is W1[token] ("vanilla"), W1[token] gated by the row ("gated"), or the output of a small recurrent cell that runs
+    along the levels ("rnn").
+
+    Attributes:
+        markov_w1: W1, [read, rank].
+        markov_w2: W2, [drafted, rank].
     """
 
     def __init__(self, kind: str, width: int, read: int, drafted: int, rank: int):
@@ -34,15 +38,23 @@ class MarkovHead(nn.Module):
         self.kind, self.rank = kind, rank
         self.markov_w1 = nn.Embedding(read, rank)
         self.markov_w2 = nn.Linear(rank, drafted, bias=False)
-        nn.init.zeros_(self.markov_w1.weight)  # a new head corrects nothing, and never behind tokens it has not met
+        nn.init.zeros_(self.markov_w1.weight)  # no correction at first, and none ever behind tokens absent in training
         if kind == "rnn":
             nn.init.zeros_(self.markov_w2.weight)
         self.gate_proj = nn.Linear(width + rank, rank) if kind == "gated" else None
         self.joint_proj = nn.Linear(width + 2 * rank, 3 * rank) if kind == "rnn" else None
 
     def step(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
-        """What the head makes of rows [B, n, width] behind tokens int64 [B, n], [B, n, 2 rank], for "rnn" [B, n, 3 rank]:
-        W1[token], then z, then for "rnn" the cell's state.   before: the same of the step before, None for the first."""
+        """Return W1[token], then z, then for "rnn" the cell's state, joined.
+
+        Args:
+            row: float [B, n, width].
+            token: int64 [B, n], the tokens before the rows.
+            before: The result of the previous step, None for the first step.
+
+        Returns:
+            float [B, n, 2 rank], or [B, n, 3 rank] for "rnn".
+        """
         code = self.markov_w1(token)
         if self.kind == "vanilla":
             return torch.cat([code, code], -1)
@@ -54,12 +66,12 @@ class MarkovHead(nn.Module):
         return torch.cat([code, out, candidate.lerp(state, gate.sigmoid())], -1)
 
     def forward(self, carried: Tensor) -> Tensor:
-        """The correction, float32 [B, n, drafted], of what `step` gave."""
+        """Return the correction, float32 [B, n, drafted], from the result of `step`."""
         return F.linear(carried[..., self.rank : 2 * self.rank], self.markov_w2.weight).float()
 
 
 class ConfidenceHead(nn.Module):
-    """A linear map to the logit of being accepted, [..., 1] of [..., width]."""
+    """A linear map from [..., width] to the logit of acceptance, [..., 1]."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -71,10 +83,16 @@ class ConfidenceHead(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class PredictedAcceptance:
-    """A length control that ends a row's chain where the drafter predicts that a prefix stands with a chance below
-    `threshold`: the product of its levels' predicted acceptance. Exact: a level is judged before its token is drawn.
+    """A length control that ends a row's chain where the drafter predicts a rejection.
 
-    head: the drafter's `confidence_head`.   longest, shortest: bounds of the chain.
+    The probability that a prefix is accepted is the product of its levels' predicted acceptance. The chain ends where
+    it falls below `threshold`. Exact: a level is assessed before its token is drawn.
+
+    Args:
+        head: The drafter's `confidence_head`.
+        threshold: The probability of acceptance below which a chain ends.
+        longest: The most tokens of a chain.
+        shortest: The fewest tokens of a chain.
     """
 
     head: nn.Module
@@ -92,7 +110,7 @@ class PredictedAcceptance:
 
 
 class _ConfidenceGrowth:
-    """The decisions of one draft.   stands: float [B], the predicted chance that all levels so far are accepted."""
+    """The decisions of a draft; `stands`, float [B], is the predicted probability that the levels are accepted."""
 
     def __init__(self, control: PredictedAcceptance):
         self.control, self.stands = control, 1.0
@@ -111,12 +129,12 @@ class DSparkConfig(BlockDrafterConfig):
     """The sizes of a block drafter, and those of its heads.
 
     Args:
-        markov_rank: Of the correction; 0 for none.
+        markov_rank: The rank of the correction; 0 for none.
         markov_head_type: One of `MARKOV_HEADS`.
         confidence_head: Whether the drafter predicts acceptance.
         confidence_with_markov: Whether that prediction also reads the token before.
-        reduced_markov: Whether the correction reads a reduced vocabulary as well, where tokens outside of it share a row.
-        root_first: Whether a recurrent correction has read the root's row before that of the first level, as `speculators`
+        reduced_markov: Whether the correction reads a reduced vocabulary as well, where all other tokens share a row.
+        root_first: Whether a recurrent correction reads the root's row before that of the first level, as `speculators`
             trains where the root does not draft.
     """
 
@@ -137,7 +155,7 @@ class DSparkConfig(BlockDrafterConfig):
                              f"{self.markov_head_type!r} and from_root {self.from_root}; leave it out")  # fmt: skip
         if not self.markov_rank and self.confidence_head and self.confidence_with_markov:
             raise ValueError("confidence_with_markov: expected False for markov_rank 0, which has no row of the token before, "
-                             "got True; predict from the row alone or take a rank")  # fmt: skip
+                             "got True; set it to False or choose a rank")  # fmt: skip
 
 
 @method(
@@ -147,10 +165,11 @@ class DSparkConfig(BlockDrafterConfig):
     paper="DSpark",
 )  # fmt: skip
 class DSpark(BlockDrafter):
-    """Adds to a row's scores what the token before says of the next ("DSpark"), so that the law of a level is conditional; it
-    is what goes on record, and every node of a tree has its own. By default the root's row drafts too.
+    """Adds a correction to a row's scores that depends on the previous token ("DSpark"). Exact in every shape.
 
-    `stop` makes a length control of its predicted acceptance.
+    A level's distribution is therefore conditional, and every node of a tree has its own. The draft records that
+    conditional distribution. By default the root's row drafts too. `stop` builds a length control from the predicted
+    acceptance.
     """
 
     kind: ClassVar[str] = "dspark"
@@ -164,7 +183,7 @@ class DSpark(BlockDrafter):
         super().__init__(config)
         width, read = config.hidden_size, config.vocab_size
         if config.reduced_markov and self.vocabulary is not None:
-            read = self.width + 1  # the last row is that of every token outside
+            read = self.width + 1  # all tokens outside the vocabulary share the last row
         read_rows = ("markov_head.markov_w1.weight",) if config.reduced_markov else ()
         self.token_rows = ("head.weight", "markov_head.markov_w2.weight", *read_rows)
         sizes = width, read, self.width, config.markov_rank
@@ -174,13 +193,19 @@ class DSpark(BlockDrafter):
 
     @property
     def independent(self) -> bool:
-        """Whether no level looks at the token before it, since there is no correction."""
+        """Whether no level reads the token before it, because there is no correction."""
         return not self.config.markov_rank
 
     def stop(self, threshold: float = 0.3) -> PredictedAcceptance:
-        """A length control for `Chain`.   Raises ValueError for a drafter that predicts no acceptance."""
+        """Return a length control for `Chain`.
+
+        Raises:
+            ValueError: The drafter does not predict acceptance.
+        """
         if self.confidence_head is None:
-            raise ValueError("confidence_head: expected a drafter that predicts acceptance, got one without; train one")
+            raise ValueError(
+                "expected a drafter that predicts acceptance, got none; train it with confidence_head=True"
+            )
         return PredictedAcceptance(self.confidence_head, threshold, self.config.drafted)
 
     def drafting(self, rows: Tensor, earlier: Tensor | None = None) -> Tensor:
@@ -207,7 +232,7 @@ class DSpark(BlockDrafter):
         return None if self.confidence_head is None else self.confidence_head(self.seen(out))[..., 0]
 
     def seen(self, out: Tensor) -> Tensor:
-        """The row, and W1 of the token before where acceptance is predicted from it too."""
+        """Return the row, and W1 of the token before if the acceptance prediction reads it too."""
         config = self.config
         return out[..., : config.hidden_size + config.markov_rank * config.confidence_with_markov]
 
@@ -217,8 +242,11 @@ class DSpark(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The heads' sizes stand at the top of the config or in `dflash_config`; names with "logit_head." in front are older
-        files'. Rows are read as they were trained, the root's with them, unless `sample_from_anchor` is false."""
+        """Return the drafter of a published checkpoint.
+
+        The sizes of the heads stand at the top of the config or in `dflash_config`; older files prefix names with
+        "logit_head.". The root drafts, as it was trained to, unless `sample_from_anchor` is false.
+        """
         state = {name.removeprefix("logit_head."): value for name, value in published_tensors(state).items()}
         settings = (config.get("dflash_config") or {}) | config
         from_root = settings.get("sample_from_anchor", True) is not False
@@ -241,7 +269,7 @@ class DSpark(BlockDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """As DFlash's, but heads of a walk learn from more blocks of a row."""
+        """Return DFlash's recipe with more blocks per row, for heads that depend on the previous token."""
         from mmspec.vlm.training.recipes import block_recipe
 
         return {cls.kind: block_recipe(anchors=3072)}

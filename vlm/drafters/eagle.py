@@ -16,7 +16,11 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_
 
 @dataclass(frozen=True, slots=True)
 class EagleConfig(FeatureConfig):
-    """pictures: "fused" like text ("EagleVLM" of SpecVLM), or "left_out": the drafter sees text only."""
+    """The sizes of an EAGLE drafter.
+
+    Attributes:
+        pictures: "fused" like text, as in SpecVLM's "EagleVLM", or "left_out", so that the drafter sees text only.
+    """
 
     pictures: Literal["fused", "left_out"] = "fused"
 
@@ -32,11 +36,12 @@ class EagleConfig(FeatureConfig):
     paper="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
 )  # fmt: skip
 class Eagle(FeatureDrafter):
-    """Drafts from features ("EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees").
+    """EAGLE-2: a decoder layer predicts the target's next hidden state.
 
-    No norm stands in front of the attention or the head, as in the public code. The slots of pictures are fused like text, or
-    left out. Exact in every shape under its rule: dynamic trees are deterministic picks (target-match), static trees and
-    chains of sampled requests are drawn without replacement (traversal, block verification).
+    Paper: "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees". No norm stands in front of the
+    attention or the head, as in the public code. The slots of pictures are fused like text, or left out. Exact in every
+    shape. Dynamic trees are deterministic and verified by matching the target. Static trees and chains of sampled
+    requests are drawn without replacement, for traversal or block verification.
     """
 
     kind: ClassVar[str] = "eagle2"
@@ -46,13 +51,16 @@ class Eagle(FeatureDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """fc has a bias unless the config says otherwise; the file's embedding is the target's own and is not kept."""
+        """See `PretrainedDrafter.from_published`; the file's embedding is the target's own and is not kept.
+
+        The fusing layer has a bias unless the config sets `bias` to false.
+        """
         fields = drafter_sizes(config)
         return fill_drafter(cls(cls.config_class(**fields)), state, one_layer_names(fields))
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """EAGLE-1's: 20 epochs of 68k conversations."""
+        """Return EAGLE-1's recipe: 20 epochs of 68k conversations."""
         from mmspec.vlm.training.recipes import feature_recipe
 
         return dict.fromkeys((cls.kind, *cls.variants), feature_recipe())
@@ -63,5 +71,5 @@ class Eagle(FeatureDrafter):
         text = view.picture == 0
         keep = text if view.real is None else text & view.real
         slots = pack_slots(view.embeds, view.hidden, keep, text)
-        attend, carry = self.fuse(slots.attend, slots.carry)  # after packing, so that pictures cost nothing
+        attend, carry = self.fuse(slots.attend, slots.carry)  # fusing after packing skips pictures
         return replace(slots, attend=attend, carry=carry)

@@ -1,4 +1,4 @@
-"""Drafters by text: "lookup:longest=3", "eagle:chain=4@runs/my-drafter"."""
+"""Drafters by their text form: "lookup:longest=3", "eagle:chain=4@runs/my-drafter"."""
 
 from __future__ import annotations
 
@@ -19,21 +19,25 @@ from mmspec.vlm.hf_model import unwrapped
 
 @dataclass(frozen=True, slots=True)
 class DrafterParts:
-    """What a drafter of a model is made of.
+    """The model and the weights that a drafter is built from.
 
     Attributes:
         model: The target.
-        call: The text, as it was read.
+        call: The parsed text.
     """
 
     model: nn.Module
     call: MethodCall
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """The weights that the text names behind @, or those of the drafters that are offered for the model.
+        """Return the weights that the text names behind @, or those of the drafters that are offered for the model.
+
+        Args:
+            name: "weights" for a trained drafter, "model" for a smaller model.
+            source: A folder or a hub id in place of the text's weights.
 
         Raises:
-            ValueError: There are none, or they do not fit the model.
+            ValueError: There are no weights, or they do not fit the model.
         """
         weights = source or self.call.weights
         if weights is None:
@@ -55,8 +59,8 @@ class DrafterParts:
 
     def _offered(self, name: str) -> Any:
         wanted = self.call.method.load() if name == "weights" else None
-        for one in offered_drafters(self.model):
-            inner = getattr(one, "drafter", one)
+        for drafter in offered_drafters(self.model):
+            inner = getattr(drafter, "drafter", drafter)
             if isinstance(inner, wanted) if isinstance(wanted, type) else wanted and hasattr(inner, "with_shape"):
                 return inner
         form = f"{self.call.method.name}@FOLDER"
@@ -66,7 +70,7 @@ class DrafterParts:
 
 
 def is_drafter_text(text: str) -> bool:
-    """Whether a text begins with the name of a drafter."""
+    """Return whether a text begins with the name of a drafter."""
     try:
         return split(text)[0] in names("vlm", "drafter")
     except ValueError:
@@ -74,12 +78,16 @@ def is_drafter_text(text: str) -> bool:
 
 
 def drafter_from_text(text: str, model: nn.Module) -> Any:
-    """The drafter that a text asks for, or that lies in the folder or hub repository which it names; None for "none".
+    """Return the drafter that a text names, or that lies in the named folder or hub repository; None for "none".
 
-    Drafters with weights are made once for a model: a request with the same text gets the same object.
+    A drafter with weights is built once per model: requests with the same text share the object.
+
+    Args:
+        text: The text form of a drafter, a folder or a hub id.
+        model: The target.
 
     Raises:
-        ValueError: A name, a setting or a value is unknown, or the weights are not at hand or do not fit the model.
+        ValueError: A name, a setting or a value is unknown, or the weights are missing or do not fit the model.
     """
     if not is_drafter_text(text) and ("/" in text or Path(text).exists()):
         from mmspec.vlm.drafters.checkpoints import load_drafter

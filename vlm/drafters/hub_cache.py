@@ -1,4 +1,4 @@
-"""Published drafters in the user's Hugging Face cache: found and loaded without a network, and only where they fit."""
+"""Published drafters in the user's Hugging Face cache, looked up and loaded without a network, and only if they fit."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from mmspec.vlm.drafters.published import PublishedDrafter, published_for, size_
 
 @dataclass(frozen=True, slots=True)
 class DrafterState:
-    """Where a published drafter stands for a target.
+    """The availability of a published drafter for a target.
 
     Attributes:
         published: The drafter.
-        folder: Its folder in the cache, None where it is not there.
-        reason: Why it does not fit, "" where nothing is known against it.
+        folder: Its folder in the cache, None where the cache does not have it.
+        reason: The reason why it does not fit, "" where none is known.
     """
 
     published: PublishedDrafter
@@ -37,19 +37,19 @@ class DrafterState:
 
 
 def cached_folder(repo: str) -> Path | None:
-    """The folder of a repository in the cache, None where it is not there. Speaks with no network.
+    """Return the folder of a repository in the cache, None where the cache does not have it. The network is not used.
 
     Args:
         repo: An id "owner/name".
     """
     from huggingface_hub import try_to_load_from_cache
 
-    found = try_to_load_from_cache(repo, CONFIG)
-    return Path(found).parent if isinstance(found, str) else None
+    config = try_to_load_from_cache(repo, CONFIG)
+    return Path(config).parent if isinstance(config, str) else None
 
 
 def drafter_states(target: str, hidden_size: int, vocab_size: int) -> Iterator[DrafterState]:
-    """The published drafters for a target, with what the cache and their configs say of them.
+    """Yield the published drafters for a target, with their availability by the cache and their configs.
 
     Args:
         target: The hub id or the folder of the target.
@@ -65,7 +65,7 @@ def drafter_states(target: str, hidden_size: int, vocab_size: int) -> Iterator[D
 
 
 def _reason(folder: Path, hidden_size: int, vocab_size: int) -> str:
-    """Why a drafter in the cache cannot be taken, before any weight is read."""
+    """Return the reason why a drafter in the cache cannot be used, before any weight is read; "" if it can."""
     try:
         config = read_json(folder / CONFIG)
     except ValueError as error:
@@ -78,10 +78,10 @@ def _reason(folder: Path, hidden_size: int, vocab_size: int) -> str:
 
 
 def load_cached(state: DrafterState, target: nn.Module) -> Any:
-    """The drafter in the cache, fitted to a target.
+    """Return the drafter in the cache, fitted to a target.
 
     Args:
-        state: Of a drafter that is there.
+        state: The state of a drafter that the cache has.
         target: The transformers model, without wrappers.
 
     Raises:
@@ -93,14 +93,15 @@ def load_cached(state: DrafterState, target: nn.Module) -> Any:
 
 
 def loaded_name(model: nn.Module) -> str:
-    """The hub id or the folder that a transformers model was loaded from; "" for a model that was not loaded."""
+    """Return the hub id or the folder that a transformers model was loaded from; "" for a model that was not loaded."""
     return str(getattr(model, "name_or_path", "") or "")
 
 
 def cached_drafter(model: nn.Module) -> Any:
-    """The first published drafter for a model that is in the cache and fits, None without one.
+    """Return the first published drafter in the cache that fits a model; None if there is none.
 
-    A warning says why a drafter in the cache is not taken. Where none is there, a warning names those that could be fetched.
+    A warning gives the reason for each drafter in the cache that does not fit. Where the cache has no drafter, a
+    warning names one to download.
 
     Args:
         model: The transformers model, without wrappers.
@@ -112,7 +113,7 @@ def cached_drafter(model: nn.Module) -> Any:
 
     try:
         parts = take_apart(model)
-    except ValueError:  # the request itself says that the model is refused
+    except ValueError:  # the request itself reports an unsupported model
         return None
     states = list(drafter_states(name, parts.hidden_size, parts.vocab_size))
     for state in states:

@@ -1,4 +1,4 @@
-"""Hydra: heads that also see the tokens drafted so far, with or without a prefix layer (Hydra++)."""
+"""Hydra: heads that also read the tokens drafted so far, with or without a prefix layer (Hydra++)."""
 
 from __future__ import annotations
 
@@ -22,15 +22,14 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift
 
 
 class HydraInputBlock(nn.Module):
-    """Px + c + SiLU(Wx + b) from [..., parts * H] to [..., H]: a residual block whose widths differ, so that the skip is
-    linear too. W starts at 0 and P passes the first part on. One product makes both."""
+    """A residual block Px + c + SiLU(Wx + b) from [..., parts * H] to [..., H]; the skip connection P is linear."""
 
     def __init__(self, parts: int, width: int):
         super().__init__()
-        self.linear = nn.Linear(parts * width, 2 * width)  # rows of P, then of W
+        self.linear = nn.Linear(parts * width, 2 * width)  # rows of P, then of W, for a single product
         with torch.no_grad():
             self.linear.weight.zero_()
-            self.linear.weight[:width, :width] = torch.eye(width)
+            self.linear.weight[:width, :width] = torch.eye(width)  # the skip starts by copying the first part
             self.linear.bias[:width] = 0
 
     def forward(self, x: Tensor) -> Tensor:
@@ -40,11 +39,15 @@ class HydraInputBlock(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class HydraConfig(HeadConfig):
-    """prefix_layer: a decoder layer over the target's states makes the state heads start from; Hydra++ is this with
-        layers=4, final_norm and, in training, dropout 0.2.
-    intermediate_size .. rms_norm_eps: of that layer, see `LayerConfig`; unused without it.
-    final_norm: whether what the layer makes is normed, as the published one is; without, heads read it as it is.
-    dropout: share of the inputs of every block and vocabulary-wide head left out in training.
+    """The sizes of Hydra's heads and of its prefix layer.
+
+    Attributes:
+        prefix_layer: Whether heads start from a decoder layer's output. Hydra++ has layers=4, final_norm and dropout
+            0.2 too.
+        intermediate_size, num_attention_heads, num_key_value_heads, head_dim: Of that layer, see `LayerConfig`.
+        rope_theta, rms_norm_eps: Of that layer.
+        final_norm: Whether the layer's output is normed, as in published files.
+        dropout: The share of inputs dropped in training, for every block and vocabulary-wide head.
     """
 
     heads: int = 4
@@ -68,7 +71,11 @@ class HydraConfig(HeadConfig):
             raise ValueError(f"dropout: expected at least 0 and below 1, got {self.dropout}; change it")
 
     def layer(self) -> LayerConfig:
-        """The sizes of the prefix layer.   Raises ValueError where they do not fit together."""
+        """Return the sizes of the prefix layer.
+
+        Raises:
+            ValueError: The sizes do not fit together.
+        """
         return LayerConfig.of(self)
 
 
@@ -78,12 +85,12 @@ class HydraConfig(HeadConfig):
     paper="Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding",
 )  # fmt: skip
 class Hydra(HeadDrafter):
-    """Medusa made sequential ("Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding"). Exact in every shape.
+    """Heads like Medusa's that also read the draft tokens before them. Exact in every shape.
 
-    Head i reads the prefix state and the embeddings of the i + 1 tokens behind it, through a residual block with a linear
-    skip and `layers - 1` plain ones, then a linear map to the vocabulary with bias. The prefix state is the target's last
-    one, or with `prefix_layer` (Hydra++) the output of one Llama layer over the target's states. Every block has weights of
-    its own.
+    Paper: "Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding". Head i reads the prefix state and the
+    embeddings of the i + 1 tokens behind it. It is a residual block with a linear skip, `layers - 1` plain blocks, and
+    a linear map to the vocabulary with bias. The prefix state is the target's last state, or with `prefix_layer`
+    (Hydra++) the output of a Llama layer over the target's states. Every block has its own weights.
     """
 
     kind: ClassVar[str] = "hydra"
@@ -107,17 +114,19 @@ class Hydra(HeadDrafter):
         return (HydraState if self.layer is None else HydraPrefixState)(self, target)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """The states [B, n, H] as the prefix layer's attention reads them, and as they are."""
+        """Return the prefix layer's attention input and its residual, the states themselves, [B, n, H] each."""
         norm = self.norm
         return hidden if norm is None else rms_norm(norm, hidden), hidden
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: object, bias: Tensor | None) -> Tensor:
-        """Prefix states [B, n, H] of n new slots; see `DraftLayer.forward`."""
+        """Return the prefix states [B, n, H] of n new slots, see `DraftLayer.forward`."""
         return self._finished(self.layer(attend, carry, rotary, cache, bias))
 
     def feature(self, index: int, states: Tensor, embeds: Tensor) -> Tensor:
-        """What head `index` makes, [B, n, H], of the prefix states [B, n, H] a draft starts from and the embeddings of the
-        tokens behind them, root first, side by side: [B, n, (index + 1) * H]."""
+        """Return head `index`'s output [B, n, H] for the prefix states [B, n, H] that drafts start from.
+
+        `embeds` [B, n, (index + 1) * H] joins the embeddings of the tokens behind them, root first.
+        """
         x = torch.cat([states, embeds], -1)
         for block in self.blocks[index]:
             x = block(self._dropped(x))
@@ -133,8 +142,7 @@ class Hydra(HeadDrafter):
         return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """What each depth's head makes, [B, R - first, H] of slots first.., of the prefix state `depth` slots before and the
-        embeddings from there on."""
+        """Return each depth's head output [B, R - first, H] from the prefix state `depth` slots earlier."""
         states = slots.carry[:, first:]
         if self.layer is not None:
             rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
@@ -148,18 +156,17 @@ class Hydra(HeadDrafter):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """A prefix layer has the published final norm."""
+        """See `PretrainedDrafter.sizes_for`; a prefix layer has the published final norm."""
         return super().sizes_for(parts, sizes) | {"final_norm": bool(sizes.get("prefix_layer"))}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The config gives hydra_num_heads and hydra_num_layers, the names whether there is a prefix layer and dropout, the
-        tensors the widths.
+        """Return the drafter of a published checkpoint.
 
-        The config does not describe the prefix layer, a Llama model of one layer in the target's settings: its heads, norm
-        epsilon and rotary base come from the target, or from the config where they have been added. Blocks that share a
-        weight are copied.
-        Raises ValueError also for heads that do not read the drafted tokens, and for states of earlier layers.
+        The config gives hydra_num_heads and hydra_num_layers, the tensors give the widths, and their names show a
+        prefix layer and dropout. The prefix layer is a Llama layer in the target's settings. Its heads, norm epsilon
+        and rotary base come from the config if it has them, else from the target. Blocks that share a weight are
+        copied.
         """
         heads, layers = require_fields(config, "hydra_num_heads", "hydra_num_layers")
         if config.get("hydra_head_arch", "mlp") not in ("mlp", "prefix-mlp"):
@@ -170,7 +177,7 @@ class Hydra(HeadDrafter):
             )
         if not config.get("grounded_heads", True):
             raise ValueError(
-                "grounded_heads: expected heads that read the drafted tokens, got false; no drafter here has others"
+                "grounded_heads: expected heads that read the draft tokens, got false; no others are supported"
             )
         names, last = _head_names(heads, layers, dropped="hydra_lm_head.0.1.weight" in state)
         if last not in state:
@@ -187,7 +194,7 @@ class Hydra(HeadDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Hydra++, all heads: 10 epochs, batch 32, 100 steps of warm-up."""
+        """Return the recipe of Hydra++ with all heads: 10 epochs, batch 32, 100 steps of warm-up."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {
@@ -200,8 +207,11 @@ class Hydra(HeadDrafter):
 
 
 class HydraState(HeadState):
-    """passes: evaluations of a head, one a level.   known: float [B, 1 + drafted, H], embeddings of the root and of the
-    drafted nodes expanded so far."""
+    """The state of a request; `passes` counts the evaluations of a head, one per level.
+
+    Attributes:
+        known: float [B, 1 + drafted, H], the embeddings of the root and of the drafted nodes expanded so far.
+    """
 
     known: Tensor
 
@@ -227,8 +237,7 @@ class HydraState(HeadState):
 
 
 class HydraPrefixState(HydraState):
-    """Starts from the prefix layer's state of the last committed pair, which takes a cache over the prompt. passes: those of
-    the prefix layer, and one a level."""
+    """The state with a prefix layer: a cache over the prompt, and a start from the layer's last committed output."""
 
     prefill = FeatureState.prefill
     follow = FeatureState.follow
@@ -244,21 +253,21 @@ class HydraPrefixState(HydraState):
         HydraState.ready(self)
 
 
-_PREFIX = "prefix_embeding_layer."  # spelled so in the files
+_PREFIX = "prefix_embeding_layer."  # the files' spelling
 _LAYER = f"{_PREFIX}layers.0."
-# the target's own embedding, one that the prefix layer never reads, and a table that follows from the config
+# the target's own embedding, an embedding that the prefix layer never reads, and a table that follows from the config
 _UNUSED = ("input_embed_fn.weight", f"{_PREFIX}embed_tokens.weight", f"{_LAYER}self_attn.rotary_emb.inv_freq")
 
 
 def _head_names(heads: int, layers: int, dropped: bool) -> tuple[dict[str, tuple[str, ...]], str]:
-    """Our names of the heads' weights with the published ones, and the name of the first vocabulary-wide weight."""
+    """Return the published names by ours for the heads' weights, and the name of the first vocabulary-wide weight."""
     names: dict[str, tuple[str, ...]] = {}
     for head in range(heads):
         vocabulary = f"hydra_lm_head.{head}.1" if dropped else f"hydra_lm_head.{head}"
         for part in ("weight", "bias"):
             names[f"heads.{head}.{part}"] = (f"{vocabulary}.{part}",)
             for layer in range(layers):
-                # a dropout takes a number of its own in front of every block
+                # a dropout module in front of every block takes its own number
                 block = f"hydra_mlp.{head}.{2 * layer + 1 if dropped else layer}"
                 skip = (f"{block}.res_connection.{part}",) if layer == 0 else ()
                 names[f"blocks.{head}.{layer}.linear.{part}"] = (*skip, f"{block}.linear.{part}")
@@ -270,7 +279,7 @@ _LAYER_FIELDS = ("intermediate_size", "num_attention_heads", "num_key_value_head
 
 def _layer_fields(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> dict[str, Any]:
     theirs = {} if target is None else target.config.get_text_config(decoder=True).to_dict()
-    if any(name in config for name in ROTATION):  # one of them says it all
+    if any(name in config for name in ROTATION):  # the config's rotation replaces the target's as a whole
         theirs = {name: value for name, value in theirs.items() if name not in ROTATION}
     sources = (theirs, config)
     settings = {
@@ -280,8 +289,8 @@ def _layer_fields(state: dict[str, Tensor], config: dict[str, Any], target: nn.M
         if source.get(name) is not None
     }
     if "num_attention_heads" not in settings:
-        raise ValueError("config: expected num_attention_heads of the prefix layer or the target to take it of, got neither; "
-                         "give the target")  # fmt: skip
-    gate = state.get(f"{_LAYER}mlp.gate_proj.weight", torch.zeros(1))  # a missing one is listed with all others
+        raise ValueError("config: expected num_attention_heads of the prefix layer, or a target that gives it, got neither; "
+                         "pass the target")  # fmt: skip
+    gate = state.get(f"{_LAYER}mlp.gate_proj.weight", torch.zeros(1))  # a missing tensor is listed with all others
     fields = drafter_sizes({"intermediate_size": len(gate)} | settings | {"hidden_size": 1, "vocab_size": 1})
     return {name: fields[name] for name in (*_LAYER_FIELDS, "rope_theta")}

@@ -1,4 +1,4 @@
-"""Medusa: independent heads on the target's last state, one for each depth."""
+"""Medusa: independent heads on the target's last state, a head for each depth."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift
     paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads",
 )  # fmt: skip
 class Medusa(HeadDrafter):
-    """Predicts each depth from the target's state alone ("Medusa: Simple LLM Inference Acceleration Framework with Multiple
-    Decoding Heads"): residual blocks x + SiLU(Wx + b), then a linear map to the vocabulary without bias.
+    """Predicts each depth from the target's state alone, with a head per depth. Exact in every shape.
 
-    Every block has weights of its own. Exact in every shape; the paper's typical acceptance is the relaxed rule
-    `TypicalAcceptance`.
+    Paper: "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads". A head is a stack of
+    residual blocks x + SiLU(Wx + b) and a linear map to the vocabulary without bias. Every block has its own weights.
+    The paper's typical acceptance is the relaxed rule `TypicalAcceptance`.
     """
 
     kind: ClassVar[str] = "medusa"
@@ -38,19 +38,25 @@ class Medusa(HeadDrafter):
         )
 
     def feature(self, index: int, states: Tensor) -> Tensor:
-        """What head `index` makes of states [..., H], the same shape."""
+        """Return the output of head `index` for states [..., H], in the same shape."""
         return self.blocks[index](states)
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """What each depth's head makes, [B, R - first, H] of slots first.., of the state `depth` slots before."""
+        """Return each depth's head output for the slots from `first` on, from the state `depth` slots earlier.
+
+        Returns:
+            float [B, R - first, H] per depth.
+        """
         states = slots.carry[:, first:]
         return [shift_rows(self.feature(depth, states), depth) for depth in range(min(depths, self.config.heads))]
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """medusa_num_heads and medusa_num_layers are read from the config, widths from the tensors, as the published config
-        has none. Names start with "medusa_head." in files of the whole model, whose other tensors are the target's own and
-        are not kept, and with the number of the head in files of the heads alone.
+        """Return the drafter of a published checkpoint.
+
+        The config gives medusa_num_heads and medusa_num_layers, and the tensors give the widths, which published
+        configs lack. In files of the whole model, names start with "medusa_head." and all other tensors are ignored as
+        the target's own. In files of the heads alone, names start with the number of the head.
         """
         heads, layers = require_fields(config, "medusa_num_heads", "medusa_num_layers")
         prefix = "medusa_head." if any(name.startswith("medusa_head.") for name in state) else ""
@@ -69,7 +75,7 @@ class Medusa(HeadDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """All heads, 3 of them; 2 epochs, batch 32."""
+        """Return the published recipe: all 3 heads, 2 epochs, batch 32."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {

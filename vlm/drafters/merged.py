@@ -1,4 +1,4 @@
-"""Two sources of drafts in one tree: a continuation copied from the text, and a trained drafter."""
+"""Two sources of drafts in a single tree: a continuation copied from the text, and a trained drafter."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mmspec.vlm.target import TextTarget
 
 
 class Merged:
-    """Drafts of prompt lookup and of a trained drafter in one tree, which the target verifies in one pass ("Graft", "RASD").
+    """Drafts of prompt lookup and of a trained drafter in a single tree, verified in one pass ("Graft", "RASD").
 
-    The copied continuation follows the drafter's tree as long as both agree, and branches off there. A round without a match
-    is the drafter's own. Exact with the rules "exact", "traversal", "recursive" and "match".
+    The copied continuation follows the drafter's tree as long as both agree, and branches off there. A round without a
+    match uses the drafter's draft alone. Exact with the rules "exact", "traversal", "recursive" and "match".
 
     Args:
         drafter: A trained drafter whose drafts grow level by level: the EAGLE family, heads, blocks.
-        retrieval: Where continuations come from; None for `PromptLookup(longest=16, doubling=True)`.
-        alone_from: The length of a match from which the copied continuation goes alone, without the drafter's steps. A batch
-            skips these steps when every row has such a match. None never skips them.
+        retrieval: The source of continuations; None for `PromptLookup(longest=16, doubling=True)`.
+        alone_from: The length of a match from which a row's draft is the copied continuation alone. A batch skips the
+            drafter's steps when every row has such a match. None never skips them.
 
     Raises:
-        ValueError: for another kind of drafter or retrieval, and for `alone_from` below 1.
+        ValueError: `drafter` or `retrieval` is of another kind, or `alone_from` is below 1.
     """
 
     def __init__(self, drafter: ShapedDrafter, retrieval: PromptLookup | None = None, *, alone_from: int | None = 8):
@@ -43,21 +43,23 @@ class Merged:
 
     @property
     def levels(self) -> tuple[object, ...] | None:
-        """Which of the target's states the drafter reads."""
+        """The target's states that the drafter reads."""
         return self.drafter.levels
 
     def open(self, target: TextTarget) -> MergedState:
         return MergedState(self, self.drafter.open(target), target)
 
     def open_without_prefill(self, target: TextTarget) -> MergedState:
-        """State of one request whose prompt is read before the first draft."""
+        """Return the state of a request whose prompt is read before the first draft."""
         return MergedState(self, self.drafter.open_without_prefill(target), target)
 
 
 class MergedState:
-    """One request: the state of the drafter, and the copies.
+    """The state of a request: the drafter's state, and the copies.
 
-    deepest: the most levels of a draft.   skipped: rounds in which the copies went alone.
+    Attributes:
+        deepest: The most levels of a draft.
+        skipped: The rounds that skipped the drafter's steps.
     """
 
     def __init__(self, control: Merged, inner: DraftState, target: TextTarget):
@@ -72,11 +74,11 @@ class MergedState:
         return self.inner.passes
 
     def follow(self, target: TextTarget) -> MergedState:
-        """The state of a request that goes on from this one; the text is read again by the copies alone."""
+        """Return the state of a follow-up request; only the copies read the text again."""
         return MergedState(self.control, self.inner.follow(target), target)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """A draft of both sources.   longest: at most so many levels; None for `deepest`."""
+        """Return a draft of both sources, of at most `longest` levels; None for `deepest`."""
         paths, alone = self.copies.continuations(target, longest), [False] * target.batch
         if not any(paths):
             return self.inner.propose(target, keys, longest)
@@ -95,7 +97,7 @@ class MergedState:
 
 
 def _law_of_root(shape: Shape, greedy: bool) -> Law:
-    """The law of a draft in which nothing was drawn, such that the rule of other rounds judges it."""
+    """Return the `Law` of a draft without draft tokens, so that the rule of the other rounds verifies it."""
     if greedy or isinstance(shape, DynamicTree) or shape.drawn == "deterministic":
         return Law("deterministic")
     return Law(shape.drawn, reused=isinstance(shape, StaticTree) and shape.shared)
@@ -109,7 +111,7 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
 def both(
     parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, alone_from: int | None = 8
 ) -> Merged:  # fmt: skip
-    """`Merged` over a trained drafter.
+    """Return `Merged` over a trained drafter.
 
     Args:
         parts: The model and the trained drafter, "weights".
@@ -117,7 +119,7 @@ def both(
         nodes: The nodes of the drafter's dynamic tree.
         depth: The levels of that tree.
         width: The nodes expanded in a level of that tree.
-        alone_from: The length of a match from which the copied continuation goes alone.
+        alone_from: The length of a match from which a draft is the copied continuation alone.
     """
     drafter, shape = parts.part("weights"), shape_of(chain, nodes, depth, width)
     return Merged(drafter if shape is None else drafter.with_shape(shape), alone_from=alone_from)

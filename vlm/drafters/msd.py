@@ -1,4 +1,4 @@
-"""MSD: text slots are fused; picture slots are the projected vision embeddings as they are."""
+"""MSD: text slots are fused; picture slots are the projected vision embeddings themselves."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _NORM = "layers.0.input_layernorm.weight"
     paper="Speculative Decoding Reimagined for Multimodal Large Language Models",
 )  # fmt: skip
 class Msd(FeatureDrafter):
-    """Keeps text and vision apart inside the drafter ("Speculative Decoding Reimagined for Multimodal Large Language
-    Models"). Exact in every shape.
+    """Keeps text and vision apart inside the drafter. Exact in every shape.
 
-    A text slot is fc([embedding ; hidden]); a picture slot is the projected vision embedding itself. All picture slots stay,
-    of any number of pictures. Positions count slots on one axis, for Qwen2-VL too.
+    Paper: "Speculative Decoding Reimagined for Multimodal Large Language Models". A text slot is fc([embedding ;
+    hidden]); a picture slot is the projected vision embedding itself. All picture slots stay, for any number of
+    pictures. Positions count slots on a single axis, for Qwen2-VL too.
     """
 
     kind: ClassVar[str] = "msd"
@@ -38,15 +38,18 @@ class Msd(FeatureDrafter):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """The published drafter for Qwen2-VL is one of the target's own layers, norm included."""
+        """See `PretrainedDrafter.sizes_for`; the layer norms its input for Qwen targets, like the published drafter."""
         return super().sizes_for(parts, sizes) | {"input_norm": parts.model.config.model_type.startswith("qwen")}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The layer of a Qwen2-VL drafter norms its input and has biased queries, keys and values; the LLaVA one has neither.
+        """Return the drafter of a published checkpoint.
 
-        No config field says so: `model_type` of the config decides, else that of the target, else the norm in the file.
-        Raises ValueError also where the file contradicts `model_type`.
+        For Qwen2-VL the layer norms its input and has biased queries, keys and values; for LLaVA it does neither.
+        `model_type` of the config decides, else that of the target, else the norm in the file.
+
+        Raises:
+            ValueError: Keys or sizes do not fit, or the file contradicts `model_type`.
         """
         fields = drafter_sizes(config, ONE_AXIS)
         model_type = config.get("model_type") or (None if target is None else target.config.model_type)
@@ -67,7 +70,7 @@ class Msd(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """40 epochs of 68k texts and 68k pictures, 2 rows x 2."""
+        """Return the published recipe: 40 epochs of 68k texts and 68k pictures, 2 rows x 2."""
         from mmspec.vlm.training.data import Curriculum
         from mmspec.vlm.training.recipes import feature_recipe
 
@@ -75,6 +78,6 @@ class Msd(FeatureDrafter):
 
     def read(self, view: PromptView) -> PromptSlots:
         text = view.picture == 0
-        _, fused = self.fuse(view.embeds[text], view.hidden[text])  # pictures cost no fusing
+        _, fused = self.fuse(view.embeds[text], view.hidden[text])  # pictures are not fused
         u = view.embeds.to(fused.dtype).masked_scatter(text[..., None], fused)
         return pack_slots(self.normed(u), u, view.real, text)

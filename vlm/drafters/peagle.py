@@ -1,4 +1,4 @@
-"""P-EAGLE: EAGLE-3 whose depths are drafted side by side, in one pass over accepted pairs and masks."""
+"""P-EAGLE: EAGLE-3 whose depths are drafted side by side, in a single pass over accepted pairs and masks."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from mmspec.vlm.drafters.eagle3.state import Eagle3State
 
 @dataclass(frozen=True, slots=True)
 class PEagleConfig(Eagle3Config):
-    """An Eagle3Config whose embedding is its own.
+    """An Eagle3Config with an own embedding.
 
     Attributes:
-        mask_token_id: The token whose own embedding stands for a token not drafted yet.
+        mask_token_id: The token whose embedding stands for a token to draft.
         depths: The tokens of a draft.
     """
 
@@ -49,11 +49,12 @@ class PEagleConfig(Eagle3Config):
     paper="P-EAGLE: Parallel-Drafting EAGLE with Scalable Training",
 )  # fmt: skip
 class PEagle(Eagle3):
-    """Drafts all depths in one pass ("P-EAGLE: Parallel-Drafting EAGLE with Scalable Training").
+    """Drafts all depths in a single pass. Exact in every shape.
 
-    Depth 1 is EAGLE-3's. Each further depth reads the embedding of a mask token and one learned state in the place of the
-    pair, stands one position further, and sees all pairs and the masks before it. Laws are marginals, as DFlash's, and drafts
-    take the same forms. Its embedding is its own, since it was trained.
+    Paper: "P-EAGLE: Parallel-Drafting EAGLE with Scalable Training". Depth 1 is EAGLE-3's. Each further depth reads the
+    embedding of a mask token and a learned state in place of the pair. It stands a position further, and sees all pairs
+    and the masks before it. Distributions are marginals, as DFlash's, and drafts take the same forms. The embedding is
+    the drafter's own, since training changed it.
     """
 
     kind: ClassVar[str] = "peagle"
@@ -75,17 +76,19 @@ class PEagle(Eagle3):
         return PEagleState(self, target)
 
     def masks(self, batch: int, count: int) -> tuple[Tensor, Tensor]:
-        """What `count` masks are read as: embeddings [B, count, H] and states [B, count, levels * H]."""
+        """Return the embeddings [B, count, H] and the states [B, count, levels * H] of `count` masks."""
         embed = self.embed_tokens.weight[self.config.mask_token_id].expand(batch, count, -1)
         return embed, self.mask_hidden.to(embed.dtype).expand(batch, count, -1)
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """An EAGLE-3 file with `mask_hidden` and a trained embedding, of one layer or more. Tokens of a draft: the first
-        proposal method's `speculative_tokens`, 7 where the config has none.
+        """Return the drafter of a published checkpoint: an EAGLE-3 file with `mask_hidden` and a trained embedding.
 
-        `norm_output` makes no difference, since no output is read on. Raises ValueError as EAGLE-3's reader does, and where
-        neither the config nor a tokenizer beside the target says which token stands for one not drafted yet.
+        The tokens of a draft are the first proposal method's `speculative_tokens`, 7 where the config has none.
+        `norm_output` makes no difference, since no output is read again.
+
+        Raises:
+            ValueError: The file is refused as in `Eagle3`, or neither the config nor a tokenizer gives the mask token.
         """
         mask = config.get("mask_token_id")
         mask = default_mask(target) if mask is None else mask
@@ -99,8 +102,10 @@ class PEagle(Eagle3):
 
 
 def default_mask(target: nn.Module | None) -> int:
-    """The mask token by the rule of the library's training: the tokenizer's own, else the first id behind its tokens that has
-    an embedding, else the token of padding, of the end, or the unknown one.
+    """Return the mask token by the rule of the library's training.
+
+    It is the first that exists of: the tokenizer's mask token, the first id behind its tokens that has an embedding,
+    and the tokens of padding, of the end and for unknown text.
 
     Args:
         target: The model, whose tokenizer lies in the folder that it was loaded from.
@@ -115,17 +120,21 @@ def default_mask(target: nn.Module | None) -> int:
     tokenizer = load_part(AutoTokenizer, source)
     added = len(tokenizer) if len(tokenizer) < take_apart(target).vocab_size else None
     ids = (tokenizer.mask_token_id, added, tokenizer.pad_token_id, tokenizer.eos_token_id, tokenizer.unk_token_id)
-    found = next((token for token in ids if token is not None), None)
-    if found is None:
+    mask = next((token for token in ids if token is not None), None)
+    if mask is None:
         raise ValueError(f"config: expected the field mask_token_id, got none, and the tokenizer of {source} has no token for "
                          "it; give the config the file was made with")  # fmt: skip
-    return found
+    return mask
 
 
 class PEagleState(Eagle3State):
-    """Reads accepted pairs and drafts behind them in one pass; masks lie behind the pairs and are not counted.
+    """The state of a request: a single pass reads accepted pairs and drafts behind them.
 
-    rows: [B, D, H], the outputs that each depth's token is drawn from.   scored: float32 [B, D, V], their log-weights.
+    The masks lie behind the pairs in the cache and are not counted.
+
+    Attributes:
+        rows: float [B, D, H], the outputs that each depth's token is drawn from.
+        scored: float32 [B, D, V], their log-weights.
     """
 
     independent = True
@@ -140,7 +149,7 @@ class PEagleState(Eagle3State):
         return self.drafter.config.depths
 
     def catch_up(self, depth: int | None = None) -> None:
-        """One pass over the pairs noted since the last draft and the masks behind each row's own."""
+        """Run a pass over the pairs noted since the last draft and the masks behind each row's pairs."""
         drafter, target = self.drafter, self.target
         hidden, value, self.counts = self.pending_features.take()
         batch, pairs = value.shape
@@ -153,7 +162,7 @@ class PEagleState(Eagle3State):
         node = torch.arange(pairs + masks, device=value.device)
         ahead = torch.where(
             node < pairs, node, count[:, None] + node - pairs
-        )  # [B, n], masks follow each row's last pair
+        )  # [B, n]; masks follow each row's last pair
         real = (node >= pairs) | (node < count[:, None])
         seen = (node <= node[:, None]) & real[:, None] | torch.eye(len(node), dtype=torch.bool, device=node.device)
         position = self.next_position[:, None] + ahead
@@ -168,9 +177,9 @@ class PEagleState(Eagle3State):
         self.cache.advance(self.counts)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, V or k], see `FeatureState.logits`."""
+        """Return float32 logits [B, n, V or k], see `FeatureState.logits`."""
         return self.scored[:, depth - 1 : depth].expand(-1, out.shape[1], -1)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """The row of the next depth for all nodes of a level; no pass."""
+        """Return the next depth's row for all nodes of a level, without a forward pass."""
         return self.rows[:, depth : depth + 1].expand(-1, token.shape[1], -1)

@@ -1,4 +1,4 @@
-"""Prompt lookup decoding: drafts copy what followed the same n-gram earlier, without a model."""
+"""Prompt lookup decoding: drafts copy the continuation of an earlier occurrence of the last n-gram, without a model."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from mmspec.vlm.target import TextTarget
 class PromptLookup:
     """Chain drafts from n-gram matches, without a model ("Prompt Lookup Decoding", Saxena 2023).
 
-    The last `max_ngram` tokens of a row (then fewer, down to `min_ngram`) are sought in its prompt and answer; up to
-    `longest` tokens after their most recent occurrence become the draft. Never proposes ids of visual placeholders.
+    The last `max_ngram` tokens of a row (then fewer, down to `min_ngram`) are looked up in its prompt and answer. Up to
+    `longest` tokens after their most recent occurrence become the draft. Ids of visual placeholders are never drafted.
     Deterministic, so exact with every exact rule for deterministic drafts.
 
     Args:
         longest: The most tokens of a draft.
-        max_ngram: The longest n-gram that is sought.
-        min_ngram: The shortest n-gram that is sought.
-        doubling: Whether a match of n tokens copies at most 2^n, since the continuation of a short match is seldom right for
-            long.
+        max_ngram: The longest n-gram that is looked up.
+        min_ngram: The shortest n-gram that is looked up.
+        doubling: Whether a match of n tokens copies at most 2^n, since the continuation of a short match is rarely
+            right for long.
 
     Raises:
-        ValueError: Unless 1 <= min_ngram <= max_ngram and longest >= 1.
+        ValueError: The arguments violate 1 <= min_ngram <= max_ngram or longest >= 1.
     """
 
     longest: int = 5
@@ -58,17 +58,17 @@ class PromptLookup:
 
 
 class NgramIndex:
-    """Where the n-grams of a growing row of ids last ended; ids in `barred` are neither matched nor copied."""
+    """The last end of each n-gram in a growing row of ids. Ids in `barred` are neither matched nor copied."""
 
     def __init__(self, settings: PromptLookup, barred: frozenset[int], vocab_size: int):
         self.sizes = range(settings.max_ngram, settings.min_ngram - 1, -1)
         self.barred, self.vocab_size = barred, vocab_size
         self.ids: list[int] = []
         self.ends: dict[tuple[int, ...], int] = {}
-        self.clean = 0  # first id behind the last barred one
+        self.clean = 0  # the first position behind the last barred id
 
     def extend(self, ids: list[int]) -> None:
-        """Appends ids. An n-gram is indexed once something follows it, so the row's end never finds itself."""
+        """Append ids. An n-gram is indexed once a token follows it, so the end of the row never matches itself."""
         for token in ids:
             self._index_end()
             self.ids.append(token)
@@ -85,14 +85,14 @@ class NgramIndex:
                 self.ends[tuple(self.ids[end - size :])] = end
 
     def continuation(self, longest: int) -> list[int]:
-        """Up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
+        """Return up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
         start = self.match()
         if start is None:
             return []
         return list(takewhile(lambda token: not self._bars(token), self.ids[start : start + longest]))
 
     def match(self) -> int | None:
-        """Where the last occurrence of the longest such suffix ended, so the first id to copy; None without one."""
+        """Return the end of that occurrence, which is the first id to copy; None without a match."""
         end = len(self.ids)
         for size in self.sizes:
             start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
@@ -101,7 +101,7 @@ class NgramIndex:
         return None
 
     def matched(self, most: int) -> int:
-        """How many ids before the match equal those at the end, at most `most`; 0 without a match."""
+        """Return the number of ids before the match that equal those at the end, at most `most`; 0 without a match."""
         start, end, same = self.match(), len(self.ids), 0
         if start is None:
             return 0
@@ -111,10 +111,11 @@ class NgramIndex:
 
 
 class LookupState:
-    """One request's indices, one per row; prompt and answer are read before a draft.
+    """The state of a request: an index per row. Prompt and answer are read before a draft.
 
-    deepest: the most tokens a draft can have.
-    may_miss: what it was not shown it reads from the target.
+    Attributes:
+        deepest: The most tokens of a draft.
+        may_miss: Whether skipped rounds do no harm: the state reads their tokens from the target.
     """
 
     passes, may_miss = 0, True
@@ -136,7 +137,7 @@ class LookupState:
             self.taken[row] = len(tokens)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """A copied chain.   longest: at most so many tokens; None for `deepest`."""
+        """Return a copied chain of at most `longest` tokens; None for `deepest`."""
         runs = self.continuations(target, longest)
         longest = max(map(len, runs))
         if longest == 0:
@@ -149,7 +150,7 @@ class LookupState:
         return Draft(value, chain(longest, device), Law("deterministic"), valid)
 
     def continuations(self, target: TextTarget, longest: int | None = None) -> list[list[int]]:
-        """What the next draft copies, per row.   longest: see `propose`."""
+        """Return the tokens that the next draft copies, per row, at most `longest`."""
         self._read(target)
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         if self.doubling:
@@ -160,14 +161,14 @@ class LookupState:
         return [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
 
     def matched(self, most: int) -> list[int]:
-        """Per row, how many tokens at its end stand before the match of the last `continuations` too, at most `most`."""
+        """Return, per row, the number of tokens at its end that also stand before its match, at most `most`."""
         return [index.matched(most) for index in self.rows]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Nothing to note: the target's tokens are read before a draft."""
+        """Do nothing: the target's tokens are read before a draft."""
 
     def preview(self, target: TextTarget) -> list[Preview | None]:
-        """The draft of every row, of the kind of its match; None where nothing matches or nothing more is drafted."""
+        """Return the next draft of every row with the length of its match; None for rows without a draft."""
         runs = self.continuations(target)
         return [
             Preview(("match", index.matched(index.sizes.start)), run) if run else None

@@ -1,4 +1,4 @@
-"""Published drafters by the model that they draft for, as their publishers describe them. Nothing here is fetched."""
+"""Published drafters by the model that they draft for, as their publishers describe them. Nothing is downloaded."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class PublishedDrafter:
-    """One repository on the Hugging Face hub.
+    """A drafter's repository on the Hugging Face hub.
 
     Attributes:
-        repo: Its id.
+        repo: The id of the repository.
         target: The id of the model that it drafts for.
         kind: The name of the drafter in `mmspec methods`.
-        licence: As its card states it; "" where no card was read.
-        size: Its parameters as its publishers state them; "" where they do not.
+        licence: The licence on its card; "" where no card was read.
+        size: The number of parameters by its publishers; "" where they do not state it.
         hidden_size: The width of its target by its public config, 0 where none was read.
         vocab_size: The vocabulary of its target by its public config, 0 where none was read.
     """
@@ -31,13 +31,13 @@ class PublishedDrafter:
     vocab_size: int = 0
 
     def misfit(self, hidden_size: int, vocab_size: int) -> str:
-        """What differs from a model of these sizes, as far as it is known; "" for nothing."""
+        """Return the known differences from a model of these sizes as text; "" without a difference."""
         return size_misfit({"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}, hidden_size, vocab_size)
 
 
 _NVIDIA = "nvidia-open-model-license"
 
-# The order is that of preference: of several drafters in the cache, the first that fits is taken.
+# In the order of preference: of several drafters in the cache, the first that fits is used.
 PUBLISHED = (
     PublishedDrafter("JLKang/ViSpec-Qwen2.5-VL-3B-Instruct", "Qwen/Qwen2.5-VL-3B-Instruct", "vispec", hidden_size=2048,
                      vocab_size=151936),
@@ -123,16 +123,16 @@ PUBLISHED = (
 
 
 def published_for(target: str) -> tuple[PublishedDrafter, ...]:
-    """The drafters for a model, in the order of preference.
+    """Return the drafters for a model, in the order of preference.
 
     Args:
-        target: The id of a hub repository, or the path of a folder: one in the hub's cache names its repository, any other
-            stands for the repository of its own name.
+        target: The id of a hub repository, or the path of a folder. A folder in the hub's cache names its repository;
+            any other folder stands for the repository of its own name.
     """
     wanted = hub_id(target).casefold()
     own = wanted.rpartition("/")[2]
     is_folder = "/" not in wanted
-    return tuple(one for one in PUBLISHED if own and wanted == _named(one.target, is_folder))
+    return tuple(entry for entry in PUBLISHED if own and wanted == _named(entry.target, is_folder))
 
 
 def _named(target: str, is_folder: bool) -> str:
@@ -140,7 +140,7 @@ def _named(target: str, is_folder: bool) -> str:
 
 
 def hub_id(name_or_path: str) -> str:
-    """The hub id that a model was loaded by, or the name of its folder; "" for a model that was not loaded."""
+    """Return the hub id that a model was loaded by, or the name of its folder; "" for a model that was not loaded."""
     parts = PurePath(name_or_path).parts
     cached = next((part for part in reversed(parts) if part.startswith("models--")), None)
     if cached is not None and cached.count("--") >= 2:
@@ -151,10 +151,10 @@ def hub_id(name_or_path: str) -> str:
 
 
 def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int) -> str:
-    """What a drafter's config asks of a target that a target of these sizes does not have; "" for nothing.
+    """Return the sizes that a drafter's config requires and the target does not have, as text; "" if all sizes fit.
 
     Args:
-        config: The fields of a drafter's config, ours or published; a field that is absent or 0 says nothing.
+        config: The fields of a drafter's config, ours or published; a field that is absent or 0 requires nothing.
         hidden_size: The target's width.
         vocab_size: The target's vocabulary.
     """

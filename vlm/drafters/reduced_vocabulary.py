@@ -1,4 +1,4 @@
-"""A drafter's reduced vocabulary: which tokens it holds, and the head that scores them."""
+"""The reduced vocabulary of a drafter: its tokens, and the head that scores them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor, nn
 
 
 class ReducedHead(nn.Module):
-    """Scores `size` of `vocab` tokens.
+    """A head that scores `size` of `vocab` tokens.
 
-    A new head scores the first `size` tokens until `choose` selects others. A tied head scores with the target's own rows:
-    they are neither trained nor saved, and `tie` copies them from the target.
+    A new head scores the first `size` tokens until `choose` selects others. A tied head scores with the rows of the
+    target's head, which `tie` copies. These are neither trained nor saved.
 
     Attributes:
         weight: float [size, width]; None in a tied head before `tie`.
-        d2t: int64 [size], added to the number of a row to get the id of its token, as in EAGLE-3's files.
-        t2d: bool [vocab], the tokens that have a row. Both are absent where no token is left out.
+        d2t: int64 [size], the id of a row's token less the number of the row, as in EAGLE-3's files.
+        t2d: bool [vocab], the tokens that have a row. Neither table exists where the head scores all tokens.
     """
 
     def __init__(self, width: int, vocab: int, size: int, tied: bool = False):
@@ -50,23 +50,31 @@ class ReducedHead(nn.Module):
 
     @torch.no_grad()
     def tie(self, rows: Tensor) -> None:
-        """Copy the rows of the target's head [vocab, width] that a tied head scores with."""
+        """Copy the rows of the target's head [vocab, width] into a tied head."""
         self.weight = self.rows_of(rows)
 
     def rows_of(self, rows: Tensor) -> Tensor:
-        """The rows [size, width] of its tokens, of the target's head [vocab, width]; without data where it has none itself."""
+        """Return its tokens' rows [size, width] of the target's head [vocab, width]; meta rows on the meta device."""
         tokens = self.tokens
         return rows.to(tokens.device)[tokens] if tokens.is_meta else rows[tokens.to(rows.device)]
 
     @torch.no_grad()
     def choose(self, ids: Sequence[int]) -> None:
-        """Row i scores token ids[i] from now on.   Raises ValueError, see `check_token_ids`."""
+        """Let row i score token `ids[i]`.
+
+        Raises:
+            ValueError: See `check_token_ids`.
+        """
         self.ids.copy_(check_token_ids(ids, self.vocab, self.size))
         self.d2t.copy_(self.ids - torch.arange(self.size, device=self.ids.device))
         self.t2d.zero_().index_fill_(0, self.ids, True)
 
     def forward(self, x: Tensor) -> Tensor:
-        """float32 [..., size] of [..., width].   Raises ValueError for a tied head without its rows."""
+        """Return the float32 scores [..., size] of rows [..., width].
+
+        Raises:
+            ValueError: A tied head does not have the target's rows yet.
+        """
         if self.weight is None:
             raise ValueError(
                 "target: expected the model whose head this drafter shares, got none; load it with `target`"
@@ -74,22 +82,26 @@ class ReducedHead(nn.Module):
         return F.linear(x, self.weight).float()
 
     def spread(self, scores: Tensor) -> Tensor:
-        """Scores [..., size] at their tokens' places in [..., vocab], minus infinity elsewhere."""
+        """Return scores [..., size] at their tokens' places in [..., vocab], and minus infinity elsewhere."""
         if not self.reduced:
             return scores
         return scores.new_full((*scores.shape[:-1], self.vocab), -torch.inf).index_copy_(-1, self.ids, scores)
 
     def column(self, token: Tensor) -> Tensor:
-        """The places of tokens int64 among the scores; `size` for tokens that are left out."""
+        """Return the columns of tokens int64 among the scores; `size` for tokens that are left out."""
         place = torch.searchsorted(self.ids, token.contiguous()).clamp(max=self.size - 1)
         return torch.where(self.ids[place] == token, place, self.size)
 
 
 def check_token_ids(ids: Sequence[int] | Tensor, vocab: int, size: int) -> Tensor:
-    """The ids as int64 [size]; raises ValueError unless they rise, every one once, within the vocabulary."""
+    """Return the ids as int64 [size].
+
+    Raises:
+        ValueError: The ids do not rise, repeat, or lie outside the vocabulary, or their number is not `size`.
+    """
     ids = ids if isinstance(ids, Tensor) else torch.tensor(ids, dtype=torch.long)
     if len(ids) != size or size < 1:
-        raise ValueError(f"ids: expected {size} tokens, at least one, got {len(ids)}")
+        raise ValueError(f"ids: expected {size} tokens, and at least 1, got {len(ids)}")
     if bool((ids[1:] <= ids[:-1]).any()) or not 0 <= int(ids[0]) <= int(ids[-1]) < vocab:
         raise ValueError(f"ids: expected rising ids from 0 to {vocab - 1}, each once, got {ids.tolist()[:8]}, ...")
     return ids
@@ -107,10 +119,10 @@ def reduced_vocabulary(
     always: Iterable[int] = (),
     never: Iterable[int] = (),
 ) -> tuple[int, ...]:
-    """The tokens of a reduced vocabulary, as rising ids ("EAGLE-3"): the most frequent tokens of answers.
+    """Return the tokens of a reduced vocabulary, as rising ids: the most frequent tokens of answers ("EAGLE-3").
 
-    Of equally frequent tokens the smaller id comes first, since tokenizers number their merges by frequency. The ids that
-    the answers do not hold fill the rest in the same order: a token that is left out is never drafted again.
+    Of equally frequent tokens the smaller id comes first, since tokenizers number their merges by frequency. Tokens
+    that no answer holds fill the rest in the same order. Tokens that are left out are never drafted.
 
     Args:
         answers: Token ids, of answers about pictures where the target sees pictures.
@@ -120,7 +132,7 @@ def reduced_vocabulary(
         never: Tokens to leave out whatever their count, such as image placeholders.
 
     Raises:
-        ValueError: Nothing is left, `always` holds more than `most`, or an id is no token.
+        ValueError: No token is left, `always` holds more than `most`, or an id is no token.
     """
     counts = Counter(token for answer in answers for token in answer)
     never, always = set(never), set(always)
@@ -139,6 +151,6 @@ def reduced_vocabulary(
 
 
 def vocabulary_share(ids: Iterable[int], answers: Iterable[Sequence[int]]) -> float:
-    """Which share of the answers' tokens these are; 0 where there are none."""
+    """Return the share of the answers' tokens that lie in `ids`; 0 where there are no tokens."""
     counts = Counter(token for answer in answers for token in answer)
     return sum(counts[i] for i in ids) / max(counts.total(), 1)

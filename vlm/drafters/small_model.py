@@ -1,4 +1,4 @@
-"""A draft model: a smaller transformers model of the same vocabulary."""
+"""A draft model: a smaller transformers model with the same vocabulary."""
 
 from __future__ import annotations
 
@@ -27,13 +27,18 @@ from mmspec.vlm.target import TextTarget
 
 
 class SmallModel:
-    """Chain drafts from a smaller transformers model ("Fast Inference from Transformers via Speculative Decoding"). Exact.
+    """Chain drafts from a smaller transformers model. Exact.
 
-    model: of the target's class, which sees the whole prompt, or text-only, which sees the text. It has the
-        target's vocabulary or a prefix of it.
-    length: FixedLength, ConfidenceStop... or the text of one, "confidence:threshold=0.4"; decides before each draw, so that
-        sampled drafts keep their law.
-    Raises ValueError for unsupported models, and for a target of another vocabulary, class or device.
+    Paper: "Fast Inference from Transformers via Speculative Decoding".
+
+    Args:
+        model: A model of the target's class, which sees the whole prompt, or a text-only model, which sees the text. It
+            has the target's vocabulary or a prefix of it.
+        length: A controller such as FixedLength or its text form, "confidence:threshold=0.4". It decides before each
+            draw, so sampled drafts keep their distribution.
+
+    Raises:
+        ValueError: The model is not supported, or a target has another vocabulary, class or device.
     """
 
     name = "small_model"
@@ -42,8 +47,8 @@ class SmallModel:
     def __init__(self, model: nn.Module, length: LengthControl | str | None = None):
         self.parts = take_apart(unwrapped(model))
         if self.parts.plan.stateful:
-            raise ValueError(f"model: expected a draft model whose cache forgets what it read ahead, got the recurrent "
-                             f"{type(self.parts.model).__name__}; draft with a model of attention alone")  # fmt: skip
+            raise ValueError(f"model: expected a draft model whose cache can drop rejected tokens, got the recurrent "
+                             f"{type(self.parts.model).__name__}; use a model with attention layers alone")  # fmt: skip
         self.length = FixedLength() if length is None else value_of(length, "vlm", "controller")
 
     def open(self, target: TextTarget) -> SmallModelState:
@@ -52,7 +57,7 @@ class SmallModel:
         return state
 
     def open_without_prefill(self, target: TextTarget) -> SmallModelState:
-        """State of one request whose prompt is read before the first draft."""
+        """Return the state of a request whose prompt is read before the first draft."""
         small, large = self.parts, target.parts
         device = small.device
         if small.vocab_size > large.vocab_size:
@@ -63,14 +68,17 @@ class SmallModel:
         alike = type(small.model) is type(large.model) and small.placeholders == large.placeholders
         if small.placeholders and not alike:
             raise ValueError(f"model: expected a {type(large.model).__name__} with the target's placeholder ids or a "
-                             f"text-only model, got a {type(small.model).__name__}; both read one prompt")  # fmt: skip
+                             f"text-only model, got a {type(small.model).__name__}; both read the same prompt")  # fmt: skip
         return SmallModelState(self, target)
 
 
 class SmallModelState:
-    """One request. taken: per row, generated tokens the model has read; ahead: drafted tokens it has read on top.
+    """The state of a request.
 
-    deepest: the most tokens a draft can have.
+    Attributes:
+        taken: Per row, the generated tokens that the model has read.
+        ahead: The draft tokens that it has read beyond these.
+        deepest: The most tokens of a draft.
     """
 
     def __init__(self, drafter: SmallModel, target: TextTarget):
@@ -81,7 +89,7 @@ class SmallModelState:
         self.deepest = self.length.longest
 
     def prefill(self, target: TextTarget) -> None:
-        """Reads the prompt."""
+        """Read the prompt."""
         _read_prompt(self.context, target)
 
     @property
@@ -90,7 +98,7 @@ class SmallModelState:
 
     @torch.no_grad()
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
-        """A chain.   longest: at most so many tokens; None for `deepest`."""
+        """Return a chain of at most `longest` tokens; None for `deepest`."""
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         if not any(rooms):
             return root_only(target.pending)
@@ -121,7 +129,7 @@ class SmallModelState:
         )
 
     def _catch_up(self, target: TextTarget) -> Tensor:
-        """Reads what was committed since: the correction, and the last drafted token when all were kept."""
+        """Read the tokens committed since: the correction, and the last draft token if all were accepted."""
         news = [t[n:] if alive else [] for t, n, alive in zip(target.tokens, self.taken, target.live, strict=True)]
         counts = [len(new) for new in news]
         ids = torch.tensor([new + [0] * (max(counts) - len(new)) for new in news], device=target.device)
@@ -129,15 +137,15 @@ class SmallModelState:
         return self._read(ids, counts)
 
     def _read(self, ids: Tensor, counts: list[int]) -> Tensor:
-        # ids only the target has cannot be embedded; any stand-in does, as the target judges what comes of it
+        # ids that only the target has cannot be embedded; any id may replace them, since the target verifies the draft
         return self.context.read(torch.where(ids < self.parts.vocab_size, ids, 0), counts)
 
     def _scores(
         self, logits: Tensor, target: TextTarget, guide: ProcessorGuide | None, read: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """float32 [B, V], the log-weights of the next draft, and bool [B], False where nothing can be drawn from them.
+        """Return the log-weights of the next draft token, float32 [B, V], and the rows that can draw, bool [B].
 
-        read: int64 [B], the token that each row read last.
+        `read`, int64 [B], is the last token that each row has read.
         """
         sound = logits.amax(-1).isfinite()
         logits = torch.where(sound[:, None], logits, 0.0)
@@ -151,7 +159,7 @@ class SmallModelState:
         return scores[:, 0], sound & ~barren[:, 0]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Forgets what was read of rejected drafts; a row keeps what it read of the accepted run."""
+        """Drop the rejected draft tokens from the cache; a row keeps its accepted tokens."""
         accepted = [
             min(len(tokens) - n - 1, self.ahead) if alive else 0
             for tokens, n, alive in zip(target.tokens, self.taken, target.live, strict=True)
@@ -180,11 +188,14 @@ def _read_prompt(context: SmallModelContext, target: TextTarget) -> None:
 
 
 class SmallModelContext:
-    """What a causal model has read of each row of a batch. passes: forward passes so far.
+    """The tokens that a causal model has read of each row of a batch.
 
-    feature: float [B, H], its last states behind the tokens read last; None before.
+    `cache.lengths` counts the slots per row, padding included.
 
-    cache.lengths: slots per row, padding included.   next_position: int64 [B] or [A, B], position of the next token.
+    Attributes:
+        passes: The forward passes so far.
+        feature: float [B, H], its last states behind the last tokens read; None before.
+        next_position: int64 [B] or [A, B], the position of the next token.
     """
 
     def __init__(self, parts: Parts, capacity: int):
@@ -195,9 +206,12 @@ class SmallModelContext:
 
     @torch.no_grad()
     def prefill(self, ids: Tensor, mask: Tensor | None, **kwargs: object) -> None:
-        """Reads the prompts. ids: int64 [B, P]; mask: int [B, P], 0 at left padding, or None.
+        """Read the prompts.
 
-        kwargs: other prompt inputs as `transformers.generate` prepared them (pixel_values...), position_ids among them.
+        Args:
+            ids: int64 [B, P].
+            mask: int [B, P], 0 at left padding; None without padding.
+            kwargs: Other prompt inputs as `transformers.generate` prepared them: position_ids, pixel_values and others.
         """
         inputs = first_inputs(self.parts, ids, kwargs | {"attention_mask": mask}, self.cache)
         self.parts.model(**inputs, return_dict=True)
@@ -210,9 +224,10 @@ class SmallModelContext:
 
     @torch.no_grad()
     def read(self, ids: Tensor, counts: Sequence[int]) -> Tensor:
-        """Reads the first `counts[b]` of row b's ids int64 [B, n].
+        """Read the first `counts[b]` ids of each row b of int64 [B, n].
 
-        Returns float32 [B, V], the logits behind each row's last one; those of a row of count 0 mean nothing.
+        Returns:
+            The logits behind each row's last token, float32 [B, V]; those of a row of count 0 are undefined.
         """
         tree = chain(ids.shape[1] - 1, ids.device)
         inputs = dict(
@@ -238,7 +253,7 @@ class SmallModelContext:
         return logits.float()
 
     def forget(self, counts: Sequence[int]) -> None:
-        """Takes back the last `counts[b]` tokens of row b."""
+        """Drop the last `counts[b]` tokens of each row b."""
         self._move([-n for n in counts])
 
     def _move(self, counts: list[int]) -> None:
@@ -247,7 +262,7 @@ class SmallModelContext:
 
 
 def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:
-    """The prompt of every row as plain ids below `vocab_size`, without padding and placeholders of visual features."""
+    """Return the prompt of every row as ids below `vocab_size`, without padding and visual placeholders."""
     is_text = target.prompt < vocab_size
     for placeholder in target.parts.placeholders:
         is_text &= target.prompt != placeholder
@@ -257,7 +272,7 @@ def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:
 
 
 def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
-    """Takes the placeholders of visual features out of scores [..., V], in place."""
+    """Mask the visual placeholders in scores [..., V], in place, and return the scores."""
     for placeholder in target.parts.placeholders:
         if placeholder < scores.shape[-1]:
             scores[..., placeholder] = float("-inf")
@@ -270,7 +285,7 @@ def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
     about="a chain from a smaller model", paper="Fast Inference from Transformers via Speculative Decoding",
 )  # fmt: skip
 def small(parts: MethodParts, chain: int = 5, length: str | None = None) -> SmallModel:
-    """`SmallModel` over a model at hand.
+    """Return `SmallModel` over an available model.
 
     Args:
         parts: The target and the smaller model, "model".

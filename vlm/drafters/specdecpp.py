@@ -19,7 +19,12 @@ from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, requi
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceConfig:
-    """hidden_size: width of the drafter's state.   num_layers: residual blocks."""
+    """The sizes of an acceptance head.
+
+    Attributes:
+        hidden_size: The width of the drafter's state.
+        num_layers: The residual blocks.
+    """
 
     hidden_size: int
     num_layers: int = 3
@@ -32,12 +37,12 @@ class AcceptanceConfig:
 
 
 class AcceptanceHead(PretrainedDrafter):
-    """Blocks x + SiLU(W x + b), then two logits, reject and accept ("SpecDec++: Boosting Speculative Decoding via Adaptive
-    Candidate Lengths").
+    """Blocks x + SiLU(W x + b), then two logits, reject and accept.
 
-    It reads the drafter's last hidden state at a drafted token and predicts the acceptance of that token. It is saved and
-    loaded like a drafter but drafts nothing. Each block has its own weights; published files, whose blocks share one, load as
-    they are.
+    Paper: "SpecDec++: Boosting Speculative Decoding via Adaptive Candidate Lengths". The head reads the drafter's last
+    hidden state at a draft token and predicts the acceptance of that token. It is saved and loaded like a drafter but
+    drafts nothing. Each block has its own weights; published files, whose blocks share their weights, load without
+    conversion.
     """
 
     kind: ClassVar[str] = "specdecpp"
@@ -55,25 +60,32 @@ class AcceptanceHead(PretrainedDrafter):
             nn.init.zeros_(block.bias)
 
     def forward(self, feature: Tensor) -> Tensor:
-        """float32 [..., 2], logits of reject and accept, from states [..., H]."""
+        """Return the float32 logits [..., 2] of reject and accept, from states [..., H]."""
         x = feature
         for block in self.blocks:
             x = x + F.silu(F.linear(x, block.weight, block.bias))
         return F.linear(x, self.judge.weight, self.judge.bias).float()
 
     def accepts(self, feature: Tensor) -> Tensor:
-        """float32 [...], the chance that the token read last is accepted, from states [..., H]."""
+        """Return the probability that the last token read is accepted, float32 [...], from states [..., H]."""
         return self(feature).softmax(-1)[..., 1]
 
     def check(self, parts: Parts) -> None:
-        """Raises ValueError when the head was made for states of another width than a feature drafter of this target has."""
+        """Check that the head reads states as wide as those of a feature drafter for this target.
+
+        Raises:
+            ValueError: The width differs.
+        """
         if self.config.hidden_size != parts.hidden_size:
             raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
-                             f"{self.config.hidden_size}; train one for this drafter")  # fmt: skip
+                             f"{self.config.hidden_size}; train a head for this drafter")  # fmt: skip
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """config: hidden_size and num_layers. The file holds one block num_layers times; each copy becomes a block of ours."""
+        """Return the head of a published checkpoint, whose config gives hidden_size and num_layers.
+
+        The file holds one block num_layers times; each copy becomes a block here.
+        """
         width, layers = require_fields(config, "hidden_size", "num_layers")
         names = {f"judge.{x}": (f"model.{layers}.{x}",) for x in ("weight", "bias")}
         for layer in range(layers):
@@ -90,14 +102,14 @@ class AcceptanceHead(PretrainedDrafter):
 class AcceptanceStop:
     """Ends a row's draft where a rejection is likelier than `threshold`: 1 - prod P(accept) > threshold.
 
-    Exact: it reads tokens that are already drawn and never changes the law of the next one.
+    Exact: it reads tokens that are already drawn and never changes the distribution of the next token.
 
     Args:
-        head: The head, trained for the drafter that uses this.
-        threshold: The chance of a rejection that ends a draft.
+        head: The head, trained for the drafter that uses this control.
+        threshold: The probability of a rejection that ends a draft.
         shortest: The fewest tokens of a draft.
         longest: The most tokens of a draft.
-        newest: Whether the token drawn last counts, which ends drafts one token sooner than the public code.
+        newest: Whether the last drawn token counts, which ends drafts a token sooner than the public code.
 
     Raises:
         ValueError: The threshold is no probability, or the bounds are out of order.
@@ -118,7 +130,11 @@ class AcceptanceStop:
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """The control of a head at hand.   Raises ValueError where the weights are no such head."""
+        """Return the control of an available head.
+
+        Raises:
+            ValueError: The weights are no such head.
+        """
         return cls(weights_of(AcceptanceHead, parts), **settings)
 
     def begin(self) -> AcceptanceGrowth:
@@ -126,7 +142,7 @@ class AcceptanceStop:
 
 
 class AcceptanceGrowth:
-    """One draft. survival: float32 [B], the chance that all judged tokens are accepted."""
+    """The decisions of a draft; `survival`, float32 [B], is the probability that all assessed tokens are accepted."""
 
     def __init__(self, control: AcceptanceStop):
         self.control = control
@@ -135,11 +151,15 @@ class AcceptanceGrowth:
 
     @torch.no_grad()
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
-        """See `Growth.grow`. Raises ValueError where the drafter tells no state."""
+        """See `Growth.grow`.
+
+        Raises:
+            ValueError: The drafter provides no hidden state.
+        """
         control = self.control
         if feature is None:
             raise ValueError(
-                "head: expected a drafter that tells its hidden state, got none; use ConfidenceStop with it"
+                "head: expected a drafter that provides its hidden state, got none; use ConfidenceStop with it"
             )
         if self.survival is None:
             self.survival = torch.ones_like(confidence, dtype=torch.float32)

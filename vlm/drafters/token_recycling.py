@@ -15,17 +15,17 @@ from mmspec.io.validation import check_fields
 from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
 
-# how often the target's next token is a table row's entry of rank 0, 1, ...: only the ratios shape the tree
+# the rate at which the target's next token is a row's entry of rank 0, 1, ...: only the ratios shape the tree
 HIT_RATES = (0.45, 0.13, 0.07, 0.05, 0.035, 0.025, 0.02, 0.015)
 
 
 def small_template() -> tuple[int, ...]:
-    """24 nodes down to depth 5: for CPUs, where a pass costs more with every node."""
+    """Return a tree of 24 nodes down to depth 5, for CPUs, where every node makes a pass slower."""
     return likeliest_tree(24, 5, HIT_RATES)
 
 
 def paper_template() -> tuple[int, ...]:
-    """80 nodes down to depth 6, the size of "Turning Trash into Treasure: ... Token Recycling": for GPUs at batch 1."""
+    """Return a tree of 80 nodes down to depth 6, the paper's size, for GPUs at batch 1."""
     return likeliest_tree(80, 6, HIT_RATES)
 
 
@@ -36,12 +36,13 @@ def paper_template() -> tuple[int, ...]:
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class TokenRecycling:
-    """Tree drafts from a table of successors, without a model ("Turning Trash into Treasure: Accelerating Inference of
-    Large Language Models with Token Recycling"). Deterministic, so exact.
+    """Tree drafts from a table of successors, without a model. Deterministic, so exact.
+
+    Paper: "Turning Trash into Treasure: Accelerating Inference of Large Language Models with Token Recycling".
 
     Args:
-        width: The successors that are kept of a token.
-        template: The parents of the draft tree, root first; a node's sibling rank picks the successor.
+        width: The successors that are stored for a token.
+        template: The parents of the draft tree, root first; a node's sibling rank selects the successor.
         table: None gives every row of a request an empty table; all requests of this drafter share a RecyclingTable.
 
     Raises:
@@ -68,9 +69,10 @@ class TokenRecycling:
 
 
 class RecyclingState:
-    """One request's tables, and its trees cut to what the tables know.
+    """The state of a request: its tables, and its trees cut to the known successors.
 
-    may_miss: rounds it is not shown do no harm, they only leave the tables older.
+    Attributes:
+        may_miss: Whether skipped rounds do no harm: they only leave the tables older.
     """
 
     passes, may_miss = 0, True
@@ -86,7 +88,7 @@ class RecyclingState:
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
         value, valid = self._fill(target.pending, target.rooms(self.tree.max_depth))
-        # nodes keep their numbers when the tail is cut, so a row's randomness does not depend on its neighbours
+        # only the tail is cut, so nodes keep their numbers and a row's randomness is independent of other rows
         last = int((valid.any(0) * torch.arange(self.tree.nodes, device=valid.device)).max())
         if last == 0:
             return root_only(target.pending)
@@ -108,7 +110,7 @@ class RecyclingState:
         return static_tree(self.template[:nodes], self.tree.parent.device)
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Every scored node refreshes its token's row, rejected ones too; accepted nodes win over rejected ones."""
+        """Store the candidates of every scored node, rejected nodes too; accepted nodes win over rejected nodes."""
         usable = torch.tensor(target.live, device=target.device)[:, None].expand_as(draft.value)
         for mask in (draft.valid, None if evidence.bad is None else ~evidence.bad):
             usable = usable if mask is None else usable & mask
@@ -125,10 +127,13 @@ class RecyclingState:
 
 
 class RecyclingTable:
-    """An adjacency table; hand the same one to several requests to let them share what they saw.
+    """A table of successors. Requests that use the same table share their candidates.
 
-    rows: int32 [R, V + 1, width] once in use, -1 where nothing is known; row V takes what is thrown away.
-    width: successors kept per token.   Raises ValueError when it is used with models of different vocabulary or device.
+    Args:
+        width: The successors per token.
+
+    Attributes:
+        rows: int32 [R, V + 1, width] after first use, -1 where nothing is known; row V collects discarded writes.
     """
 
     def __init__(self, width: int = 8):
@@ -138,7 +143,11 @@ class RecyclingTable:
         self.rows: Tensor | None = None
 
     def reserve(self, rows: int, vocab_size: int, device: torch.device) -> RecyclingTable:
-        """Makes the table on first use: `rows` 1 is shared by all rows of a batch, else one each."""
+        """Create `rows` tables on first use; all rows of a batch share a single table.
+
+        Raises:
+            ValueError: The table was used with a model of another vocabulary or device.
+        """
         if self.rows is None:
             self.rows = torch.full((rows, vocab_size + 1, self.width), -1, dtype=torch.int32, device=device)
         have = (self.rows.shape[1] - 1, self.rows.device)
@@ -148,13 +157,17 @@ class RecyclingTable:
         return self
 
     def look(self, token: Tensor, rank: Tensor) -> Tensor:
-        """The successor of rank `rank` int64 [n] of `token` int64 [B, n], int64 [B, n], -1 where none is known."""
+        """Return the successors of tokens int64 [B, n] at ranks int64 [n], int64 [B, n]; -1 for unknown successors."""
         return self.rows[self._row(token), token, rank].long()
 
     def store(self, token: Tensor, successors: Tensor, usable: Tensor, priority: Tensor) -> None:
-        """Overwrites the rows of `token` int64 [B, n] with `successors` int [B, n, width] where `usable` bool [B, n].
+        """Overwrite the rows of tokens with their successors.
 
-        Where a token occurs more than once, the one of the highest `priority` int64 [B, n] (all different) is kept.
+        Args:
+            token: int64 [B, n].
+            successors: int [B, n, width].
+            usable: bool [B, n], the tokens to store.
+            priority: int64 [B, n], all different; of equal tokens, the token of the highest priority is stored.
         """
         if self.rows.shape[0] == 1:
             token, usable, priority = (x.reshape(1, -1) for x in (token, usable, priority))

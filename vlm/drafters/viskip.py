@@ -1,4 +1,4 @@
-"""ViSkip: no draft in rounds whose next token leans on the pictures."""
+"""ViSkip: no draft in rounds whose next token depends on the pictures."""
 
 from __future__ import annotations
 
@@ -13,12 +13,18 @@ from mmspec.vlm.target import TextTarget
 
 
 class VisionSkip:
-    """Skips the draft where the next token leans on the pictures, in the manner of ViSkip ("MMSpec: Benchmarking
-    Speculative Decoding for Vision-Language Models"). Exact whenever the drafter is: it decides before anything is drawn.
+    """Skips the draft where the next token depends on the pictures, in the manner of ViSkip.
 
-    drafter: a feature drafter that keeps slots of pictures, whole or compressed.
-    threshold: rows whose newest slot pays pictures a larger share of its attention get no draft in this round.
-    Raises ValueError for a threshold outside [0, 1], and for pictures of which the drafter keeps no slot.
+    Paper: "MMSpec: Benchmarking Speculative Decoding for Vision-Language Models". Exact whenever the drafter is: the
+    decision precedes every draw.
+
+    Args:
+        drafter: A feature drafter that keeps slots of pictures, whole or compressed.
+        threshold: Rows whose newest slot gives pictures a larger share of its attention get no draft in this round.
+
+    Raises:
+        ValueError: The threshold is outside [0, 1]. A request raises it too if the drafter keeps no slot of its
+            pictures.
     """
 
     def __init__(self, drafter: object, threshold: float = 0.3):
@@ -29,20 +35,20 @@ class VisionSkip:
 
     @property
     def levels(self) -> tuple[int, ...] | None:
-        """Which of the target's states the drafter reads."""
+        """The target's states that the drafter reads."""
         return getattr(self.drafter, "levels", None)
 
     def open(self, target: TextTarget) -> VisionSkipState:
         return VisionSkipState(self, self.drafter.open(target), target)
 
     def open_without_prefill(self, target: TextTarget) -> VisionSkipState:
-        """State of one request whose prompt is read before the first draft."""
+        """Return the state of a request whose prompt is read before the first draft."""
         open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
         return VisionSkipState(self, open_lazily(target), target)
 
 
 class VisionSkipState:
-    """One request. skipped: rows left out so far, summed over rounds."""
+    """The state of a request; `skipped` counts the rows without a draft, summed over rounds."""
 
     def __init__(self, control: VisionSkip, inner: FeatureState, target: TextTarget):
         self.control = control
@@ -56,7 +62,7 @@ class VisionSkipState:
         return self.inner.passes
 
     def follow(self, target: TextTarget) -> VisionSkipState:
-        """The state of a request that goes on from this one."""
+        """Return the state of a follow-up request."""
         return VisionSkipState(self.control, self.inner.follow(target), target)
 
     @property
@@ -64,7 +70,7 @@ class VisionSkipState:
         return self.inner.deepest
 
     def propose(self, target: TextTarget, keys: Keys, *longest: int) -> Draft:
-        """The drafter's draft, without rows that lean on the pictures.   longest: see `PairState.propose`, if any."""
+        """Return the drafter's draft, without rows that depend on the pictures; `longest` as in `PairState.propose`."""
         if not self.shown:
             return self.inner.propose(target, keys, *longest)
         if not any(target.rooms(1)):
@@ -91,8 +97,8 @@ class VisionSkipState:
             ready()
         pictures = getattr(self.inner, "pictures", None)
         if pictures is None or not bool(pictures.any()):
-            raise ValueError(f"drafter: expected one that keeps slots of the prompt's pictures, got {self.name!r}, which "
-                             "keeps none; wrap one that does, as msd or vispec")  # fmt: skip
+            raise ValueError(f"drafter: expected a drafter that keeps slots of the prompt's pictures, got {self.name!r}, "
+                             "which keeps none; wrap a drafter such as msd or vispec")  # fmt: skip
         self.checked = True
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
@@ -101,8 +107,10 @@ class VisionSkipState:
 
 @torch.no_grad()
 def reliance(state: FeatureState) -> Tensor:
-    """How much each row's newest committed slot leans on pictures: the share of its attention their slots get, mean over
-    the heads, float32 [B]. Asked right after `ready`. Rows that have stopped hold anything."""
+    """Return the share of attention that each row's newest committed slot gives to picture slots, float32 [B].
+
+    The share is a mean over the heads. It is defined right after `ready`; rows that have stopped have any value.
+    """
     attend, position = state.latest
     layer, cache = state.drafter.layer, state.cache
     row = torch.arange(attend.shape[0], device=attend.device)

@@ -1,4 +1,4 @@
-"""ViSpec: a picture as a row or two in the drafter's sequence, and one vector in all text behind it."""
+"""ViSpec: a picture becomes a row or two in the drafter's sequence, and a vector in all text behind it."""
 
 from __future__ import annotations
 
@@ -23,12 +23,13 @@ from mmspec.vlm.drafters.eagle import Eagle
 
 
 class VisionAdaptor(nn.Module):
-    """One bidirectional attention of learned queries over the projected embeddings of a picture.
+    """A bidirectional attention of learned queries over the projected embeddings of a picture.
 
-    No norm, no feed-forward, no residual, no positions. Keys and values have a bias where the layer's have one, the output
-    never has. Every query head has keys of its own, whatever the layer's grouping.
+    It has no norm, feed-forward part, residual or positions. Keys and values have a bias where the layer's have; the
+    output has none. Every query head has its own keys, whatever the layer's grouping.
 
-    q: float [num_q, heads, head_dim], at first normal with deviation head_dim ** -0.5.
+    Attributes:
+        q: float [num_q, heads, head_dim], initially normal with standard deviation head_dim ** -0.5.
     """
 
     def __init__(self, layer: LayerConfig, num_q: int):
@@ -40,9 +41,11 @@ class VisionAdaptor(nn.Module):
         self.o_proj = nn.Linear(heads * dim, width, bias=False)
 
     def forward(self, pictures: Tensor, there: Tensor | None = None) -> Tensor:
-        """What the queries read of each picture, float [K, num_q, H].
+        """Return the outputs of the queries for each picture, float [K, num_q, H].
 
-        pictures: float [K, N, H].   there: bool [K, N], rows that belong to the picture, at least one; None for all.
+        Args:
+            pictures: float [K, N, H].
+            there: bool [K, N], the rows that belong to the picture, at least 1; None for all.
         """
         attended = absorbed_attention(self.q, pictures, pictures, self.k_proj.weight, self.v_proj, there)
         return self.o_proj(attended)
@@ -50,7 +53,12 @@ class VisionAdaptor(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class ViSpecConfig(FeatureConfig):
-    """num_q: queries that read a picture: all but the last make a row of the sequence each, the last the global vector."""
+    """The sizes of a ViSpec drafter.
+
+    Attributes:
+        num_q: The queries that read a picture. The last gives the global vector, each other query a row of the
+            sequence.
+    """
 
     num_q: int = 2
 
@@ -66,11 +74,12 @@ class ViSpecConfig(FeatureConfig):
     paper="ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding",
 )  # fmt: skip
 class ViSpec(FeatureDrafter):
-    """Compresses pictures ("ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding"). Exact.
+    """Compresses a picture into a few rows and a global vector. Exact in every shape.
 
-    Learned queries read the projected embeddings of a picture. Their first num_q - 1 outputs take the last slots of the
-    picture, unfused. The last output is the picture's global vector g: text is fc([e ; h']) with h' = W [h ; g] + b, where g
-    is that of the last picture before it, zeros before the first. docs/concepts/drafters.md lists the differences from the
+    Paper: "ViSpec: Accelerating Vision-Language Models with Vision-Aware Speculative Decoding". Learned queries read
+    the projected embeddings of a picture. Their first num_q - 1 outputs take the last slots of the picture, unfused.
+    The last output is the picture's global vector g. Text is fc([e ; h']) with h' = W [h ; g] + b, where g belongs to
+    the last picture before it, and is zero before the first. docs/concepts/drafters.md lists the differences from the
     public code.
     """
 
@@ -91,7 +100,7 @@ class ViSpec(FeatureDrafter):
 
     @classmethod
     def from_stage1(cls, eagle: Eagle, num_q: int = 2) -> Self:
-        """The start of the second stage: the weights of a drafter trained on text, a new adaptor, nothing injected yet."""
+        """Return the start of the second stage: a drafter trained on text, with a new adaptor and no injection yet."""
         fields = asdict(eagle.config)
         del fields["pictures"]
         drafter = cls(ViSpecConfig(**fields, num_q=num_q))
@@ -99,7 +108,7 @@ class ViSpec(FeatureDrafter):
         return drafter.to(eagle.fc.weight)
 
     def read(self, view: PromptView) -> PromptSlots:
-        """Text slots, and of every picture its compressed rows in the last of its slots."""
+        """Return the text slots, and for every picture its compressed rows in the last of its slots."""
         text = view.picture == 0
         keep, embeds = text, view.embeds
         spans = PictureSpans.of(view.picture)
@@ -115,7 +124,7 @@ class ViSpec(FeatureDrafter):
             vectors = vectors.index_put((spans.row, spans.number), out[:, -1])
         if view.real is not None:
             keep = keep & view.real
-        # fused after packing, so that the slots of pictures cost nothing
+        # fusing after packing skips the slots of pictures
         slots = pack_slots(embeds, view.hidden, keep, text, position=view.position)
         seen = F.linear(vectors, self.inject.weight[:, self.config.hidden_size :], self.inject.bias)
         if view.context is not None:
@@ -123,9 +132,9 @@ class ViSpec(FeatureDrafter):
         return self._fused(slots, view.last_picture, seen)
 
     def _fused(self, slots: PromptSlots, last_picture: Tensor, seen: Tensor) -> PromptSlots:
-        """The slots of packed pairs; compressed rows stay as they are.   seen: float [B, pictures + 1, H], the contexts."""
+        """Fuse the packed pairs with contexts float [B, pictures + 1, H]; compressed rows stay unchanged."""
         fused = slots.origin >= 0
-        shown = F.pad(last_picture, (1, 0))  # the front column stands in where a prompt has no slots
+        shown = F.pad(last_picture, (1, 0))  # the front column is read where a prompt has no slots
         row = torch.arange(len(seen), device=seen.device)
         context = seen[row[:, None], shown.gather(1, slots.origin + 1)]
         _, u = self.fuse(slots.attend, slots.carry, context)
@@ -133,21 +142,26 @@ class ViSpec(FeatureDrafter):
         return replace(slots, attend=self.normed(u), carry=u, context=context, last_context=seen[row, shown[:, -1]])
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """As every feature drafter, from states with the picture injected. context: W_g g + b, None for g = 0."""
+        """See `FeatureDrafter.fuse`; the picture's context W_g g + b is added to the states (None for g = 0)."""
         injected = F.linear(hidden, self.inject.weight[:, : self.config.hidden_size])
         added = self.inject.bias if context is None else context
         return super().fuse(embeds, injected if added is None else injected + added)
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """No grouped queries, also where the target has them."""
+        """See `PretrainedDrafter.sizes_for`; queries are never grouped, even where the target groups them."""
         return super().sizes_for(parts, sizes) | {"num_key_value_heads": 0}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The adaptor's queries give num_q. Queries, keys and values have biases with `qkv_bias`, fc and the injection unless
-        `bias` is false.   Raises ValueError also for a file of the first stage, which has no adaptor: load that one as
-        "eagle2".
+        """Return the drafter of a published checkpoint of the second stage.
+
+        The adaptor's queries give num_q. Queries, keys and values have biases with `qkv_bias`, fc and the injection
+        unless `bias` is false.
+
+        Raises:
+            ValueError: Keys or sizes do not fit, or the file is of the first stage, without an adaptor; load it as
+                "eagle2".
         """
         fields = drafter_sizes(config, ONE_AXIS)
         if _QUERIES not in state:
@@ -166,11 +180,12 @@ class ViSpec(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """68k texts for an EAGLE drafter that sees no pictures, which the second stage starts from. Then 68k pictures, 20
-        epochs of batch 8, the first a warm-up; the paper reports cross-entropy, the code has these terms.
+        """Return the recipes of both stages: 68k texts for an EAGLE drafter without pictures, then 68k pictures.
 
-        Both passes of the second stage count the same: on true states, and on the drafter's own. In the public code all keys
-        of the second pass are the drafter's own; here a place attends to true slots but for its own draft, as when drafting.
+        The second stage runs 20 epochs of batch 8, the first of them a warm-up. The paper reports cross-entropy; these
+        are the terms of the code. Both passes of the second stage have equal weight: the pass on true states and the
+        pass on the drafter's own. In the public code all keys of the second pass are the drafter's own. Here a place
+        attends to true slots except for its own draft, as in drafting.
         """
         from mmspec.vlm.training.recipes import feature_recipe
 
@@ -189,7 +204,7 @@ class ViSpec(FeatureDrafter):
 
     @classmethod
     def warm_start(cls, drafter: PretrainedDrafter) -> PretrainedDrafter:
-        """The second stage of training starts from a drafter of the first."""
+        """Return a drafter of the first stage as the start of the second; any other drafter unchanged."""
         return cls.from_stage1(drafter) if isinstance(drafter, Eagle) else drafter
 
 

@@ -1,4 +1,4 @@
-"""XPress: a block from one pass, all of whose rows are refined side by side by the tokens guessed before them."""
+"""XPress: a block from a single pass, whose rows are all refined at once by the tokens guessed before them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from mmspec.vlm.drafters.base.block_drafter import BlockDrafter, BlockDrafterSta
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
 from mmspec.vlm.drafters.dflash import block_drafter_fields, published_tensors, tensor_names, unused_tensors
 
-ROUNDS, ROUND_WEIGHT, BLOCK_WEIGHT = 3, 0.3, 0.6  # of training, as published
+ROUNDS, ROUND_WEIGHT, BLOCK_WEIGHT = 3, 0.3, 0.6  # as in the published training
 
 
 class CausalRefiner(nn.Module):
-    """Scores the tokens of every row of a block by its state, the block's mean state and the token before it.
+    """Scores the tokens of every row of a block, given its state, the block's mean state and the token before it.
 
-    Row k has r numbers a_k = in_proj [down_h h_k; down_g mean(h); embedding of the token before]. They become
-    x_k = a_k + sum over j <= k of L[:, k, j] * a_j, then x + MLP(x), which `readout` turns into scores. Since no row looks at
-    a later one, rows can be refined one after another or all at once.
+    Row k has r numbers a_k = in_proj [down_h h_k; down_g mean(h); embedding of the token before]. They become x_k = a_k
+    + sum over j <= k of L[:, k, j] * a_j, then x + MLP(x), and `readout` maps these to scores. No row reads a later
+    row, so rows can be refined one after another or all at once.
 
     Args:
-        width: Of the states.
+        width: The width of the states.
         read: The number of tokens that can stand before a row.
         drafted: The number of tokens that are scored.
-        rows: Of a block.
-        rank: r.
+        rows: The rows of a block.
+        rank: The number r.
         ratio: The width of the MLP over r.
     """
 
@@ -52,25 +52,25 @@ class CausalRefiner(nn.Module):
         self.mlp_down = nn.Linear(ratio * rank, rank, bias=False)
         self.readout = nn.Linear(rank, drafted, bias=False)
         nn.init.zeros_(self.readout.weight)  # a new refiner changes no score,
-        nn.init.zeros_(self.token_embed.weight)  # and tokens that it has not met never tell it anything
+        nn.init.zeros_(self.token_embed.weight)  # and tokens absent in training never change any
 
     def of_states(self, rows: Tensor) -> Tensor:
-        """The part of a that no token decides, [..., B, r] of the states [..., B, H] of whole blocks."""
+        """Return the part of a that depends on no token, [..., B, r], from the states [..., B, H] of whole blocks."""
         mean = rows.mean(-2, keepdim=True).expand_as(rows)
         states = torch.cat([self.down_h(rows), self.down_g(mean)], -1)
         return F.linear(states, self.in_proj.weight[:, : 2 * self.rank])
 
     def of_tokens(self, token: Tensor) -> Tensor:
-        """The part of a of the tokens before the rows, [..., r] of int64 [...]."""
+        """Return the part of a that depends on the tokens before the rows, [..., r], from int64 [...]."""
         return F.linear(self.token_embed(token), self.in_proj.weight[:, 2 * self.rank :])
 
     def mixed(self, a: Tensor) -> Tensor:
-        """x of the first n rows of blocks, [N, n, r] of a [N, n, r]."""
+        """Return x of the first n rows of blocks, [N, n, r], from a [N, n, r]."""
         count = a.shape[1]
         return self._through_mlp(a + torch.einsum("ckj,njc->nkc", self.mix_l[:, :count, :count].tril(), a))
 
     def mixed_last(self, a: Tensor) -> Tensor:
-        """x of the last of n rows, [B, m, r] of a [B, m, n, r], where each of m nodes has n rows of its own."""
+        """Return x of the last of n rows, [B, m, r], from a [B, m, n, r], where each of m nodes has its own n rows."""
         last = a.shape[2] - 1
         return self._through_mlp(a[:, :, last] + torch.einsum("cj,bmjc->bmc", self.mix_l[:, last, : last + 1], a))
 
@@ -78,7 +78,7 @@ class CausalRefiner(nn.Module):
         return x + self.mlp_down(F.silu(self.mlp_gate(x)) * self.mlp_up(x))
 
     def forward(self, x: Tensor) -> Tensor:
-        """float32 [..., drafted] of x [..., r]."""
+        """Return the float32 scores [..., drafted] of x [..., r]."""
         return self.readout(x).float()
 
 
@@ -89,7 +89,7 @@ class XPressConfig(BlockDrafterConfig):
     Args:
         refiner_rank: The numbers of a row.
         refiner_ratio: The width of the refiner's MLP over its rank.
-        passes: How often a chain is refined; a block is as good as drafted token by token after as many as it has levels.
+        passes: The refinements of a chain; with as many as levels, a block is as good as drafted token by token.
     """
 
     refiner_rank: int = 256
@@ -111,9 +111,9 @@ class XPressConfig(BlockDrafterConfig):
 class XPress(BlockDrafter):
     """Refines a block's rows by the tokens before them ("XPress", arXiv 2608.02438). Exact in every shape.
 
-    The law of a level is that of its row given the tokens above it. Trees and chains of a controlled length are grown level by
-    level. Chains of a fixed length are guessed as a whole and guessed again from the last guess, `passes` times: the law of a
-    level is then that given the last guess of the tokens above, see `refine`.
+    A level's distribution is that of its row given the tokens above it. Trees and chains of a controlled length grow
+    level by level. Chains of a fixed length are guessed as a whole, then guessed again from the last guess, `passes`
+    times. A level's distribution is then conditional on the last guess of the tokens above, see `refine`.
     """
 
     kind: ClassVar[str] = "xpress"
@@ -134,7 +134,7 @@ class XPress(BlockDrafter):
         return XPressState(self, target)
 
     def drafting(self, rows: Tensor, earlier: Tensor) -> Tensor:
-        """Per row that drafts, its state, the part of a that is known, and all of a of the root's row unless that drafts."""
+        """Return, per row that drafts: its state, the known part of a, and the root row's a if the root is no draft."""
         known = self.refiner_head.of_states(rows)
         if self.config.from_root:
             return torch.cat([rows, known], -1)
@@ -143,12 +143,12 @@ class XPress(BlockDrafter):
         return torch.cat([rows[..., 1:, :], rest, root.expand_as(rest)], -1)
 
     def _parts(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """What `drafting` has joined; the last is empty where the root drafts."""
+        """Split the features of `drafting`; the last part is empty where the root drafts."""
         width, rank = self.config.hidden_size, self.config.refiner_rank
         return rows[..., :width], rows[..., width : width + rank], rows[..., width + rank :]
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
-        """The state, x, and a of every row down to this."""
+        """Return the state, x, and a of every row down to this level."""
         state, known, root = self._parts(row)
         count, rank = token.shape[1], self.config.refiner_rank
         above = root if before is None else before[..., self.config.hidden_size + rank :]
@@ -157,7 +157,7 @@ class XPress(BlockDrafter):
         return torch.cat([state.expand(-1, count, -1), x, a], -1)
 
     def walk(self, rows: Tensor, before: Tensor) -> Tensor:
-        """The state and x of all levels, computed side by side."""
+        """Return the state and x of all levels, computed side by side."""
         state, known, root = self._parts(rows)
         a = known + self.refiner_head.of_tokens(before)
         if not self.config.from_root:
@@ -169,7 +169,7 @@ class XPress(BlockDrafter):
         return unary + self.refiner_head(out[..., width : width + self.config.refiner_rank])
 
     def lessons(self, rows: Tensor, before: Tensor, best: Callable[[Tensor], Tensor]) -> list[Lesson]:
-        """The text's tokens before each level, then its own guesses of three rounds, then the block without the refiner."""
+        """Return losses given the text's tokens before each level, given its own guesses, and without the refiner."""
         state, known, _ = self._parts(rows)
         plain = torch.cat([state, torch.zeros_like(known)], -1)
         lessons, guess = [(1.0, self.walk(rows, before))], best(plain)
@@ -181,14 +181,17 @@ class XPress(BlockDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The refiner's tensors are named "refiner_head.*" (`speculators`), or "xpress_head.*" in released files.
+        """Return the drafter of a published checkpoint.
 
-        Raises ValueError also for a block of DFlash 2, and for guesses that start from its path.
+        The refiner's tensors are named "refiner_head.*" (`speculators`), or "xpress_head.*" in released files.
+
+        Raises:
+            ValueError: Keys or sizes do not fit, or the file is for a block of DFlash 2 or for guesses from its path.
         """
         if config.get("xpress_backbone", "dflash") != "dflash" or config.get("xpress_selector"):
             raise ValueError("xpress_backbone, xpress_selector: expected dflash and no selector, got "
-                             f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no drafter here has "
-                             "another")  # fmt: skip
+                             f"{config.get('xpress_backbone')!r} and {config.get('xpress_selector')}; no others are "
+                             "supported")  # fmt: skip
         if "xpress_block_size" in config:
             config = {"block_size": config["xpress_block_size"]} | config
         state = {_own_name(name): value for name, value in published_tensors(state).items()}
@@ -208,7 +211,7 @@ class XPress(BlockDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """As DFlash's, but of 0.1 cross-entropy and 0.9 total variation, from more blocks of a row."""
+        """Return DFlash's recipe with 0.1 cross-entropy, 0.9 total variation and more blocks per row."""
         from mmspec.vlm.training.losses import terms_of
         from mmspec.vlm.training.recipes import block_recipe
 
@@ -229,12 +232,13 @@ def _own_name(name: str) -> str:
 def refine(
     scores: Callable[[Tensor], Tensor], guess: Tensor, passes: int, uniform: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """Chains of D levels that are guessed again from their last guess, all levels at once.
+    """Refine chains of D levels: guess all levels at once, given the last guess.
 
-    Every level keeps its uniform number through all passes, so that level d has after d passes, or sooner, the value that
-    drawing level by level gives. The scores of a level depend on the numbers of the levels above alone, and its own number is
-    independent of these. Hence the scores of the last pass are the very law that its value was drawn from, given all that lies
-    above, also where the guess that they were given is not the value that stands there now.
+    Every level uses the same uniform number in all passes. After d passes at the latest, level d has the value that
+    drawing level by level gives. The scores of a level depend only on the numbers of the levels above, and its own
+    number is independent of these. So the scores of the last pass are the exact distribution that the level's value was
+    drawn from, given the levels above. This holds even if the previous guess of these levels differs from their final
+    value.
 
     Args:
         scores: From columns int64 [B, D] to float [B, D, k], the log-weights of each level given those above it.
@@ -246,13 +250,13 @@ def refine(
         The columns int64 [B, D], and the scores [B, D, k] that they were drawn from.
     """
     for _ in range(passes):
-        given = scores(guess)
-        guess = given.argmax(-1) if uniform is None else draw(given, uniform)
-    return guess, given
+        weights = scores(guess)
+        guess = weights.argmax(-1) if uniform is None else draw(weights, uniform)
+    return guess, weights
 
 
 class XPressState(BlockDrafterState):
-    """A block drafter's, whose chains of a fixed length are refined as a whole."""
+    """The state of a block drafter whose chains of a fixed length are refined as a whole."""
 
     def drafting(self, rows: Tensor) -> Tensor:
         target = self.target

@@ -1,4 +1,4 @@
-"""Drafters of blocks in the files of engines: DFlash, DFlash 2, DSpark and XPress, as the `speculators` library saves them."""
+"""Block drafters in the files of engines: DFlash, DFlash 2, DSpark and XPress, in the format of `speculators`."""
 
 from __future__ import annotations
 
@@ -24,26 +24,29 @@ if TYPE_CHECKING:
     from mmspec.vlm.drafters.dspark import DSpark
     from mmspec.vlm.drafters.xpress import XPress
 
-# of a config, and the only value that the library has
+# fields of a config, and the only value that the library supports
 _ONLY = {"latents": 0, "embedding_scale": 1.0, "output_multiplier": 1.0, "softcap": 0.0, "mlp_bias": False}
 
 
 def dflash_speculators(drafter: DFlash, options: ExportOptions) -> Form:
-    """DFlash as the `speculators` library saves it and vLLM reads it.
+    """Return DFlash's config and tensors as the `speculators` library saves them and vLLM reads them.
 
     Raises:
-        ValueError: The library's layers do not compute a part of this drafter, see `_check_config` and `_window_fields`.
+        ValueError: The library does not support a part of this drafter, see `_check_config` and `_window_fields`.
     """
     return _form(drafter, "dflash", "DFlashDraftModel", options)
 
 
 def dflash2_speculators(drafter: DFlash2, options: ExportOptions) -> Form:
-    """DFlash 2 as the `speculators` library saves it and vLLM reads it; raises ValueError as `dflash_speculators` does, and
-    where the root drafts too."""
+    """Return DFlash 2's config and tensors as the `speculators` library saves them and vLLM reads them.
+
+    Raises:
+        ValueError: As in `dflash_speculators`, or the root drafts too.
+    """
     own = drafter.config
     if own.from_root:
         raise ValueError(
-            "from_root: expected False, got True; engines read no DFlash 2 whose root drafts, train one without"
+            "from_root: expected False, got True; engines read no DFlash 2 whose root drafts, use a drafter without"
         )
     config, tensors = _form(drafter, "dflash2", "DFlash2DraftModel", options)
     sizes = {"conv_kernel_size": own.conv_taps, "conv_group_size": own.conv_group, "selector_rank": own.selector_rank,
@@ -52,14 +55,17 @@ def dflash2_speculators(drafter: DFlash2, options: ExportOptions) -> Form:
 
 
 def dspark_speculators(drafter: DSpark, options: ExportOptions) -> Form:
-    """DSpark as the `speculators` library saves it and vLLM reads it; raises ValueError as `dflash_speculators` does.
+    """Return DSpark's config and tensors as the `speculators` library saves them and vLLM reads them.
 
-    A correction that reads a reduced vocabulary is written with a row for every token, those outside of it alike.
+    A correction that reads a reduced vocabulary is written with a row for every token; tokens outside share their row.
+
+    Raises:
+        ValueError: As in `dflash_speculators`, or a recurrent correction skips the root's row.
     """
     own = drafter.config
     if own.markov_rank and own.markov_head_type == "rnn" and not own.from_root and not own.root_first:
-        raise ValueError("root_first: expected True for a recurrent correction, got False; that of the speculators library "
-                         "reads the root's row first, train one that does")  # fmt: skip
+        raise ValueError("root_first: expected True for a recurrent correction, got False; the speculators library reads the "
+                         "root's row first, train with root_first=True")  # fmt: skip
     config, tensors = _form(drafter, "dspark", "DSparkDraftModel", options)
     heads = {
         "markov_rank": own.markov_rank,
@@ -75,7 +81,11 @@ def dspark_speculators(drafter: DSpark, options: ExportOptions) -> Form:
 
 
 def xpress_speculators(drafter: XPress, options: ExportOptions) -> Form:
-    """XPress as the `speculators` library saves it; raises ValueError as `dflash_speculators` does."""
+    """Return XPress's config and tensors as the `speculators` library saves them.
+
+    Raises:
+        ValueError: As in `dflash_speculators`.
+    """
     own = drafter.config
     config, tensors = _form(drafter, "xpress", "XPressDraftModel", options)
     sizes = {"xpress_rank": own.refiner_rank, "xpress_mlp_ratio": own.refiner_ratio, "num_jacobi_passes": own.passes}
@@ -83,7 +93,7 @@ def xpress_speculators(drafter: XPress, options: ExportOptions) -> Form:
 
 
 def _form(drafter: BlockDrafter, kind: str, architecture: str, options: ExportOptions) -> Form:
-    """The config and the tensors that all kinds share: the block, and a reduced vocabulary where the drafter has one."""
+    """Return the config and the tensors common to all kinds: the block and any reduced vocabulary."""
     own = drafter.config
     _check_config(own)
     layers = layer_config(own, "qwen3", options, own.num_hidden_layers)
@@ -108,7 +118,7 @@ def _form(drafter: BlockDrafter, kind: str, architecture: str, options: ExportOp
 
 
 def _named(drafter: BlockDrafter, *parts: str) -> dict[str, Tensor]:
-    """The tensors whose names hold one of `parts`; the library has the same names."""
+    """Return the tensors whose names hold one of `parts`; the library uses the same names."""
     return {name: value for name, value in drafter.state_dict().items() if any(part in name for part in parts)}
 
 
@@ -117,7 +127,11 @@ def _slides(config: BlockDrafterConfig) -> bool:
 
 
 def _check_config(config: BlockDrafterConfig) -> None:
-    """Raises ValueError for a part of a drafter that the library does not have."""
+    """Check that the library supports all parts of a drafter.
+
+    Raises:
+        ValueError: A part is not supported.
+    """
     for name, only in _ONLY.items():
         if (value := getattr(config, name)) != only:
             raise ValueError(f"{name}: expected {only}, got {value}; the speculators library has no such part, train a "
@@ -131,10 +145,10 @@ def _check_config(config: BlockDrafterConfig) -> None:
 
 
 def _window_fields(config: BlockDrafterConfig) -> dict[str, Any]:
-    """What the layers' config says of windows.
+    """Return the fields about windows for the config of the layers.
 
     Raises:
-        ValueError: Windows differ or do not count from the root, or layers show a block in ways the library has not.
+        ValueError: Windows differ, do not count from the root, or need a visibility that the library does not have.
     """
     sliding = [reach != UNLIMITED for reach in config.reach]
     reaches = {reach for reach in config.reach if reach != UNLIMITED}

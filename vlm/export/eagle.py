@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from mmspec.vlm.drafters.eagle3 import Eagle3
     from mmspec.vlm.drafters.peagle import PEagle
 
-TOKENS = 3  # of a draft by default, as `speculators` trains
+TOKENS = 3  # the default length of a draft, as `speculators` trains
 
 
 def eagle3_speculators(drafter: Eagle3, options: ExportOptions) -> Form:
-    """EAGLE-3 as the `speculators` library saves it and vLLM reads it.
+    """Return EAGLE-3's config and tensors as the `speculators` library saves them and vLLM reads them.
 
-    Layer ids are written as they are: v is transformers' hidden_states[v] there too. `norm_before_residual` is always
-    written, since vLLM takes its absence for True and the library for False.
+    Layer ids are written unchanged: v is transformers' hidden_states[v] there too. `norm_before_residual` is always
+    written, since vLLM defaults to True and the library to False.
 
     Raises:
-        ValueError: The levels are not three rising ones from 1, or layers have different windows.
+        ValueError: The levels are not three rising levels from 1, or layers have different windows.
     """
     config = speculators_config(
         "eagle3", "Eagle3Speculator", drafter.config.drafted, _layers(drafter, options), TOKENS, options
@@ -40,7 +40,11 @@ def eagle3_speculators(drafter: Eagle3, options: ExportOptions) -> Form:
 
 
 def peagle_speculators(drafter: PEagle, options: ExportOptions) -> Form:
-    """P-EAGLE as the `speculators` library saves it and vLLM reads it; raises ValueError as `eagle3_speculators` does."""
+    """Return P-EAGLE's config and tensors as the `speculators` library saves them and vLLM reads them.
+
+    Raises:
+        ValueError: As in `eagle3_speculators`.
+    """
     own = drafter.config
     layers = _layers(drafter, options)
     config = speculators_config("peagle", "PEagleSpeculator", own.drafted, layers, own.depths, options)
@@ -49,14 +53,14 @@ def peagle_speculators(drafter: PEagle, options: ExportOptions) -> Form:
 
 
 def eagle3_sglang(drafter: Eagle3, options: ExportOptions) -> Form:
-    """EAGLE-3 as SGLang reads it.
+    """Return EAGLE-3's config and tensors as SGLang reads them.
 
-    Layer ids are written less one: SGLang adds one to ids that a config gives, so that v means the output of layer v.
-    Its Llava class hands no such states to a drafter; those of Qwen2.5-VL, Qwen3-VL, Llama 4 and Gemma do. The embedding is
-    the target's there, and is not written.
+    Layer ids are written less 1: SGLang adds 1 to the ids of a config, so that v means the output of layer v. SGLang
+    passes such states to drafters for Qwen2.5-VL, Qwen3-VL, Llama 4 and Gemma, but not for Llava. It shares the
+    target's embedding, so none is written.
 
     Raises:
-        ValueError: The levels are not three rising ones from 1, or the drafter has an option that SGLang's class has not.
+        ValueError: The levels are not three rising levels from 1, or SGLang lacks an option of the drafter.
     """
     for name, value in _PLAIN.items():
         if (own := getattr(drafter.config, name)) != value:
@@ -78,7 +82,7 @@ def eagle3_sglang(drafter: Eagle3, options: ExportOptions) -> Form:
     }, tensors
 
 
-# of SGLang's class
+# the only values that SGLang's class supports
 _PLAIN = {
     "norm_before_residual": False, "norm_before_fc": False, "fc_norm": False, "norm_output": False, "windows": (0,),
     "num_hidden_layers": 1, "qk_norm": False, "attention_bias": False, "mlp_bias": False, "own_embedding": False,
@@ -87,7 +91,7 @@ _WINDOW_FIELDS = ("layer_types", "sliding_window", "use_sliding_window")
 
 
 def _layers(drafter: Eagle3, options: ExportOptions) -> dict[str, Any]:
-    """The layers as a Llama or, with norms of queries and keys, Qwen3 config.
+    """Return the layers as a Llama config, or as a Qwen3 config with norms of queries and keys.
 
     Engines take three states in the order of the layers, each once, and none in front of the first layer.
     """
@@ -116,7 +120,7 @@ def _norm_fields(drafter: Eagle3) -> dict[str, Any]:
 
 
 def _tensors(drafter: Eagle3, options: ExportOptions) -> dict[str, Tensor]:
-    """The weights of a drafter; its embedding is the target's where it has none of its own."""
+    """Return the weights of a drafter, with the target's embedding where it has none of its own."""
     head, embedding = drafter.head, drafter.embed_tokens
     tensors = vocabulary_tensors(head) | {
         "layers.0.input_layernorm.weight": drafter.embed_norm.weight,
@@ -134,7 +138,11 @@ def _tensors(drafter: Eagle3, options: ExportOptions) -> dict[str, Tensor]:
 
 
 def _of_target(drafter: Eagle3, options: ExportOptions) -> Tensor:
-    """The target's embedding, float [V, H].   Raises ValueError for that of another target."""
+    """Return the target's embedding, float [V, H].
+
+    Raises:
+        ValueError: The verifier is another target.
+    """
     rows, config = options.verifier.embedding, drafter.config
     if rows.shape != (config.vocab_size, config.hidden_size):
         raise ValueError(f"verifier: expected an embedding of shape {(config.vocab_size, config.hidden_size)} as of the "

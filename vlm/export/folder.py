@@ -19,18 +19,18 @@ from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead
 from mmspec.vlm.export.verifier import Verifier
 
-SPECULATORS_VERSION = "0.9.0"  # of the format
+SPECULATORS_VERSION = "0.9.0"  # the version of the format
 Form = tuple[dict[str, Any], dict[str, Tensor]]  # the fields of config.json and the tensors
 
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What a drafter's own config does not say.
+    """The parts of an exported config that the drafter's own config does not give.
 
     Attributes:
         verifier: The target.
-        dtype: Of the stored weights.
-        speculative_tokens: Drafted by default; None for the kind's own number.
+        dtype: The dtype of the stored weights.
+        speculative_tokens: The default length of a draft; None for the kind's own.
         max_position_embeddings: The longest context, to which engines cut the target's; None for the target's.
     """
 
@@ -60,26 +60,27 @@ def export_drafter(
     speculative_tokens: int | None = None,
     max_position_embeddings: int | None = None,
 ) -> Path:
-    """Write config.json and model.safetensors that an engine serves, each complete or not at all.
+    """Write config.json and model.safetensors that an engine serves; each file is written completely or not at all.
 
-    vLLM serves the folder itself (`--model FOLDER`), SGLang beside its target (`--speculative-draft-model-path FOLDER`).
-    vLLM's drafters embed token ids alone: picture slots get the placeholder's embedding with the target's true states. A
-    drafter trained here read the merged embeddings, and drafts a little worse there until the text has gone on.
+    vLLM serves the folder itself (`--model FOLDER`), SGLang beside its target (`--speculative-draft-model-path
+    FOLDER`). vLLM's drafters embed token ids alone: picture slots get the placeholder's embedding with the target's
+    true states. A drafter trained here read the merged embeddings, so its drafts are a little worse there until some
+    text follows the picture.
 
     Args:
         drafter: A trained drafter.
-        folder: Made where it does not exist.
+        folder: The folder, created where it does not exist.
         engine: One of `engines`.
         verifier: The target; a text is a folder or a hub id, see `Verifier.of`.
-        dtype: Of the stored weights.
-        speculative_tokens: Drafted by default; None for the kind's own number.
+        dtype: The dtype of the stored weights.
+        speculative_tokens: The default length of a draft; None for the kind's own.
         max_position_embeddings: The longest context; None for the target's.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: The engine does not take this kind, or computes a part of this drafter in another way.
+        ValueError: The engine does not support this kind, or computes a part of this drafter in another way.
     """
     write = _writer(drafter, engine)
     verifier = Verifier.of(verifier) if isinstance(verifier, str) else verifier
@@ -93,8 +94,8 @@ def export_drafter(
 
 
 def engines() -> tuple[str, ...]:
-    """The engines that some kind of drafter is written for."""
-    return tuple(sorted({engine for one in methods("vlm", "drafter") for engine in one.facts.get("engines", ())}))
+    """Return the engines that at least one kind of drafter can be exported for."""
+    return tuple(sorted({engine for info in methods("vlm", "drafter") for engine in info.facts.get("engines", ())}))
 
 
 def _writer(drafter: PretrainedDrafter, engine: str) -> Any:
@@ -105,9 +106,9 @@ def _writer(drafter: PretrainedDrafter, engine: str) -> Any:
     kind = getattr(drafter, "kind", type(drafter).__name__)
     if engine not in engines():
         raise ValueError(f"engine: expected one of {', '.join(engines())}, got {engine!r}; choose one")
-    taken = [one.name for one in methods("vlm", "drafter") if engine in one.facts.get("engines", ())]
+    supported = [info.name for info in methods("vlm", "drafter") if engine in info.facts.get("engines", ())]
     others = f"; {' and '.join(writers)} would" if writers else ""
-    raise ValueError(f"drafter: expected one of {', '.join(taken)}, which {engine} takes, got {kind}{others}")
+    raise ValueError(f"drafter: expected one of {', '.join(supported)}, which {engine} supports, got {kind}{others}")
 
 
 def _stored(value: Tensor, dtype: torch.dtype) -> Tensor:
@@ -119,14 +120,14 @@ def _stored(value: Tensor, dtype: torch.dtype) -> Tensor:
 def speculators_config(
     kind: str, architecture: str, drafted: int, layer: dict[str, Any], tokens: int, options: ExportOptions
 ) -> dict[str, Any]:
-    """The fields that all kinds of the `speculators` library have.
+    """Return the fields that all kinds of the `speculators` library have.
 
     Args:
-        kind: Its `speculators_model_type`.
+        kind: The `speculators_model_type`.
         architecture: The name of its class.
         drafted: The number of tokens that it can draft.
         layer: The `transformer_layer_config`, see `layer_config`.
-        tokens: The length of its drafts where the options do not say it.
+        tokens: The length of its drafts where the options do not set it.
         options: See `ExportOptions`.
     """
     proposal = {
@@ -153,10 +154,10 @@ def speculators_config(
 
 
 def layer_config(config: Any, model_type: str, options: ExportOptions, layers: int = 1) -> dict[str, Any]:
-    """A drafter's layers as the config of a Llama or Qwen3 model.
+    """Return a drafter's layers as the config of a Llama or Qwen3 model.
 
     Args:
-        config: Of the drafter, with a method `layer`; its vocab_size is the target's.
+        config: The config of the drafter, with a method `layer`; its vocab_size is the target's.
         model_type: "llama" or "qwen3".
         options: See `ExportOptions`.
         layers: The number of layers.
@@ -174,7 +175,7 @@ def layer_config(config: Any, model_type: str, options: ExportOptions, layers: i
         "vocab_size": config.vocab_size,
         "max_position_embeddings": options.positions,
         "rms_norm_eps": config.rms_norm_eps,
-        "rope_theta": config.rope_theta,  # where old and where new readers look
+        "rope_theta": config.rope_theta,  # read by older versions; `rope_parameters` by newer versions
         "rope_parameters": {"rope_theta": config.rope_theta, "rope_type": "default", **layer.rope_scaling},
         "attention_bias": layer.qkv_bias,
         "tie_word_embeddings": False,
@@ -182,11 +183,13 @@ def layer_config(config: Any, model_type: str, options: ExportOptions, layers: i
 
 
 def layer_tensors(layer: DraftLayer, prefix: str) -> dict[str, Tensor]:
-    """The weights of a layer, [out, in] as in torch, under the names of Llama and Qwen3; norms and biases where it has them.
+    """Return the weights of a layer, [out, in] as in torch, under the names of Llama and Qwen3.
+
+    Norms and biases are included where the layer has them.
 
     Args:
-        layer: Of a drafter.
-        prefix: Of the names, "layers.0." for the first.
+        layer: A layer of a drafter.
+        prefix: The prefix of the names, "layers.0." for the first layer.
     """
     config = layer.config
     rows = [heads * config.dim for heads in (config.num_attention_heads, config.groups, config.groups)]
@@ -200,8 +203,8 @@ def layer_tensors(layer: DraftLayer, prefix: str) -> dict[str, Tensor]:
         "post_attention_layernorm": layer.norm.weight,
     }
     norms = {"input_layernorm": "input_norm", "self_attn.q_norm": "q_norm", "self_attn.k_norm": "k_norm"}
-    found = {name: getattr(layer, own, None) for name, own in norms.items()}
-    weights |= {name: norm.weight for name, norm in found.items() if isinstance(norm, nn.RMSNorm)}
+    modules = {name: getattr(layer, own, None) for name, own in norms.items()}
+    weights |= {name: norm.weight for name, norm in modules.items() if isinstance(norm, nn.RMSNorm)}
     biases: dict[str, Tensor] = {}
     if layer.qkv.bias is not None:
         biases |= {f"self_attn.{x}_proj": part for x, part in zip("qkv", layer.qkv.bias.split(rows), strict=True)}
@@ -214,11 +217,13 @@ def layer_tensors(layer: DraftLayer, prefix: str) -> dict[str, Tensor]:
 
 
 def vocabulary_tensors(head: ReducedHead) -> dict[str, Tensor]:
-    """The tables of a reduced vocabulary, d2t int64 [draft] of offsets and t2d bool [vocab]; none where all tokens are
-    drafted."""
+    """Return the tables of a reduced vocabulary: d2t int64 [draft] of offsets and t2d bool [vocab].
+
+    The dict is empty if the head scores all tokens.
+    """
     return {"d2t": head.d2t, "t2d": head.t2d} if head.reduced else {}
 
 
 def dtype_name(dtype: torch.dtype) -> str:
-    """The name of a dtype in config files."""
+    """Return the name of a dtype in config files."""
     return str(dtype).removeprefix("torch.")

@@ -1,4 +1,4 @@
-"""MTP layers as a folder of the `speculators` library, whose `stitch-mtp` puts them into the checkpoint that vLLM serves."""
+"""MTP layers as a folder of the `speculators` library, whose `stitch-mtp` copies them into the checkpoint for vLLM."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from mmspec.vlm.export.folder import ExportOptions, Form, speculators_config
 if TYPE_CHECKING:
     from mmspec.vlm.drafters.mtp import Mtp
 
-MODEL_TYPES = ("qwen3", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # whose layers the library has
-TOKENS = 3  # of a draft by default, as the library trains
+MODEL_TYPES = ("qwen3", "qwen3_next", "qwen3_5_text", "qwen3_5_moe_text")  # the library has the layers of these types
+TOKENS = 3  # the default length of a draft, as the library trains
 
 
 def mtp_speculators(drafter: Mtp, options: ExportOptions) -> Form:
-    """An MTP layer as the `speculators` library saves it.
+    """Return an MTP layer's config and tensors as the `speculators` library saves them.
 
-    The layer's config is the whole text config of the target, since the library builds the target's own layer class. vLLM
-    reads MTP layers from the target's checkpoint: `speculators stitch-mtp` copies this folder's layer there. `Mtp.save_for`
-    writes a layer under the names of the checkpoint itself, which the library's converter reads.
+    The layer's config is the whole text config of the target, since the library builds the target's own layer class.
+    vLLM reads MTP layers from the target's checkpoint: `speculators stitch-mtp` copies this folder's layer there.
+    `Mtp.save_for` writes a layer under the names of the checkpoint itself, which the library's converter reads.
 
     Args:
         drafter: The layer.
@@ -31,7 +31,7 @@ def mtp_speculators(drafter: Mtp, options: ExportOptions) -> Form:
         The fields of config.json and the tensors.
 
     Raises:
-        ValueError: The library has no such layer, or the drafter is of another target.
+        ValueError: The library has no such layer, or the drafter was trained for another target.
     """
     own, text = drafter.config, dict(options.verifier.text_config)
     if own.states_first or not own.normed:
@@ -46,12 +46,12 @@ def mtp_speculators(drafter: Mtp, options: ExportOptions) -> Form:
                              "whose layer this is")  # fmt: skip
     text.pop("_name_or_path", None)
     config = speculators_config("mtp", "MTPDraftModel", own.vocab_size, text, TOKENS, options)
-    del config["draft_vocab_size"]  # the library's config reads it off the layer's, and takes none
+    del config["draft_vocab_size"]  # the library's config derives it from the layer's and refuses the field
     return config | {"num_nextn_predict_layers": 1}, _tensors(drafter)
 
 
 def _tensors(drafter: Mtp) -> dict[str, Tensor]:
-    """The tensors under the names of the library, experts packed as in the model."""
+    """Return the tensors under the names of the library, with experts stacked as in the model."""
     theirs = {ours: name for name, ours in SPECULATORS.items()}
     state = drafter.state_dict().items()
     return {f"mtp_layers.0.{theirs.get(name, name.removeprefix('decoder.layers.0.'))}": value for name, value in state}

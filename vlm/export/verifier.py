@@ -19,14 +19,14 @@ from mmspec.vlm.drafters.checkpoints import tensors_of
 from mmspec.vlm.drafters.eagle3.published import embedding_rows
 from mmspec.vlm.hf_model import unwrapped
 
-_LONGEST = 131072  # positions of a target whose config has no limit
+_LONGEST = 131072  # positions for a target whose config has no limit
 
 
 class Verifier:
     """The target of an exported drafter, which engines load beside it.
 
     Attributes:
-        name: A folder or a hub id, as the engine is to find it.
+        name: A folder or a hub id, as the engine will look it up.
         config: The fields of its config file.
         model: The loaded model; None where tensors are read from the folder.
     """
@@ -36,7 +36,7 @@ class Verifier:
 
     @classmethod
     def of(cls, name: str) -> Self:
-        """The target in a folder or a hub repository, of which no weights are loaded before they are needed.
+        """Return the target in a folder or a hub repository; its weights are loaded only when needed.
 
         Raises:
             ValueError: There is no config that names a class.
@@ -50,7 +50,7 @@ class Verifier:
 
     @classmethod
     def of_model(cls, model: nn.Module, name: str) -> Self:
-        """A loaded target that engines find under `name`."""
+        """Return a loaded target that engines look up under `name`."""
         model = unwrapped(model)
         return cls(name, {**model.config.to_dict(), "architectures": [type(model).__name__]}, model)
 
@@ -71,10 +71,10 @@ class Verifier:
 
     @cached_property
     def embedding(self) -> Tensor:
-        """What each token is embedded as, float [V, H]: some classes scale the rows of their table.
+        """The embedding of each token, float [V, H]; some classes scale the rows of their table.
 
         Raises:
-            ValueError: The folder has no such tensor, or more than one, or its class is not one of transformers.
+            ValueError: The folder has no such tensor or several of them, or the class is not in transformers.
         """
         if self.model is None and self._embeds_rows:
             return self._tensor("embed_tokens.weight")
@@ -83,11 +83,11 @@ class Verifier:
 
     @property
     def _class(self) -> type[PreTrainedModel]:
-        found = getattr(transformers, self.architectures[0], None)
-        if found is None:
+        cls = getattr(transformers, self.architectures[0], None)
+        if cls is None:
             raise ValueError(f"verifier: expected a class of transformers, got {self.architectures[0]!r}; give the loaded "
                              "model with Verifier.of_model")  # fmt: skip
-        return found
+        return cls
 
     @property
     def _embeds_rows(self) -> bool:
@@ -98,7 +98,11 @@ class Verifier:
 
     @cached_property
     def head(self) -> Tensor:
-        """The rows of its head, float [V, H].   Raises ValueError as `embedding` does."""
+        """The rows of its head, float [V, H].
+
+        Raises:
+            ValueError: As in `embedding`.
+        """
         if self.model is not None:
             return take_apart(self.model).head.weight.detach()
         tied = self.config.get("tie_word_embeddings", self.text_config.get("tie_word_embeddings", False))
@@ -107,8 +111,8 @@ class Verifier:
     def _tensor(self, ending: str) -> Tensor:
         folder = folder_of(self.name)
         with naming(folder):
-            found = tensors_of(folder, lambda name: name.endswith(ending))
-        if len(found) != 1:
-            raise ValueError(f"verifier: expected one tensor named {ending} in {folder}, got {sorted(found)}; give the loaded "
-                             "model with Verifier.of_model")  # fmt: skip
-        return next(iter(found.values()))
+            tensors = tensors_of(folder, lambda name: name.endswith(ending))
+        if len(tensors) != 1:
+            raise ValueError(f"verifier: expected one tensor named {ending} in {folder}, got {sorted(tensors)}; give the "
+                             "loaded model with Verifier.of_model")  # fmt: skip
+        return next(iter(tensors.values()))

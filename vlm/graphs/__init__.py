@@ -1,1 +1,1 @@
-"""Decode rounds of text that run without the host: see `mmspec.core.graphs`."""
+"""Captured decoding rounds of text, which run without the host: see `mmspec.core.graphs`."""

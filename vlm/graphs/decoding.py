@@ -1,4 +1,4 @@
-"""Decoding with captured rounds: the host launches them and reads the results late. Some requests cannot be captured."""
+"""Decoding with captured rounds: the host launches them and reads the results later. Some requests cannot be captured."""
 
 from __future__ import annotations
 
@@ -17,40 +17,48 @@ from mmspec.vlm.target import TextTarget
 
 
 def check_capturable(target: TextTarget, state: object) -> None:
-    """Raises CaptureRefused, with the reason, for what keeps part of a round on the host."""
+    """Check that no part of a request's round needs the host.
+
+    Raises:
+        CaptureRefused: a part needs the host; the message gives the reason.
+    """
     parts = target.parts
     for met, wanted, got in (
-        (parts.group is None, "layers of one process", "layers that several share"),
-        (_at_home(target), f"all layers on {target.device}", "layers elsewhere, or moved by hooks"),
-        (not parts.plan.stateful, "layers of attention", "layers with recurrent states"),
-        (all(layer.kind != "cross" for layer in parts.plan.layers), "layers of attention", "layers of cross attention"),
-        (target.rope is None, "rotary embeddings of one kind", "some that depend on the sequence's length"),
-        (not target.lasting, "passes over tokens alone", "passes that are given the prompt's inputs again"),
-        (not target.strict, "passes of any bits", "strict ones, which look at lengths"),
+        (parts.group is None, "layers in a single process", "layers shared by several processes"),
+        (_at_home(target), f"all layers on {target.device}", "layers on other devices, or moved by hooks"),
+        (not parts.plan.stateful, "attention layers", "layers with recurrent states"),
+        (all(layer.kind != "cross" for layer in parts.plan.layers), "self-attention layers", "cross-attention layers"),
+        (target.rope is None, "fixed rotary embeddings", "rotary embeddings that depend on the sequence length"),
+        (not target.lasting, "passes over tokens alone", "passes that need inputs of the prompt again"),
+        (not target.strict, "strict=False", "strict passes, which depend on lengths"),
         (target.turn is None, "a request of its own", "a turn of a conversation"),
-        (not target.keep_scores, "tokens alone to be returned", "scores of every step"),
-        (not target.goes_on, "tokens alone to be returned", "the cache too, as past_key_values"),
-        (not target.processors.bound, "logits processors that look at no prefix", "one that does"),
-        (not target.stopping.others, "eos ids and a length to stop at", "other stopping criteria"),
-        (_holds(state), "no drafter or one of a fixed shape that reads accepted pairs", f"a {type(state).__name__}"),
-        (_fixed(state), "drafts of one length", "a length decided while they grow"),
+        (not target.keep_scores, "a result of tokens alone", "scores of every step"),
+        (not target.goes_on, "a result of tokens alone", "the cache too, as past_key_values"),
+        (not target.processors.bound, "logits processors that do not read the prefix", "a processor that reads it"),
+        (not target.stopping.others, "eos ids and a length limit", "other stopping criteria"),
+        (
+            _holds(state),
+            "no drafter, or a drafter of fixed shape that reads accepted pairs",
+            f"a {type(state).__name__}",
+        ),
+        (_fixed(state), "drafts of a fixed length", "a length that is decided while drafting"),
     ):
         if not met:
             raise CaptureRefused(f"expected {wanted}, got {got}")
 
 
 def _at_home(target: TextTarget) -> bool:
-    places = {one for one in target.parts.places if one is not None}
+    places = {place for place in target.parts.places if place is not None}
     hooked = any(hasattr(module, "_hf_hook") for module in target.parts.model.modules())
     return not hooked and all(place.type == target.device.type for place in places) and len(places) <= 1
 
 
 def _holds(state: object) -> bool:
-    """Whether a drafter's state says itself what of it lasts, and not only a class that it derives from."""
+    """Return whether a drafter state lists its lasting tensors in `held` of its own class, not only of a base class."""
     if isinstance(state, NoDraft):
         return True
-    said = "held" in vars(type(state)) and isinstance(state, PairState)
-    return said and isinstance(state.pending_features, PendingFeatures) and len(state.pending_features) == 1
+    lists = "held" in vars(type(state)) and isinstance(state, PairState)
+    return lists and isinstance(state.pending_features, PendingFeatures) and len(state.pending_features) == 1
 
 
 def _fixed(state: object) -> bool:
@@ -58,26 +66,26 @@ def _fixed(state: object) -> bool:
     return not isinstance(shape, Chain) or shape.length.begin() is None
 
 
-_AHEAD = 512  # tokens a graph slot has room for at first
+_AHEAD = 512  # most generated tokens for which the first graph slot has room
 
 
 class CapturedDecoding(DecodingRun):
-    """`DecodingRun` whose rounds behind the prefill run in a graph slot, see `Rounds`. Its tokens are the ordinary loop's.
-    A request that no captured round serves goes on in that loop, and a warning says why.
+    """A `DecodingRun` whose rounds after the prefill run in a graph slot, see `Rounds`.
 
-    Exact as the ordinary loop is: it is the same drafts, passes, rule and random numbers.
-    Of its stats target_s holds whole rounds, and drafter_passes those of rounds at their full length.
+    Its tokens equal those of the ordinary loop, because drafts, passes, rule and random numbers are the same. A request
+    that cannot be captured continues in that loop, and a warning gives the reason.
+    In its stats, target_s is the time of whole rounds, and drafter_passes counts rounds at full length.
     """
 
     def __init__(self, *args: object, rounds: Rounds, **kwargs: object):
         super().__init__(*args, **kwargs)
         self.rounds, self.graph_slot, self.ordinary = rounds, None, False
         self.mail: AsyncReadback | None = None
-        self._slots: list[int] = []  # that every row has committed at most, as far as the host has read
+        self._slots: list[int] = []  # per row, the most slots committed in the rounds that the host has read
 
     @property
     def captured(self) -> bool:
-        """Whether its rounds run in a graph slot, or have."""
+        """Whether its rounds run, or have run, in a graph slot."""
         return bool(self._slots)
 
     @torch.no_grad()
@@ -104,12 +112,12 @@ class CapturedDecoding(DecodingRun):
         return not self.target.done
 
     def _enter_slot(self) -> None:
-        """Moves the request to a graph slot behind its prefill, or says why it stays."""
+        """Move the request to a graph slot after its prefill, or warn why it continues in the ordinary loop."""
         try:
             check_capturable(self.target, self.state)
             self.width = width_of(self.state)
-            kept = [self.target.cache, *([self.state.cache] if hasattr(self.state, "cache") else [])]
-            rows = [max(lengths) for lengths in zip(*(cache.lengths for cache in kept), strict=True)]
+            caches = [self.target.cache, *([self.state.cache] if hasattr(self.state, "cache") else [])]
+            rows = [max(lengths) for lengths in zip(*(cache.lengths for cache in caches), strict=True)]
             ahead = min(self.target.most or _AHEAD, _AHEAD) + 2 * self.width
             self.mail = AsyncReadback(self.target.device, self.rounds.late)
             with self.stats.time("target"):
@@ -123,7 +131,7 @@ class CapturedDecoding(DecodingRun):
         return self.rounds.graph_slot(target, state, self.rule, keys, slots, self.width)
 
     def _make_room(self) -> None:
-        """Moves to a larger slot where the coming round might not fit: rounds unread may have kept all they drafted."""
+        """Move to a larger slot if the next round might not fit: unread rounds may have accepted whole drafts."""
         needed = max(self._slots) + self.width * (len(self.mail) + 1)
         if needed > self.graph_slot.bound:
             old = self.graph_slot
@@ -131,17 +139,17 @@ class CapturedDecoding(DecodingRun):
             self.rounds.release(old)
 
     def _take(self, lines: list[list[int]]) -> None:
-        """What the host learns of a round."""
+        """Record the results of a round on the host."""
         stats, target = self.stats, self.target
         accepted = target.commit_rows(lines[: target.batch], self.width, fails=True, runs=True)
         self._slots = [slots + len(path) for slots, path in zip(self._slots, target.paths, strict=True)]
         stats.target_passes += 1
-        stats.row_passes += sum(one is not None for one in accepted)
+        stats.row_passes += sum(count is not None for count in accepted)
         stats.accepted.append(accepted)
         stats.emitted = list(target.emitted)
 
     def _leave_slot(self) -> None:
-        """Gives the slot back. Rounds behind the last one changed nothing: their rows had stopped."""
+        """Release the slot. Rounds launched after the end changed nothing, because their rows had stopped."""
         if self.graph_slot is not None:
             self.rounds.release(self.graph_slot)
             self.graph_slot = None

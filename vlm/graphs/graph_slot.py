@@ -1,4 +1,4 @@
-"""A slot for a batch in a captured round: target and drafter state at fixed addresses, and the round over them to replay."""
+"""A slot for a batch in a captured round: target and drafter state at fixed addresses, and the round to replay."""
 
 from __future__ import annotations
 
@@ -26,13 +26,23 @@ _SHARED = ("parts", "dtype", "greedy", "pad", "processors", "levels", "lasting",
 
 
 class CapturedTarget(TextTarget):
-    """The rows of a request at fixed addresses. It scores as `TextTarget` does, takes verdicts without asking the device
-    anything, and leaves in `lines` what the host has to know (see `host_rows`).
+    """The rows of a request at fixed addresses.
 
-    alive: bool [R], rows that go on.   left: int64 [R], tokens each may still generate.   ends: int64 [E], ids that stop one.
-    paths: int64 [R], how many nodes each row's last path has, 0 for a row that had stopped.
-    bound: slots that a row may have committed before a round; the cache has room for one pass more, over `nodes` nodes.
-    width: nodes of a path.
+    It scores like `TextTarget`, commits verdicts without reading from the device, and writes the results for the host to
+    `lines`, see `host_rows`.
+
+    Args:
+        target: The target of a request.
+        rows: R, the number of rows.
+        bound: The limit of slots that a row has committed before a round; the cache has room for a further pass.
+        width: The number of nodes in the longest path.
+        nodes: The number of nodes in a pass.
+
+    Attributes:
+        alive: bool [R], the rows that continue.
+        left: int64 [R], the number of tokens that each row may still generate.
+        ends: int64 [E], the ids that end a row.
+        paths: int64 [R], the number of nodes in each row's last path, 0 for a row that had stopped.
     """
 
     asks = False
@@ -61,12 +71,12 @@ class CapturedTarget(TextTarget):
         self.lines = torch.zeros(rows, 2 * width + 2, dtype=torch.long, device=device)
 
     def keep(self, static: FixedTensors) -> None:
-        """Says what a round replaces."""
+        """Register the tensors that a round replaces."""
         static.keep(self, "pending", "next_position", "alive", "left", "lines")
         static.keep(self.cache, "length")
 
     def load(self, target: TextTarget | CapturedTarget) -> None:
-        """Loads the rows of a request behind its prompt, or those of a smaller slot."""
+        """Load the rows of a request after its prefill, or those of a smaller slot."""
         rows, is_slot = target.batch, isinstance(target, CapturedTarget)
         self.cache.take_over(target.cache)
         hidden = target.cache.hidden
@@ -80,24 +90,24 @@ class CapturedTarget(TextTarget):
         self.left.fill_(1)[:rows] = left
 
     def rooms(self, longest: int) -> Tensor:
-        """As `BatchTarget.rooms`, int64 [R]."""
+        """Return `BatchTarget.rooms` as int64 [R]."""
         return torch.where(self.alive, (self.left - 1).clamp(0, longest), 0)
 
     def commit(self, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """As `TextTarget.commit`, and what `take` does of it there, for all rows at once."""
+        """Commit a verdict as `TextTarget.commit` does, for all rows at once and without the host."""
         failure, run = self._failure(evidence), run_of(draft, verdict)[0]
         failed = gather_nodes(failure, verdict.node[:, None])[:, 0].long() > 0
         self.lines = host_rows(verdict, failure, run)
-        kept, stops = self._cut(run, verdict.depth + 1 - failed.long())
+        counts, stops = self._cut(run, verdict.depth + 1 - failed.long())
         self.paths = torch.where(self.alive, verdict.depth + 1, 0)
         self.cache.commit_counted(verdict.path, self.paths, moves=draft.tree.max_rank > 0)
         self.next_position = self.next_position + self.paths
         self.pending = verdict.correction
-        self.left = self.left - torch.where(self.alive, kept, 0)
+        self.left = self.left - torch.where(self.alive, counts, 0)
         self.alive = self.alive & ~stops & ~failed
 
     def _cut(self, run: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:
-        """`Stopping.cut` of all rows: how many of the first `count` values of a run are kept, and whether the row stops."""
+        """Apply `Stopping.cut` to all rows: return the number of tokens of each run that remain, and the ended rows."""
         place = torch.arange(run.shape[1], device=run.device)
         room = self.left.clamp_min(1)
         end = torch.minimum(room, count)
@@ -107,47 +117,47 @@ class CapturedTarget(TextTarget):
 
 
 def _counted(target: TextTarget) -> tuple[Tensor, Tensor]:
-    """Which rows of a request go on, and how many tokens each may still generate."""
+    """Return the rows of a request that continue, and the number of tokens that each may still generate."""
     room = target.room or [_NO_LIMIT] * target.batch
     return torch.tensor(target.live, device=target.device), torch.tensor(room, device=target.device)
 
 
 def captured_state(state: FeatureState, target: CapturedTarget, reach: int) -> FeatureState:
-    """A copy of a state that drafts for the rows of a graph slot.   reach: positions that the next drafts can have."""
+    """Return a copy of a drafter state for the rows of a graph slot; drafts may have positions up to `reach`."""
     rows, width = target.batch, target.width
     beyond = max(width, target.nodes)
-    made = copy.copy(state)
-    made.target = target
-    made.cache = SlotCache(state.cache.depth, target.bound + beyond, device=state.cache.length.device)
-    made.cache.allocate_like(state.cache, rows)
-    made.cache.bound(target.bound)
-    made.pending_features = FixedPendingFeatures(rows, width, state.pending_features)
-    made.rotary = state.drafter.layer.rotary(reach, target.device, state.rotary.dtype)
-    made.root = made.latest = made.pictures = None
-    for name in made.held:
+    new = copy.copy(state)
+    new.target = target
+    new.cache = SlotCache(state.cache.depth, target.bound + beyond, device=state.cache.length.device)
+    new.cache.allocate_like(state.cache, rows)
+    new.cache.bound(target.bound)
+    new.pending_features = FixedPendingFeatures(rows, width, state.pending_features)
+    new.rotary = state.drafter.layer.rotary(reach, target.device, state.rotary.dtype)
+    new.root = new.latest = new.pictures = None
+    for name in new.held:
         like = getattr(state, name)
-        setattr(made, name, None if like is None else like.new_zeros(rows, *like.shape[1:]))
-    return made
+        setattr(new, name, None if like is None else like.new_zeros(rows, *like.shape[1:]))
+    return new
 
 
 def register_state(state: FeatureState, static: FixedTensors) -> None:
-    """Says what a round replaces."""
+    """Register the tensors of a drafter state that a round replaces."""
     static.keep(state, *(name for name in state.held if getattr(state, name) is not None))
     static.keep(state.cache, "length")
     static.keep(state.pending_features, "hidden", "value", "count")
 
 
 def load_state(own: FeatureState, state: FeatureState) -> None:
-    """Takes over a request's state, or that of a smaller slot."""
+    """Load the drafter state of a request or of a smaller slot."""
     own.cache.take_over(state.cache)
     own.pending_features.load(state.pending_features)
     for name in own.held:
-        if (kept := getattr(state, name)) is not None:
-            getattr(own, name).zero_()[: kept.shape[0]] = kept
+        if (tensor := getattr(state, name)) is not None:
+            getattr(own, name).zero_()[: tensor.shape[0]] = tensor
 
 
 def reach_of(state: DraftState) -> int:
-    """How far a row's next position lies ahead of its slots, where pictures count more positions than they have slots."""
+    """Return how far positions are ahead of slots, as pictures may use more positions than slots."""
     if isinstance(state, NoDraft):
         return 0
     return max(int((state.next_position - state.cache.length).max()), 0)
@@ -157,10 +167,22 @@ Recorder = Callable[[Callable[[], None], torch.device], Callable[[], None]]
 
 
 class GraphSlot:
-    """rows: of its buffers, at least as many as the request has.   bound: slots a row may have committed before a round.
+    """The buffers of a captured round.
 
-    width: nodes of a draft's longest path, root included.   reach: how far positions of drafts may lie ahead of their slots.
-    name: of its kind.   passes: of the drafter, a round.
+    Args:
+        target: The target of a request.
+        state: The drafter state of the request.
+        rule: The rule of the request.
+        keys: The random keys of the request.
+        rows: The number of rows of the buffers, at least those of the request.
+        bound: The limit of slots that a row has committed before a round.
+        width: The number of nodes in the longest path of a draft, root included.
+        reach: The limit by which positions of drafts are ahead of their slots.
+        name: The key by which requests of the same kind find the slot.
+
+    Attributes:
+        run: The function that replays the round.
+        passes: The number of drafter passes per round.
     """
 
     def __init__(
@@ -184,7 +206,7 @@ class GraphSlot:
 
     @torch.no_grad()
     def round(self) -> None:
-        """One round of every row, as `DecodingRun.step` takes it."""
+        """Run a round of every row, as `DecodingRun.step` does."""
         draft = self.state.propose(self.target, self.keys)
         evidence = self.target.score(draft)
         verdict = verify(self.rule, draft, evidence, self.keys)[1]
@@ -194,7 +216,7 @@ class GraphSlot:
         self.static.settle()
 
     def load(self, target: TextTarget, state: DraftState, keys: Keys) -> None:
-        """Loads a request behind its prompt, or that of a smaller slot; copies only, in place."""
+        """Load a request after its prefill, or the request of a smaller slot, by copying in place."""
         self.target.load(target)
         if self.drafts:
             load_state(self.state, state)
@@ -202,9 +224,14 @@ class GraphSlot:
         self.keys.round.fill_(keys.round) if isinstance(keys.round, int) else self.keys.round.copy_(keys.round)
 
     def rehearse(self, known: bool, record: Recorder = capture) -> None:
-        """Makes `run` of the round. What is loaded may be any request, and has to be loaded again behind this.
+        """Record the round and set `run`. The loaded request must be loaded again afterwards.
 
-        known: whether rounds like this one have been proven.   Raises CaptureRefused, where nothing can replay it.
+        Args:
+            known: Whether a round of the same kind has passed `check_capturable`.
+            record: The function that records the round.
+
+        Raises:
+            CaptureRefused: The round cannot be replayed.
         """
         self.target.alive.zero_()
         before = self.state.passes

@@ -1,4 +1,4 @@
-"""Captured rounds, kept from request to request."""
+"""Captured rounds that later requests reuse."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from mmspec.core.rules.base import Rule
 from mmspec.vlm.graphs.graph_slot import GraphSlot, Recorder, reach_of
 from mmspec.vlm.target import TextTarget
 
-_SLOTS = 128  # of the smallest graph slot; each larger one has twice as many
+_SLOTS = 128  # cache slots of the smallest graph slot; larger graph slots have a power of two
 _PROVEN: WeakKeyDictionary[nn.Module, dict[tuple, str | None]] = WeakKeyDictionary()
 
 
 class Rounds:
-    """Graph slots of captured rounds. Requests of one kind (target, drafter, rule, settings, rows and cache slots rounded up)
-    take turns in a graph slot, and those at one time have a graph slot each, so that a round is recorded once.
+    """Graph slots of captured rounds, each recorded once and reused by requests of the same kind.
 
-    Pass the same object as `capture=` of all requests that share; `capture=True` makes an object for the request alone. It
-    holds the target, the drafter and the memory of its graph slots (a cache each) as long as it lives. A round is recorded
-    again when weights of the target or the drafter lie at another address, and when a setting of their modules, such as the
-    adapter, has changed; weights that are written in place serve the recorded round.
-    most: graph slots that wait for requests.
+    A kind is the target, drafter, rule and settings, with the rows and cache slots rounded up. Concurrent requests have a
+    graph slot each. Pass the same object as `capture=` of several requests; `capture=True` creates an object for the
+    request alone. It holds the target, the drafter and the memory of its graph slots. A round is recorded again when
+    weights have moved or a setting of the modules, such as the adapter, has changed; weights may change in place.
+
+    Args:
+        most: The number of unused graph slots that wait for requests.
+        record: The function that records a round.
+        late: The number of rounds by which the host reads results late; None for the default.
     """
 
     def __init__(self, most: int = 4, *, record: Recorder = capture, late: int | None = None):
@@ -40,28 +43,36 @@ class Rounds:
     def graph_slot(
         self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, slots: int, width: int
     ) -> GraphSlot:
-        """A graph slot with these rows in it, of at least so many cache slots.
+        """Return a graph slot with these rows loaded.
 
-        Raises CaptureRefused where a round cannot be captured.
-        target, state, keys: of a request behind its prompt, or of a smaller slot.   width: see `width_of`.
+        Args:
+            target: The target of a request after its prefill, or of a smaller slot.
+            state: The drafter state, likewise.
+            rule: The rule of the request.
+            keys: The random keys, likewise.
+            slots: The least number of cache slots.
+            width: The number of nodes in the longest path, see `width_of`.
+
+        Raises:
+            CaptureRefused: The round cannot be captured.
         """
         rows, bound = rows_for(target), slots_for(slots)
         places = fingerprint(target.parts.model, *modules_of(getattr(state, "drafter", None))).places
         kind = (*_kind(target, state, rule), width, places[0])
         reach = -(-reach_of(state) // _SLOTS) * _SLOTS
-        # a waiting slot keeps both alive, so that no other object can have their addresses
+        # a waiting slot keeps both alive, so no other object can have their ids
         owners = id(target.parts.model), id(getattr(state, "drafter", None))
         name = (*owners, rows, bound, reach, target.device, kind, places)
-        found = self._take(name)
-        if found is None:
-            found = GraphSlot(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)
-            found.load(target, state, keys)
-            self._rehearse(found, kind)
-        found.load(target, state, keys)
-        return found
+        slot = self._take(name)
+        if slot is None:
+            slot = GraphSlot(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)
+            slot.load(target, state, keys)
+            self._rehearse(slot, kind)
+        slot.load(target, state, keys)
+        return slot
 
     def release(self, slot: GraphSlot) -> None:
-        """The rows in a graph slot are done with it."""
+        """Return a graph slot whose request has finished."""
         with self._lock:
             self._waiting = ([*self._waiting, (slot.name, slot)])[-self.most :] if self.most else []
 
@@ -86,26 +97,25 @@ class Rounds:
 
 
 def width_of(state: DraftState) -> int:
-    """Nodes of a draft's longest path, the root included."""
+    """Return the number of nodes in a draft's longest path, the root included."""
     return 1 if isinstance(state, NoDraft) else state.deepest + 1
 
 
 def rows_for(target: TextTarget) -> int:
-    """Rows of a graph slot for a request: as many as it has on a CPU, where an empty row costs as much as a full one;
-    elsewhere the next power of two."""
+    """Return the rows of a graph slot: those of the request on a CPU, where empty rows cost time, else a power of two."""
     batch = target.batch
     return batch if target.device.type == "cpu" else 1 << (batch - 1).bit_length()
 
 
 def slots_for(slots: int) -> int:
-    """Cache slots of a graph slot for so many."""
+    """Return the number of cache slots of a graph slot with at least `slots`."""
     return max(_SLOTS, 1 << (slots - 1).bit_length())
 
 
 def _kind(target: TextTarget, state: DraftState, rule: Rule) -> tuple:
-    """What of a request is written into a round that is captured for it."""
+    """Return the properties of a request that its captured round depends on."""
     parts = target.parts
-    warps = tuple((type(one), _described(vars(one))) for one in target.processors.free)
+    warps = tuple((type(processor), _described(vars(processor))) for processor in target.processors.free)
     shape = getattr(state, "shape", None)
     drafted = (type(state), _drafter(state), repr(shape))
     shaped = tuple(target.next_position.shape[:-1]), target.levels, parts.dtype, parts.learned_positions
@@ -120,10 +130,10 @@ def _drafter(state: DraftState) -> tuple:
 
 def _described(settings: dict) -> tuple:
     return tuple(
-        (name, str(one.tolist()) if isinstance(one, Tensor) else _described_value(one))
-        for name, one in settings.items()
+        (name, str(value.tolist()) if isinstance(value, Tensor) else _described_value(value))
+        for name, value in settings.items()
     )
 
 
-def _described_value(one: object) -> str:
-    return f"{type(one).__name__} {_described(vars(one))}" if hasattr(one, "__dict__") else repr(one)
+def _described_value(value: object) -> str:
+    return f"{type(value).__name__} {_described(vars(value))}" if hasattr(value, "__dict__") else repr(value)

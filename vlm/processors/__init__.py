@@ -1,1 +1,1 @@
-"""transformers' logits processors at every node of a draft, those that keep state included."""
+"""Logits processors of transformers at every node of a draft, stateful processors included."""

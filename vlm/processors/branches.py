@@ -1,4 +1,4 @@
-"""Logits processors along a row's path: a copy at every node of a draft, and the caller's own objects in lockstep."""
+"""Logits processors along a row's path: a copy at every draft node, and the caller's own objects once per step."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ from mmspec.vlm.processors.copies import ForkedProcessors, Processor
 
 
 class Branch:
-    """A batch of which one row is followed, at one step of it, behind the processors' call for that step.
+    """A copy of the processors at a step of a single row, after their call for that step.
 
-    Processors are called with all rows, as `transformers.generate` calls them. The other rows start with their own prompts and
-    go on with the likeliest tokens that the processors leave them, which any grammar accepts; the proof shows that they do not
-    change the scores of the row that is followed.
+    Processors are called with all rows, as in `transformers.generate`. The other rows start with their own prompts and
+    continue with the most likely allowed tokens, which any grammar accepts. The proof shows that these tokens do not
+    change the scores of the followed row.
 
-    row: the row that is followed.
-    fork: the processors.
-    ids: int64 [B, L], the rows.
-    logits, scores: float32 [V], of the row, before and after the processors; None before the first call.
-    error: what the processors raised in the call for this step, which a drafted token that they rule out may cause.
+    Attributes:
+        row: the followed row.
+        fork: the processors.
+        ids: int64 [B, L], the rows.
+        logits: float32 [V], the row's logits before the processors; None before the first call.
+        scores: float32 [V], the row's logits after the processors; None before the first call.
+        error: the exception that the processors raised in this call; an excluded draft token may cause it.
     """
 
     def __init__(self, row: int, fork: ForkedProcessors, ids: Tensor, following: Tensor):
@@ -42,11 +44,11 @@ class Branch:
         return cls(row, fork, prompt[:, :-1], prompt[:, -1])
 
     def child(self, token: Tensor, logits: Tensor) -> Branch:
-        """Return the branch one step further on; this one stays as it is.
+        """Return the branch at the next step; this branch does not change.
 
         Args:
             token: int64 [], the row's next token.
-            logits: float32 [V], the row's logits behind it.
+            logits: float32 [V], the row's logits after that token.
         """
         column = self._following.clone()
         column[self.row] = token
@@ -54,25 +56,25 @@ class Branch:
         new.logits = new.scores = logits
         try:
             scores = new.fork(new.ids, logits.expand(len(column), -1))
-        except Exception as error:  # raised again where the token is kept
+        except Exception as error:  # raised again if the token is accepted
             new.error = error
             return new
         new.scores, new._following = scores[self.row], scores.argmax(-1)
         return new
 
     def rules_out(self, token: Tensor) -> bool:
-        """Whether the row's next token cannot be `token`, int64 []."""
+        """Return whether the processors exclude `token`, int64 [], as the row's next token."""
         return self.error is not None or bool((self.scores[token] == -torch.inf) & self.scores.isfinite().any())
 
 
 class PendingBranch:
-    """A node that no row can keep, so its processors were not called: `branch` calls them after all."""
+    """A node that cannot be accepted, so its processors were not called yet; `branch` calls them."""
 
     def __init__(self, parent: Branch | PendingBranch, token: Tensor, logits: Tensor):
         self.parent, self.token, self.logits = parent, token, logits
 
     def branch(self) -> Branch:
-        """Return the branch behind the node."""
+        """Return the branch at the node."""
         parent = self.parent.branch() if isinstance(self.parent, PendingBranch) else self.parent
         return parent.child(self.token, self.logits)
 
@@ -81,15 +83,15 @@ _CLOSE = dict(rtol=1e-3, atol=1e-3, equal_nan=True)
 
 
 class Lockstep:
-    """Calls a request's logits processors once a step with all rows, and compares their scores with those that were served.
+    """Calls the original logits processors once per step with all rows, and compares their scores with those of the copies.
 
-    The objects are therefore left behind a request as `transformers.generate` leaves them, and state that the proof did not
-    come upon cannot change the output in silence. A row that has ended is given the padding token and its last logits.
+    After a request, the objects therefore have the same state as after `transformers.generate`. State that the proof missed
+    causes an error instead of other output. A row that has ended gets the padding token and its last logits.
 
     Args:
-        processors: the request's logits processors, none of which is a copy.
+        processors: the request's logits processors, not copies.
         prompt: int64 [B, P].
-        pad: the token behind a row that has ended.
+        pad: the token after the end of a row.
     """
 
     def __init__(self, processors: Sequence[Processor], prompt: Tensor, pad: int):
@@ -100,12 +102,12 @@ class Lockstep:
         self._last: list[Tensor | None] = [None] * len(prompt)
 
     def note(self, row: int, logits: Tensor, scores: Tensor) -> None:
-        """Remember a row's next step: its logits and the scores that were served, float32 [V] each."""
+        """Store a row's next step: its logits and the scores of the copy, float32 [V] each."""
         self._ahead[row].append((logits, scores))
         self._noted[row] += 1
 
     def noted(self, row: int) -> int:
-        """How many steps of a row were noted."""
+        """Return the number of stored steps of a row."""
         return self._noted[row]
 
     def advance(self, tokens: Sequence[Sequence[int]], live: Sequence[bool]) -> None:
@@ -113,10 +115,10 @@ class Lockstep:
 
         Args:
             tokens: per row, the generated ids.
-            live: per row, whether it goes on.
+            live: per row, whether it continues.
 
         Raises:
-            ValueError: the scores are other ones than those that were served.
+            ValueError: the scores differ from those of the copies.
         """
         while self._reached(tokens, live):
             has = [len(row) > self.step for row in tokens]
@@ -142,8 +144,8 @@ class Lockstep:
         return torch.cat([self.prompt, tail], 1)
 
     def _refuse(self, row: int) -> None:
-        names = ", ".join(type(one).__name__ for one in self.processors)
+        names = ", ".join(type(processor).__name__ for processor in self.processors)
         raise ValueError(
-            f"logits_processor: expected a copy to give the scores of {names}, got others in row {row} behind {self.step} "
-            "generated tokens; decode with transformers.generate"
+            f"logits_processor: expected a copy to give the scores of {names}, got other scores in row {row} after "
+            f"{self.step} generated tokens; decode with transformers.generate"
         )

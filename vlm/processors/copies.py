@@ -1,15 +1,15 @@
-"""Copies and snapshots of objects that keep state, so that a draft can be followed and forgotten.
+"""Copies and snapshots of stateful objects, so that a rejected draft leaves no trace.
 
-A part of an object is copied in the first of these ways that it has:
+A part of an object is copied in the first applicable way:
 
 1. Models, tokenizers, modules, classes and functions are shared.
 2. A part with a method `fork` is copied by it (xgrammar's matchers).
-3. A part that `copy.deepcopy` copies is copied alike.
-4. A part that refuses to be copied is shared (xgrammar's compiled grammars, locks).
+3. A part that `copy.deepcopy` supports is copied in the same way.
+4. A part that cannot be copied is shared (xgrammar's compiled grammars, locks).
 
-Where such a copy answers otherwise than its original, `ForkedProcessors` has a last way: a copy of the object as it was before
-the request is called again with the arguments of every step so far. The proof (`proof.py`) says which of the two serves a
-request. Snapshots write down what an object holds, so that two moments of it can be compared.
+If such a copy gives other results than its original, `ForkedProcessors` can replay: a copy of the object's state before the
+request is called with the arguments of every step so far. The proof (`proof.py`) selects the way for a request. A snapshot
+describes the state of an object, so that its states at two times can be compared.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ def _copied(part: object, memo: dict[int, object]) -> object:
     if kind is partial:
         return partial(copy_of(part.func, memo), *copy_of(part.args, memo), **copy_of(part.keywords, memo))
     if kind in (tuple, frozenset):
-        return part if _ATOMS.issuperset(map(type, part)) else kind([copy_of(one, memo) for one in part])
+        return part if _ATOMS.issuperset(map(type, part)) else kind([copy_of(item, memo) for item in part])
     if kind in (list, set) and _ATOMS.issuperset(map(type, part)):
         return kind(part)
     if kind is set:
-        return {copy_of(one, memo) for one in part}
+        return {copy_of(item, memo) for item in part}
     if kind is list:
         memo[id(part)] = new = []
-        new.extend([copy_of(one, memo) for one in part])
+        new.extend([copy_of(item, memo) for item in part])
         return new
     if kind is dict:
         memo[id(part)] = new = {}
@@ -81,7 +81,7 @@ def _copied(part: object, memo: dict[int, object]) -> object:
 
 @cache
 def _is_plain(kind: type) -> bool:
-    """Whether a class leaves it to Python how its objects are made and copied, so that its fields are all there is."""
+    """Return whether a class uses Python's default creation and copy, so that its fields are its whole state."""
     own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OWN_WAYS)
     return not own and not hasattr(kind, "__deepcopy__") and bool(kind.__dictoffset__ or _slots(kind))
 
@@ -96,34 +96,34 @@ def _of_plain_class(part: object, memo: dict[int, object]) -> object:
 def _by_deepcopy(part: object, memo: dict[int, object]) -> object:
     try:
         return copy.deepcopy(part, memo)
-    except Exception:  # what a class raises that cannot be copied is its own choice
+    except Exception:  # a class that cannot be copied may raise anything
         return part
 
 
 def fields(part: object) -> dict[str, object]:
-    """Return the instance attributes of an object, those in `__slots__` too."""
+    """Return the instance attributes of an object, including those in `__slots__`."""
     slots = {name: getattr(part, name) for name in _slots(type(part)) if hasattr(part, name)}
     return slots | getattr(part, "__dict__", {})
 
 
 @cache
 def _slots(kind: type) -> tuple[str, ...]:
-    found = []
+    slots = []
     for base in kind.__mro__:
         names = vars(base).get("__slots__", ())
         for name in (names,) if isinstance(names, str) else names:
             is_private = name.startswith("__") and not name.endswith("__")
-            found.append(f"_{base.__name__.lstrip('_')}{name}" if is_private else name)
-    return tuple(name for name in found if name not in ("__dict__", "__weakref__"))
+            slots.append(f"_{base.__name__.lstrip('_')}{name}" if is_private else name)
+    return tuple(name for name in slots if name not in ("__dict__", "__weakref__"))
 
 
 class ForkedProcessors:
-    """A list of logits processors at some step of a row, of which further copies can be made.
+    """A copy of a list of logits processors at some step of a row, which can be copied further.
 
     Args:
         processors: the list before its first call; it is copied.
-        shared: the ones among `processors` that need no copy.
-        replay: copy by calling the list as it was before its first call with the arguments of every call so far.
+        shared: the processors among them that need no copy.
+        replay: whether to copy by repeating every call so far on a copy of the initial list.
     """
 
     def __init__(self, processors: Sequence[Processor], shared: Sequence[Processor] = (), *, replay: bool = False):
@@ -145,7 +145,7 @@ class ForkedProcessors:
 
         Args:
             ids: int64 [B, L], the rows so far.
-            scores: float32 [B, V]; both stay as they are.
+            scores: float32 [B, V]. Neither tensor is changed.
         """
         if self.replay:
             self.calls.append((ids, scores))
@@ -155,23 +155,23 @@ class ForkedProcessors:
         return scores
 
     def _copy_of(self, processors: Sequence[Processor]) -> list[Processor]:
-        return copy_of(list(processors), {id(one): one for one in self.shared})
+        return copy_of(list(processors), {id(processor): processor for processor in self.shared})
 
 
-MOST = 4096  # parts that are looked at
-_MOST_NUMBERS = 4096  # of a tensor that are compared by value
+MOST = 4096  # limit of visited parts
+_MOST_NUMBERS = 4096  # largest tensor that is compared by value
 
 
 def snapshot(root: object) -> dict[str, object]:
-    """Return what `root` and its parts hold, by the path to each part.
+    """Return a summary of `root` and each of its parts, by the path to the part.
 
-    Parts are visited as by `traverse`, so a counter is seen before the entries of a vocabulary.
+    Parts are visited in the order of `traverse`, so a counter comes before the entries of a vocabulary.
     """
     return {path: _summary(part) for path, part in traverse(root)}
 
 
 def traverse(root: object) -> Iterator[tuple[str, object]]:
-    """Yield at most `MOST` parts of `root` with the paths to them, breadth first; each part but numbers and strings once."""
+    """Yield at most `MOST` parts of `root` with their paths, breadth first; parts except numbers and strings only once."""
     seen, queue, count = {id(root)}, deque([("", root)]), 0
     while queue and count < MOST:
         path, part = queue.popleft()
@@ -187,7 +187,7 @@ def traverse(root: object) -> Iterator[tuple[str, object]]:
 
 
 class ModelAttributes:
-    """What the models that an object holds keep beside their weights, which copies share and no draft may change.
+    """The attributes, except weights, of the models inside an object; copies share them, and no draft may change them.
 
     Args:
         root: the object.
@@ -199,7 +199,7 @@ class ModelAttributes:
         self.before = [(module, _attributes(module)) for module in modules.values()]
 
     def restore(self) -> bool:
-        """Put every attribute back, and return whether any had another value."""
+        """Restore every attribute, and return whether any of them had changed."""
         changed = False
         for module, before in self.before:
             now = _attributes(module)
@@ -215,16 +215,16 @@ def _attributes(module: nn.Module) -> dict[str, object]:
     return {name: value for name, value in vars(module).items() if not name.startswith("_")}
 
 
-def tokens_within(found: Mapping[str, object], vocab: int, most: int) -> list[int]:
-    """Return token ids among the numbers of a snapshot: a processor that waits for a token holds its id.
+def tokens_within(state: Mapping[str, object], vocab: int, most: int) -> list[int]:
+    """Return the token ids among the numbers of a snapshot; a processor that waits for a token stores its id.
 
     Args:
-        found: see `snapshot`.
-        vocab: V; ids are below it.
-        most: how many ids to return.
+        state: a result of `snapshot`.
+        vocab: V, the upper limit of ids.
+        most: the largest number of ids to return.
     """
     ids: dict[int, None] = {}
-    for summary in found.values():
+    for summary in state.values():
         if summary[0] == "int":
             ids[int(summary[1])] = None
         elif summary[0] == "Tensor" and isinstance(summary[-1], tuple) and len(summary[-1]) <= 64:
@@ -246,7 +246,7 @@ def _children(part: object) -> Iterator[tuple[str, object]]:
     elif isinstance(part, Mapping):
         yield from ((repr(key)[:80], value) for key, value in list(part.items())[:MOST])
     elif isinstance(part, (list, tuple, deque)):
-        yield from ((str(n), one) for n, one in enumerate(list(part)[:MOST]))
+        yield from ((str(n), item) for n, item in enumerate(list(part)[:MOST]))
     elif not isinstance(part, (set, frozenset)):
         yield from fields(part).items()
 

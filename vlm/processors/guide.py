@@ -1,4 +1,4 @@
-"""Logits processors on a drafter's own scores, along the paths of a growing draft, so that it drafts what they allow."""
+"""Logits processors on a drafter's scores along the paths of a growing draft, so that it drafts allowed tokens only."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from mmspec.vlm.processors.nodes import NodeProcessors
 
 
 class ProcessorGuide:
-    """The request's logits processors while a draft grows level by level.
+    """The request's logits processors, applied to a draft that grows level by level.
 
-    A drafter that does not know a grammar, a ban or a penalty drafts tokens that the target's processors rule out a moment
-    later. The guide applies the same processors to the drafter's scores at every node. The guided scores are the law that the
-    values are drawn from, so they stand in the q record, and every exact rule stays exact.
+    Without them, a drafter proposes tokens that a grammar, a ban or a penalty of the target excludes. The guide applies the
+    processors to the drafter's scores at every node. Draft tokens are drawn from the guided scores, which also become the
+    recorded draft distribution q, so exact rules remain exact.
 
     Args:
-        processors: the request's processors, opened.
+        processors: the request's processors, after `open`.
         prompt: int64 [B, P].
         tokens: per row, the generated ids, of which the last is the root.
-        live: per row, whether it goes on; the scores of other rows stay as they are.
+        live: per row, whether it continues; the scores of other rows do not change.
         vocab: V, the width of the target's scores.
     """
 
@@ -31,7 +31,7 @@ class ProcessorGuide:
         self, processors: NodeProcessors, prompt: Tensor, tokens: Sequence[list[int]], live: Sequence[bool], vocab: int
     ):
         self.processors, self.live, self.vocab, self._at_root = processors, live, vocab, True
-        # per row, the nodes of the last level: copies of the processors, or the ids down to each node int64 [n, L]
+        # per row, the nodes of the last level: copies of the processors, or the prefix of each node, int64 [n, L]
         self._nodes: list[list[Branch | None] | Tensor]
         if processors.own:
             self._nodes = [[branch] for branch in processors.committed]
@@ -42,20 +42,20 @@ class ProcessorGuide:
 
     @classmethod
     def of(cls, processors: NodeProcessors, *request: Any) -> Self | None:
-        """The guide of a request, whose arguments follow; None where no processor looks at the text so far."""
+        """Return the guide of a request with the constructor's arguments; None if no processor reads the prefix."""
         return cls(processors, *request) if processors.bound else None
 
     def scores(self, scores: Tensor, token: Tensor, parent: Tensor, ids: Tensor | None) -> Tensor:
-        """The processed scores of one level of nodes.
+        """Return the processed scores of a level of nodes.
 
         Args:
             scores: float32 [B, n, k], the drafter's log-weights for the children of the nodes.
-            token: int64 [B, n], the nodes' own tokens; the root for the first call.
-            parent: int64 [B, n], the place of each node's parent among the nodes of the last call.
-            ids: int64 [k], the tokens that the columns of a reduced vocabulary stand for; None for all.
+            token: int64 [B, n], the nodes' own tokens; the root in the first call.
+            parent: int64 [B, n], the index of each node's parent in the previous call.
+            ids: int64 [k], the tokens of a reduced vocabulary's columns; None for the whole vocabulary.
 
         Returns:
-            float32 [B, n, k], minus infinity for tokens that are ruled out, and throughout below a node that is.
+            float32 [B, n, k], with minus infinity for excluded tokens and for all children of excluded nodes.
         """
         known = scores
         if ids is not None:
@@ -74,15 +74,15 @@ class ProcessorGuide:
             self._nodes[row] = prefix = torch.cat([nodes[parent], token[:, None]], 1)
             return self.processors.rows[row](prefix, scores)
         self._nodes[row] = reached = [
-            _reached(nodes[place], one, own, is_root=self._at_root)
-            for place, one, own in zip(parent, token, scores, strict=True)
+            _reached(nodes[place], own_token, own_scores, is_root=self._at_root)
+            for place, own_token, own_scores in zip(parent, token, scores, strict=True)
         ]
         barred = torch.full_like(scores[0], -torch.inf)
         return torch.stack([barred if node is None else node.scores for node in reached])
 
 
 def _reached(parent: Branch | None, token: Tensor, scores: Tensor, *, is_root: bool) -> Branch | None:
-    """The branch behind a drafted token; None where the processors rule the token out or fail behind it."""
+    """Return the branch after a draft token; None if the processors exclude the token or fail after it."""
     if parent is None or (not is_root and parent.rules_out(token)):
         return None
     node = parent.child(token, scores)

@@ -1,4 +1,4 @@
-"""transformers' logits processors at every node of a draft, each fed the prefix of its own path."""
+"""Logits processors of transformers at every node of a draft, called with the prefix of the node's path."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from mmspec.vlm.processors.truncation import with_fast_truncation
 
 
 def _classes(names: str) -> tuple[type, ...]:
-    """Classes of transformers by name, as far as this version has them."""
+    """Return the classes of transformers with these names that exist in this version."""
     return tuple(getattr(hf, name) for name in names.split() if hasattr(hf, name))
 
 
-# Scores in, scores out: they never look at the prefix. Objects of these very classes are trusted, those of a subclass are not.
+# These classes never read the prefix. Their subclasses are not trusted.
 CONTEXT_FREE = _classes(
     "TemperatureLogitsWarper TopPLogitsWarper TopKLogitsWarper TopHLogitsWarper MinPLogitsWarper TypicalLogitsWarper "
     "EpsilonLogitsWarper EtaLogitsWarper LogitNormalization SuppressTokensLogitsProcessor InfNanRemoveLogitsProcessor"
 )
-# They look at one row's prefix and know nothing of the batch, so nodes of one depth go through them together.
+# These classes read the prefix of a row and nothing else of the batch, so nodes of equal depth are processed together.
 ROW_FREE = _classes(
     "RepetitionPenaltyLogitsProcessor NoRepeatNGramLogitsProcessor SequenceBiasLogitsProcessor NoBadWordsLogitsProcessor "
     "MinLengthLogitsProcessor MinNewTokensLengthLogitsProcessor ForcedBOSTokenLogitsProcessor ForcedEOSTokenLogitsProcessor "
@@ -36,16 +36,21 @@ ROW_FREE = _classes(
 
 
 class NodeProcessors:
-    """Applies a LogitsProcessorList to all nodes of a draft.
+    """A LogitsProcessorList that is applied to all nodes of a draft.
 
-    Any processor but those of `CONTEXT_FREE` and `ROW_FREE` is served by copies along each path. `open` proves that they give
-    the scores of `transformers.generate`.
+    Processors other than those of `CONTEXT_FREE` and `ROW_FREE` are copied along each path. `open` proves that the copies
+    give the scores of `transformers.generate`.
 
-    free: the processors that look at no prefix.
-    bound: whether others are among them.
-    own: those that need a proof.
-    committed: per row, the copies behind the committed tokens but the last; empty without `own`.
-    rows: per row, the processors as it needs them.
+    Args:
+        processors: the request's logits processors.
+        batch: the number of rows.
+
+    Attributes:
+        free: the processors that do not read the prefix.
+        bound: whether other processors read it.
+        own: the processors that need a proof.
+        committed: per row, the copies after the committed tokens except the last; empty without `own`.
+        rows: per row, the processors for that row.
     """
 
     def __init__(self, processors: LogitsProcessorList, batch: int):
@@ -63,15 +68,15 @@ class NodeProcessors:
         self._reading: list[bool] | None = None
 
     def open(self, prompt: Tensor, vocab: int, pad: int) -> None:
-        """Prove that the processors can be served, before the first pass of a request.
+        """Prove that the processors support drafts, before the first pass of a request.
 
         Args:
             prompt: int64 [B, P].
             vocab: V, the width of the logits.
-            pad: the token behind a row that has ended.
+            pad: the token after the end of a row.
 
         Raises:
-            ValueError: one keeps state in a way that drafts would corrupt.
+            ValueError: a processor has state that rejected drafts would corrupt.
         """
         if self.own:
             known = [p for p in self.all if type(p) in CONTEXT_FREE + ROW_FREE]
@@ -80,10 +85,12 @@ class NodeProcessors:
             self._lockstep = Lockstep(self.all, prompt, pad)
 
     def warp(self, logits: Tensor, reduced: bool = False) -> Tensor:
-        """Only the processors that look at no prefix, on logits [..., V]: what a drafter's own law goes through.
+        """Apply the processors that do not read the prefix, as a drafter does to its own distribution.
 
-        reduced: the columns are those of a reduced vocabulary, so that tokens are not ruled out by their place; see
-            `suppress`.
+        Args:
+            logits: float [..., V].
+            reduced: whether the columns are those of a reduced vocabulary, so that tokens must not be excluded by
+                their index; see `suppress`.
         """
         if not self.free:
             return logits
@@ -91,7 +98,7 @@ class NodeProcessors:
         return (self._reduced_warps if reduced else self._warps)(_no_prefix(flat), flat).view_as(logits)
 
     def suppress(self, logits: Tensor) -> Tensor:
-        """Only the processors that rule tokens out for good, on logits [V]."""
+        """Apply the processors that always exclude the same tokens to logits [V]."""
         return self.always(_no_prefix(logits[None]), logits[None])[0]
 
     def __call__(
@@ -104,7 +111,7 @@ class NodeProcessors:
             draft: the draft.
             prompt: int64 [B, P].
             tokens: per row, the generated ids, of which the last is the root.
-            live: per row, whether it goes on.
+            live: per row, whether it continues.
         """
         if not self.bound:
             return self.warp(logits)
@@ -131,19 +138,19 @@ class NodeProcessors:
         for row in range(draft.batch):
             if not live[row]:
                 continue
-            found: dict[int, Branch | PendingBranch] = {}
+            branches: dict[int, Branch | PendingBranch] = {}
             for node in sorted(range(draft.tree.nodes), key=depths[row].__getitem__):
-                parent = found[parents[row][node]] if depths[row][node] else self.committed[row]
-                found[node] = new = self._node(parent, draft, row, node, logits[row, node])
+                parent = branches[parents[row][node]] if depths[row][node] else self.committed[row]
+                branches[node] = new = self._node(parent, draft, row, node, logits[row, node])
                 if isinstance(new, Branch):
                     scores[row, node] = new.scores
-            self._nodes[row] = [found[node] for node in range(draft.tree.nodes)]
+            self._nodes[row] = [branches[node] for node in range(draft.tree.nodes)]
         return scores
 
     def _node(
         self, parent: Branch | PendingBranch, draft: Draft, row: int, node: int, logits: Tensor
     ) -> Branch | PendingBranch:
-        """The branch at a node, or a pending one where no rule can keep the node."""
+        """Return the branch at a node, or a pending branch if the node cannot be accepted."""
         token, is_root = draft.value[row, node], parent is self.committed[row]
         dead = isinstance(parent, PendingBranch) or (draft.valid is not None and not draft.valid[row, node])
         if self._reading is None and not is_root and (dead or parent.rules_out(token)):
@@ -152,12 +159,12 @@ class NodeProcessors:
 
     @contextmanager
     def reading(self, counts: Sequence[int]) -> Iterator[None]:
-        """Inside the block, known tokens behind the end of rows are scored, whether or not processors rule them out.
+        """Score known tokens after the end of rows inside the block, also if processors exclude them.
 
-        The caller's own objects were called for these steps when the rows ended.
+        The caller's own objects were already called for these steps.
 
         Args:
-            counts: per row, how many of the draft's nodes are such tokens.
+            counts: per row, the number of draft nodes with such tokens.
         """
         self._reading = [count > 0 for count in counts]
         try:
@@ -171,16 +178,16 @@ class NodeProcessors:
                 self.committed[row] = branch
 
     def commit(self, paths: Sequence[Sequence[int]], tokens: Sequence[list[int]], live: Sequence[bool]) -> None:
-        """Go on behind the accepted nodes, and call the caller's own objects for the steps that all rows have reached.
+        """Move to the accepted nodes, and call the caller's own objects for the steps that all rows have reached.
 
         Args:
             paths: per row, the accepted nodes of the last draft, root first; empty for a row that had stopped.
             tokens: per row, the generated ids.
-            live: per row, whether it goes on.
+            live: per row, whether it continues.
 
         Raises:
-            ValueError: an object answers otherwise than its copy.
-            Exception: whatever a processor raises for the tokens that were kept.
+            ValueError: an object gives other scores than its copy.
+            Exception: a processor raised it for accepted tokens.
         """
         if not self.own:
             return
@@ -197,7 +204,7 @@ class NodeProcessors:
 
 
 def _of_row(processor: Processor, row: int) -> Processor:
-    """`processor` as row `row` needs it: transformers gives the repetition penalty one padding length per row."""
+    """Return `processor` for row `row`: the repetition penalty of transformers has a padding length per row."""
     skipped = getattr(processor, "prompt_ignore_length", None)
     if type(processor) is not hf.RepetitionPenaltyLogitsProcessor or not isinstance(skipped, Tensor):
         return processor

@@ -1,11 +1,12 @@
-"""The proof at the start of a request that logits processors can be served along drafts, run on copies of them alone.
+"""The proof at the start of a request that logits processors support drafts; only copies of them are called.
 
-A scripted continuation is run the way `transformers.generate` runs it: all rows together, a call a step. Then each row is
-served as a draft is, with wrong tokens beside the right ones and other tokens in the other rows. Equal scores mean that the
-processors' state can be copied and that rows do not depend on one another.
+A scripted continuation is first run as in `transformers.generate`: all rows together, a call per step. Each row is then
+run like a draft, with wrong tokens beside the right tokens and other tokens in the other rows. Equal scores show that
+the processors' state can be copied and that rows do not depend on each other.
 
-A processor with so much state that a copy at every node would be slow is called in place instead, where it shows itself to be
-a function of the prefix: the same prefix twice, prefixes out of order, rows alone and together, its state before and after.
+A processor with so much state that copies would be slow is called directly if it proves to be a function of the prefix.
+It is called twice with the same prefix, with prefixes out of order, and with rows alone and together, and its state
+before and after is compared.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ from mmspec.vlm.processors.copies import (
     tokens_within,
 )
 
-_STEPS, _FROM_STATE = 6, 12  # scripted tokens, and as many again as ids are found in the processors' state
-_MOST_NUMBERS = 2**26  # of the script's logits
+_STEPS, _FROM_STATE = 6, 12  # scripted tokens, and the limit of further tokens for ids in the processors' state
+_MOST_NUMBERS = 2**26  # limit of numbers in the script's logits
 _CLOSE = dict(rtol=1e-4, atol=1e-4, equal_nan=True)
 
 
@@ -38,7 +39,11 @@ _CLOSE = dict(rtol=1e-4, atol=1e-4, equal_nan=True)
 class ReferenceRun:
     """A continuation that the processors allow, and their scores on it.
 
-    prompt: int64 [B, P].   tokens: int64 [B, T].   logits, scores: float32 [T, B, V], before and after the processors.
+    Attributes:
+        prompt: int64 [B, P].
+        tokens: int64 [B, T].
+        logits: float32 [T, B, V], before the processors.
+        scores: float32 [T, B, V], after the processors.
     """
 
     prompt: Tensor
@@ -47,25 +52,25 @@ class ReferenceRun:
     scores: Tensor
 
     def ids(self, step: int) -> Tensor:
-        """int64 [B, P + step], the rows before a step's call."""
+        """Return the rows before a step's call, int64 [B, P + step]."""
         return torch.cat([self.prompt, self.tokens[:, :step]], 1)
 
 
 def prove_processors(
     processors: Sequence[Processor], known: Sequence[Processor], prompt: Tensor, vocab: int
 ) -> ForkedProcessors:
-    """Return copies of `processors` before their first call, in a form that serves the request.
+    """Return copies of `processors` before their first call that support drafts of this request.
 
     Args:
         processors: the request's logits processors in their order; none of them is called.
-        known: the ones among them that need no proof.
+        known: the processors among them that need no proof.
         prompt: int64 [B, P].
         vocab: V, the width of the logits.
 
     Raises:
-        ValueError: the processors cannot be served along drafts.
+        ValueError: the processors do not support drafts.
     """
-    own = [one for one in processors if not any(one is other for other in known)]
+    own = [processor for processor in processors if not any(processor is other for other in known)]
     models = ModelAttributes(own)
     try:
         with _same_chance():
@@ -80,30 +85,30 @@ def prove_processors(
 def _proven(
     processors: Sequence[Processor], known: Sequence[Processor], prompt: Tensor, vocab: int
 ) -> tuple[ForkedProcessors | None, bool]:
-    """Copies that serve the request, None where none do; in that case, whether they would serve its first row alone."""
-    shared = {id(one): one for one in known}
+    """Return copies that serve the request, or None with whether copies would serve its first row alone."""
+    shared = {id(processor): processor for processor in known}
     fresh = copy_of(list(processors), dict(shared))
-    own = [one for one in fresh if id(one) not in shared]
-    large = [one for one in own if len(snapshot(one)) >= MOST]
+    own = [processor for processor in fresh if id(processor) not in shared]
+    large = [processor for processor in own if len(snapshot(processor)) >= MOST]
     run = _plain(fresh, [*known, *large], own, prompt, vocab)
-    if not all(is_function(one, run) for one in large):
+    if not all(is_function(processor, run) for processor in large):
         fresh, large = copy_of(list(processors), dict(shared)), []
-        own = [one for one in fresh if id(one) not in shared]
+        own = [processor for processor in fresh if id(processor) not in shared]
         run = _plain(fresh, known, own, prompt, vocab)
     fork = _served(fresh, [*known, *large], run)
     if fork is None:
-        # one that cannot be copied may have no need to be
-        pure = [one for one in own if is_function(copy_of(one), run)]
+        # a processor that cannot be copied may not need a copy
+        pure = [processor for processor in own if is_function(copy_of(processor), run)]
         fork = _served(fresh, [*known, *large, *pure], run) if pure else None
     return fork, fork is None and prompt.shape[0] > 1 and _serves_alone(fresh, known, own, prompt[:1], vocab)
 
 
 def is_function(processor: Processor, run: ReferenceRun) -> bool:
-    """Whether a processor shows itself to be a function of a row's place in the batch, its prefix and its logits.
+    """Return whether a processor is a function of a row's index, prefix and logits in all calls of the test.
 
     Args:
         processor: a copy, which is called.
-        run: prefixes and logits.
+        run: the prefixes and logits.
     """
     steps = range(len(run.logits))
 
@@ -123,7 +128,7 @@ def is_function(processor: Processor, run: ReferenceRun) -> bool:
         same = all(_close(first[step], other[step]) for other in again for step in steps)
         same = same and all(_close(first[step][row], scores) for (step, row), scores in rows.items())
         together(steps)
-    except Exception:  # a prefix out of order is more than it was made for
+    except Exception:  # a processor may fail on a prefix out of order
         return False
     return same and snapshot(processor) == before
 
@@ -131,7 +136,7 @@ def is_function(processor: Processor, run: ReferenceRun) -> bool:
 def _plain(
     fresh: list[Processor], shared: Sequence[Processor], own: list[Processor], prompt: Tensor, vocab: int
 ) -> ReferenceRun:
-    """The run as transformers makes it. Tokens that the processors' state holds are scripted, where they are allowed."""
+    """Run the script as transformers does. Allowed tokens whose ids are in the processors' state are preferred."""
     batch, fork = prompt.shape[0], ForkedProcessors(fresh, shared)
     sought = tokens_within(snapshot(own), vocab, _FROM_STATE)
     chance = torch.Generator().manual_seed(11)
@@ -147,7 +152,7 @@ def _plain(
         except Exception:
             if not step:
                 raise
-            break  # the script has come to an end that the processors do not foresee
+            break  # the processors do not support a longer script
         logits.append(raw)
         scores.append(new.clone())
         tokens.append(new.argmax(-1))
@@ -160,12 +165,12 @@ def _serves_alone(
 ) -> bool:
     try:
         return _served(fresh, known, _plain(fresh, known, own, prompt, vocab)) is not None
-    except Exception:  # a processor made for so many rows may refuse another number of them
+    except Exception:  # a processor for a fixed number of rows may refuse other numbers
         return False
 
 
 def _served(fresh: list[Processor], shared: Sequence[Processor], run: ReferenceRun) -> ForkedProcessors | None:
-    """Copies that give the run's scores along drafts, by the first way of copying that does; None where none does."""
+    """Return copies that give the run's scores along drafts, by the first suitable way of copying; None without any."""
     for replay in (False, True):
         if all(_serves(ForkedProcessors(fresh, shared, replay=replay), row, run) for row in _some_rows(run)):
             return ForkedProcessors(fresh, shared, replay=replay)
@@ -188,13 +193,13 @@ def _serves(fork: ForkedProcessors, row: int, run: ReferenceRun) -> bool:
 
 
 def _some_rows(run: ReferenceRun) -> list[int]:
-    """The first two rows, one in the middle and the last."""
+    """Return the first two rows, a row in the middle and the last row."""
     batch = run.prompt.shape[0]
     return sorted({0, 1, batch // 2, batch - 1} & set(range(batch)))
 
 
 def _another(scores: Tensor | None, token: Tensor) -> Tensor | None:
-    """The likeliest token beside one; None where the processors allow no other."""
+    """Return the most likely token other than `token`; None if the processors allow no other."""
     if scores is None:
         return None
     others = scores.index_fill(0, token, -torch.inf)
@@ -206,11 +211,11 @@ def _close(ours: Tensor, theirs: Tensor) -> bool:
 
 
 def _refuse(own: Sequence[Processor], alone: bool) -> None:
-    names = ", ".join(type(one).__name__ for one in own)
+    names = ", ".join(type(processor).__name__ for processor in own)
     if alone:
         raise ValueError(
             f"logits_processor: expected rows that do not depend on one another, got {names}, whose scores of a row "
-            "change with the others; send the rows one by one or decode with transformers.generate"
+            "change with the other rows; send the rows one by one or decode with transformers.generate"
         )
     raise ValueError(
         f"logits_processor: expected a function of the prefix, or state that can be copied, got {names}, which keeps "
@@ -220,7 +225,7 @@ def _refuse(own: Sequence[Processor], alone: bool) -> None:
 
 @contextmanager
 def _same_chance() -> Iterator[None]:
-    """Leaves the random number generators that processors may draw from as they were."""
+    """Restore the random number generators that processors may use."""
     state: Callable = random.getstate()
     try:
         with torch.random.fork_rng():

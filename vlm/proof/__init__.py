@@ -1,1 +1,1 @@
-"""Trials of a model: passes over drafts against its own single steps. Outcomes are remembered in `mmspec.vlm.admission`."""
+"""Trials of a model: its passes over drafts against its single steps. `mmspec.vlm.admission` stores the outcomes."""

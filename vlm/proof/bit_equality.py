@@ -1,4 +1,4 @@
-"""Whether strict passes over drafts give the bits of strict single passes: chains and trees, alone and in a padded batch."""
+"""The bit-for-bit comparison of strict passes over chains and trees with strict single passes, also in a padded batch."""
 
 from __future__ import annotations
 
@@ -16,14 +16,20 @@ from mmspec.vlm.prefill import prepare_inputs
 from mmspec.vlm.proof.trial import TrialMismatch, ordinary_tokens, padding_id, path_to
 from mmspec.vlm.target import TextTarget
 
-_DEEP = BLOCK + 2  # drafted tokens of the chain, which is longer than a block of rows
-_PROMPT, _PADDING = 58, 21  # so that the chain ends behind a whole number of slots
-_BRANCHES = 5  # of the tree, whose right tokens stand behind wrong ones
+_DEEP = BLOCK + 2  # draft tokens of the chain, which is longer than a block of rows
+_PROMPT, _PADDING = 58, 21  # the chain then crosses a multiple of 64 slots
+_BRANCHES = 5  # branches of the tree, whose right tokens come after wrong tokens
 
 
 def same_bits(parts: Parts) -> None:
-    """Raises TrialMismatch where logits, keys, values or states differ in a bit. Rows of attention must not depend on
-    each other either; recurrent layers read a padded prompt in other pieces than the same prompt alone."""
+    """Check that strict passes over drafts have the bits of single passes.
+
+    For attention, rows must not depend on each other either. Recurrent layers are exempt: they read a padded prompt in
+    other pieces than the same prompt alone.
+
+    Raises:
+        TrialMismatch: logits, keys, values or states differ in a bit.
+    """
     ids = ordinary_tokens(parts, 2, _PROMPT)
     script = ordinary_tokens(parts, 2, _DEEP + 1, seed=1)
     mask = torch.ones_like(ids)
@@ -43,22 +49,22 @@ def same_bits(parts: Parts) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Bits:
-    """What a row's passes left. logits: [n, V].   kept: keys and values without padding, and states."""
+    """The results of a row's passes: logits [n, V], and its keys, values and states without padding."""
 
     logits: Tensor
-    kept: list[Tensor]
+    cached: list[Tensor]
 
 
-def _compare(wanted: list[_Bits], found: list[_Bits], where: str) -> None:
-    for one, other in zip(wanted, found, strict=True):
-        if not torch.equal(one.logits, other.logits):
+def _compare(expected: list[_Bits], actual: list[_Bits], where: str) -> None:
+    for single, drafted in zip(expected, actual, strict=True):
+        if not torch.equal(single.logits, drafted.logits):
             raise TrialMismatch(f"logits of other bits in {where}")
-        if not all(map(torch.equal, one.kept, other.kept)):
-            raise TrialMismatch(f"keys, values or states of other bits behind {where}")
+        if not all(map(torch.equal, single.cached, drafted.cached)):
+            raise TrialMismatch(f"keys, values or states of other bits after {where}")
 
 
 def _branching(device: torch.device) -> tuple[Tree, list[int]]:
-    """A tree of twigs, and its nodes of the longest path: behind every right token first a wrong one and its child."""
+    """Return a tree and the nodes of its longest path; each right token has a wrong sibling with a child before it."""
     parents, right = [0], [0]
     for _ in range(_BRANCHES):
         at = len(parents)
@@ -68,18 +74,18 @@ def _branching(device: torch.device) -> tuple[Tree, list[int]]:
 
 
 def _single(parts: Parts, inputs: dict, script: Tensor) -> list[_Bits]:
-    """Of each row, by single passes over a script [B, n]."""
-    target, found = _opened(parts, inputs, script[:, 0]), []
+    """Return the results of each row by single passes over a script [B, n]."""
+    target, logits = _opened(parts, inputs, script[:, 0]), []
     for step in range(script.shape[1]):
         draft = root_only(script[:, step])
         evidence = target.score(draft)
-        found.append(evidence.scores[:, 0])
+        logits.append(evidence.scores[:, 0])
         target.commit(draft, evidence, path_to(draft, script[:, 0] * 0, script[:, (step + 1) % script.shape[1]]))
-    return _bits(target, torch.stack(found, 1))
+    return _bits(target, torch.stack(logits, 1))
 
 
 def _drafted(parts: Parts, inputs: dict, script: Tensor, tree: Tree, right: list[int]) -> list[_Bits]:
-    """Of each row, by one pass over a tree on which the nodes `right` hold the script, all others other tokens."""
+    """Return the results of each row by a pass over a tree with the script on the nodes `right` and other tokens else."""
     target = _opened(parts, inputs, script[:, 0])
     value = ordinary_tokens(parts, len(script), tree.nodes, seed=2)
     value[:, right] = script
@@ -90,25 +96,24 @@ def _drafted(parts: Parts, inputs: dict, script: Tensor, tree: Tree, right: list
 
 
 def _bits(target: TextTarget, logits: Tensor) -> list[_Bits]:
-    """logits: [B, n, V]."""
-    return [_Bits(one, _kept(target, row)) for row, one in enumerate(logits)]
+    """Return the results of each row, given its logits in [B, n, V]."""
+    return [_Bits(row_logits, _cached(target, row)) for row, row_logits in enumerate(logits)]
 
 
-def _kept(target: TextTarget, row: int) -> list[Tensor]:
-    """Committed keys and values of a row without its padding, and its states."""
+def _cached(target: TextTarget, row: int) -> list[Tensor]:
+    """Return the committed keys and values of a row without its padding, and its states."""
     cache = target.cache
     span = slice(0 if cache.hidden is None else int(cache.hidden[row].sum()), cache.lengths[row])
-    found = [
-        one[row, :, span] for n, layer in enumerate(target.parts.plan.layers) if layer.slots for one in cache.at(n)
-    ]
+    slots = [n for n, layer in enumerate(target.parts.plan.layers) if layer.slots]
+    tensors = [tensor[row, :, span] for n in slots for tensor in cache.at(n)]
     for layer in cache.stateful:
-        states = layer.committed
-        found += [one[row] for kind in (states.conv, states.recurrent) for one in kind.values() if one is not None]
-    return found
+        kinds = layer.committed.conv, layer.committed.recurrent
+        tensors += [state[row] for kind in kinds for state in kind.values() if state is not None]
+    return tensors
 
 
 def _opened(parts: Parts, inputs: dict, first: Tensor) -> TextTarget:
-    """A strict request behind its prompt, whose first token is `first` [B]."""
+    """Return a strict request after its prefill, with `first` [B] as its first tokens."""
     ids, kwargs = prepare_inputs(parts.model, inputs)
     none = LogitsProcessorList(), StoppingCriteriaList()
     pad = padding_id(parts.model)

@@ -1,4 +1,4 @@
-"""How far back every layer of a model sees, found by gradients: no config field or class name says it for all classes."""
+"""The measurement by gradients of how far back every layer of a model sees, which configs do not state reliably."""
 
 from __future__ import annotations
 
@@ -14,24 +14,32 @@ from mmspec.vlm.proof.trial import TrialMismatch, ordinary_tokens
 
 
 def check_receptive_field(parts: Parts, slots: int) -> None:
-    """One pass of one token behind `slots` cached ones whose values carry gradients: a slot without one is not seen.
+    """Check that every layer sees all of `slots` cached tokens.
 
-    Raises TrialMismatch that names the first layer which does not see them all.
+    A pass of a single token follows cached values with gradients; a slot whose gradient is zero is not seen.
+
+    Args:
+        parts: the model's parts.
+        slots: the number of cached tokens.
+
+    Raises:
+        TrialMismatch: a layer does not see all slots; the message names the first such layer.
     """
     if any(layer.slots and layer.states for layer in parts.plan.layers):
-        return  # layers of both kinds in one look no further back than their mask, or the trial finds out
+        return  # layers with both slots and states are limited by their mask, which the trial checks
     seen = ordinary_tokens(parts, 1, 2)
     layers = [_shape_layer(layer) for layer in parts.plan.layers]
     _run(parts, seen[:, :1], 0, Cache(layers=layers))
     layers = [
-        _SlotLayer(one.shape, slots, one.like) if isinstance(one, _ShapeLayer) and one.shape else one for one in layers
+        _SlotLayer(layer.shape, slots, layer.like) if isinstance(layer, _ShapeLayer) and layer.shape else layer
+        for layer in layers
     ]
     with torch.enable_grad():
-        for one in layers:
-            if isinstance(one, _StateLayer):
-                one.copy_states()
+        for layer in layers:
+            if isinstance(layer, _StateLayer):
+                layer.copy_states()
         logits = _run(parts, seen[:, 1:], slots, Cache(layers=layers))
-        values = {number: one.values for number, one in enumerate(layers) if isinstance(one, _SlotLayer)}
+        values = {number: layer.values for number, layer in enumerate(layers) if isinstance(layer, _SlotLayer)}
         grads = torch.autograd.grad(logits[0, -1].float().square().sum(), list(values.values()), allow_unused=True)
     for layer, grad in zip(values, grads, strict=True):
         hidden = slots if grad is None else int((grad.float().abs().amax((0, 1, 3)) == 0).sum())
@@ -40,17 +48,17 @@ def check_receptive_field(parts: Parts, slots: int) -> None:
 
 
 def _run(parts: Parts, ids: Tensor, place: int, cache: Cache) -> Tensor:
-    full = parts.like.new_zeros(1, 1, 1, place + 1)  # what windows hide is their masks' to say
+    full = parts.like.new_zeros(1, 1, 1, place + 1)  # no mask, so that only the layers themselves limit the view
     mask = as_decoder_masks(parts.plan, full, [full] * len(parts.plan.narrow))
     table = parts.learned_positions
-    # padded prompts have more slots than a learned table has positions; what a layer sees does not hang on them
+    # padded prompts may have more slots than a learned table has positions; visibility does not depend on positions
     position = torch.full_like(ids, place if table is None else min(place, table - 1))
     inputs = dict(input_ids=ids, position_ids=position, attention_mask=mask, past_key_values=cache, use_cache=True)
     return wrapped_logits(parts, inputs)
 
 
 class _Layer(CacheLayerMixin):
-    """Base of the layers below: they hold nothing between passes."""
+    """The base of the layers below, which store nothing between passes."""
 
     is_sliding = False
 
@@ -72,7 +80,7 @@ class _Layer(CacheLayerMixin):
 
 
 class _ShapeLayer(_Layer):
-    """Notes the shapes of one token's keys and values, and where they are."""
+    """Records the shapes of a token's keys and values, and their dtype and device."""
 
     shape: tuple[torch.Size, torch.Size] | None = None
     like: Tensor | None = None
@@ -89,13 +97,12 @@ def _shape_layer(layer: LayerSpec) -> object:
 
 
 class _StateLayer(LinearAttentionLayer):
-    """Takes new states as they come: no gradient passes a layer whose old state was overwritten."""
+    """Replaces its states instead of overwriting them, so that gradients pass through the layer."""
 
     def copy_states(self) -> None:
-        """Copies the states, which a class may overwrite: autograd forbids that for views made without gradients, where a
-        model's weights ask for some."""
+        """Copy the states: autograd forbids a class to overwrite views that were created without gradients."""
         for states in (self.conv_states, self.recurrent_states):
-            states.update({n: None if one is None else one.clone() for n, one in states.items()})
+            states.update({n: None if state is None else state.clone() for n, state in states.items()})
 
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs) -> Tensor:
         if not self.is_recurrent_states_initialized[state_idx]:
@@ -105,7 +112,7 @@ class _StateLayer(LinearAttentionLayer):
 
 
 class _SlotLayer(_Layer):
-    """Slots of equal keys, so that attention spreads over all that it sees, and values that carry gradients."""
+    """Slots with equal keys, so that attention spreads over all visible slots, and values with gradients."""
 
     def __init__(self, shape: tuple[torch.Size, torch.Size], slots: int, like: Tensor):
         super().__init__()

@@ -1,7 +1,8 @@
-"""A scripted continuation of ordinary tokens, run through `transformers.generate` and through our target.
+"""A scripted continuation of ordinary tokens, run through `transformers.generate` and through `TextTarget`.
 
-The target takes it as a tree of right and wrong drafts, with rows that keep different counts and left padding. Then two things
-that no drafted pass may depend on are varied: how many slots the cache says it holds, and where a later node stands.
+The target reads it as a tree of right and wrong draft tokens, with different accepted counts per row and left padding.
+Then two properties that a drafted pass must not depend on are varied: the cache's own count of slots, and the position of
+a later node.
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from mmspec.vlm.target import TextTarget
 
 
 class TrialMismatch(Exception):
-    """A trial's finding, as the end of a sentence: what the model does instead of what its single steps do."""
+    """A difference between drafted passes and single steps; the message continues "got ..."."""
 
 
 def ordinary_tokens(parts: Parts, batch: int, length: int, seed: int = 0) -> Tensor:
-    """Ids of ordinary tokens, int64 [B, n]: none that a config names, such as end, padding or a picture's place."""
+    """Return ids of ordinary tokens, int64 [B, n]: without the ids in configs, such as eos, padding or placeholders."""
     model = parts.model
     named = _numbers(model.config.to_dict()) | _numbers(model.generation_config.to_dict())
     named = {value for value in named if 0 <= value < parts.vocab_size}
     rng = torch.Generator().manual_seed(seed)
     drawn = torch.randperm(parts.vocab_size, generator=rng)[: batch * length + len(named) + 1].tolist()
-    drawn = [one for one in drawn if one not in named] or [0]
+    drawn = [token for token in drawn if token not in named] or [0]
     while len(drawn) < batch * length:
         drawn += drawn
     return torch.tensor(drawn[: batch * length], device=parts.device).view(batch, length)
@@ -52,15 +53,15 @@ def _numbers(config: object) -> set[int]:
 
 
 def padding_id(model: nn.Module) -> int:
-    """The id that fills padding."""
+    """Return the padding id."""
     pad = model.generation_config.pad_token_id
     return 0 if pad is None else int(pad)
 
 
 STEPS = 5  # scripted tokens
-_TREE = (0, 0, 0, 1, 2, 4)  # behind the root: wrong, right, wrong, right, wrong
+_TREE = (0, 0, 0, 1, 2, 4)  # after the root: wrong, right, wrong, right, wrong
 _RIGHT = (0, 2, 4)
-# largest difference of two logits, in standard deviations of a row's logits, that counting in another order explains
+# largest difference of two logits that another order of summation explains, in standard deviations of a row's logits
 _SLACK = {torch.float32: 2e-3, torch.float64: 1e-6}
 _SLACK_HALF = 0.25
 
@@ -76,7 +77,16 @@ def text_trial(parts: Parts) -> None:
 
 
 def compare_with_generate(parts: Parts, inputs: dict, where: str) -> None:
-    """Raises TrialMismatch where our target's logits are not those of `transformers.generate`."""
+    """Compare the logits of `TextTarget` with those of `transformers.generate`.
+
+    Args:
+        parts: the model's parts.
+        inputs: the prompt, see `prompt_inputs`.
+        where: the description of the case for the message.
+
+    Raises:
+        TrialMismatch: the logits differ by more than rounding.
+    """
     ids, kwargs = prepare_inputs(parts.model, inputs)
     script = ordinary_tokens(parts, ids.shape[0], STEPS, seed=1)
     settings = dict(
@@ -86,21 +96,21 @@ def compare_with_generate(parts: Parts, inputs: dict, where: str) -> None:
     plain = class_generate(parts.model)(**inputs, do_sample=True, logits_processor=forced, **settings, **PROMPT_ALONE)
     expected = torch.stack(plain.logits, 1).float()  # [B, STEPS, V]
     if not torch.equal(plain.sequences[:, -STEPS:], script):
-        raise TrialMismatch("another continuation than the one that was forced")
+        raise TrialMismatch("another continuation than the forced tokens")
     for step, row, logits in _drafted(_target(parts, ids, kwargs), script):
         gap = _gap(logits, expected[row, step], parts)
         if not gap <= 1:
             raise TrialMismatch(
-                f"logits {gap:.3g} times as far off as rounding explains {where}, {step} tokens behind the prompt"
+                f"logits {gap:.3g} times as far off as rounding explains {where}, {step} tokens after the prompt"
             )
 
 
 def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]]:
-    """(step, row, logits [V]) of a prefill, a pass over a tree, a ragged commit, and a pass over a chain."""
+    """Return (step, row, logits [V]) of a prefill, a pass over a tree, a ragged commit, and a pass over a chain."""
     batch, device = script.shape[0], script.device
     rows = torch.arange(batch, device=device)
     draft, evidence = target.prefill()
-    found = [(0, row, evidence.scores[row, 0]) for row in range(batch)]
+    logits = [(0, row, evidence.scores[row, 0]) for row in range(batch)]
     target.commit(draft, evidence, path_to(draft, torch.zeros_like(rows), script[:, 0]))
     tree = static_tree(_TREE, device)
     right = torch.zeros(batch, tree.nodes, dtype=torch.bool, device=device)
@@ -109,21 +119,21 @@ def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]
     other = script.roll(1, 1).gather(1, tree.depth.expand(batch, -1))
     draft = Draft(torch.where(right, value, other), tree, Law("deterministic"))
     evidence = target.score(draft)
-    found += [(step + 1, row, evidence.scores[row, node]) for row in range(batch) for step, node in enumerate(_RIGHT)]
-    kept = 1 - rows % 2  # drafted tokens that each row keeps
-    target.commit(draft, evidence, path_to(draft, kept * _RIGHT[1], script[rows, kept + 1]))
-    values = torch.stack([script[row, int(keep) + 1 : int(keep) + 3] for row, keep in enumerate(kept)])
+    logits += [(step + 1, row, evidence.scores[row, node]) for row in range(batch) for step, node in enumerate(_RIGHT)]
+    accepted = 1 - rows % 2  # accepted draft tokens of each row
+    target.commit(draft, evidence, path_to(draft, accepted * _RIGHT[1], script[rows, accepted + 1]))
+    values = torch.stack([script[row, int(count) + 1 : int(count) + 3] for row, count in enumerate(accepted)])
     evidence = target.score(Draft(values, chain(1, device), Law("deterministic")))
-    return found + [
-        (int(kept[row]) + 2 + node, row, evidence.scores[row, node])
+    return logits + [
+        (int(accepted[row]) + 2 + node, row, evidence.scores[row, node])
         for row in range(batch)
         for node in range(2)
-        if int(kept[row]) + 2 + node < STEPS
+        if int(accepted[row]) + 2 + node < STEPS
     ]
 
 
 def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
-    """Accepts the path to one node a row, int64 [B]; `correction` int64 [B] comes behind it."""
+    """Return a verdict that accepts the path to a node of each row, int64 [B], followed by `correction` int64 [B]."""
     batch, tree = draft.batch, draft.tree
     path, depth = tree.path.expand(batch, -1, -1), tree.depth.expand(batch, -1)
     rows = torch.arange(batch, device=node.device)
@@ -131,7 +141,7 @@ def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
 
 
 def _invariant(parts: Parts, inputs: dict) -> None:
-    """Raises TrialMismatch where a pass heeds the cache's own count of slots, or where a later node stands."""
+    """Check that a pass does not depend on the cache's own count of slots or on the position of a later node."""
     ids, kwargs = prepare_inputs(parts.model, inputs)
     longest = parts.most_positions or 4096
     longest = min(longest, parts.plan.temperature or longest)
@@ -154,11 +164,11 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     tree = replace(draft.tree, depth=depth, max_depth=2 + far)
     after = target.score(replace(draft, tree=tree)).scores[0]
     if not max(_gap(after[node], before[node], parts) for node in range(2)) <= 1:
-        raise TrialMismatch("logits of a token that depend on the position of a later one")
+        raise TrialMismatch("logits of a token that depend on the position of a later token")
 
 
 class _Miscounting(SlotCache):
-    """A cache that says it holds `miscount` more slots than it does; keys and masks stay right."""
+    """A cache that reports `miscount` more slots than it has; keys and masks are correct."""
 
     miscount = 0
 
@@ -167,7 +177,7 @@ class _Miscounting(SlotCache):
 
 
 class _Forced(LogitsProcessor):
-    """Lets only the scripted token through. script: int64 [B, n], what follows prompts of `length` ids."""
+    """Allows only the scripted token: `script` int64 [B, n] follows prompts of `length` ids."""
 
     def __init__(self, script: Tensor, length: int):
         self.script, self.length = script, length
@@ -183,7 +193,7 @@ def _target(parts: Parts, ids: Tensor, kwargs: dict) -> TextTarget:
 
 
 def _gap(ours: Tensor, theirs: Tensor, parts: Parts) -> float:
-    """How far two rows of logits are apart, as a share of what is allowed; NaN counts as far."""
+    """Return the largest difference of two rows of logits as a share of the tolerance; NaN fails too."""
     ours, theirs = ours.float(), theirs.float()
     slack = _SLACK.get(parts.dtype, _SLACK_HALF)
     return float((ours - theirs).abs().amax() / (slack * theirs.std().clamp_min(1e-6)))

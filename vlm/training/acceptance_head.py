@@ -1,4 +1,4 @@
-"""Training of SpecDec++'s acceptance head on the states of a frozen drafter."""
+"""Training of the acceptance head of SpecDec++ on the states of a frozen drafter."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 @dataclass(slots=True)
 class AcceptanceSamples:
-    """Tokens a drafter drew at one depth.   feature: float [n, H], its states behind them.   label: float32 [n]."""
+    """The tokens that a drafter drew at a depth.
+
+    Attributes:
+        feature: float [n, H], the drafter's states after the tokens.
+        label: float32 [n], their probabilities of acceptance.
+    """
 
     feature: Tensor
     label: Tensor
@@ -29,11 +34,13 @@ class AcceptanceSamples:
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceSettings:
-    """What an acceptance head is trained on, the public recipe's where it has such a setting.
+    """The settings of an acceptance head's training; the defaults follow the public recipe.
 
-    depths: levels of a draft that are judged.   reject_weight: of the share of a label that says reject.
-    replaced: share of drawn tokens that give way to the text's own ones; those are read on, not judged.
-    temperature: of the drafts the head is for.
+    Args:
+        depths: The number of labelled levels of a draft.
+        reject_weight: The weight of rejection in the loss.
+        replaced: The share of drawn tokens replaced by the text's own tokens, which have no label.
+        temperature: The temperature of the drafts.
     """
 
     depths: int = 6
@@ -48,9 +55,12 @@ class AcceptanceSettings:
 
 
 def acceptance_label(target: Tensor, drafter: Tensor, token: Tensor) -> Tensor:
-    """min(1, p(x) / q(x)), float32 [...]: how likely the target accepts a drawn token.
+    """Return the probability that the target accepts a drawn token, min(1, p(x) / q(x)), float32 [...].
 
-    target, drafter: float [..., V], log-weights of p and q.   token: int64 [...], x.
+    Args:
+        target: float [..., V], the log-weights of p.
+        drafter: float [..., V], the log-weights of q.
+        token: int64 [...], the tokens x.
     """
     at = token[..., None]
     ratio = target.log_softmax(-1).gather(-1, at) - drafter.log_softmax(-1).gather(-1, at)
@@ -58,9 +68,12 @@ def acceptance_label(target: Tensor, drafter: Tensor, token: Tensor) -> Tensor:
 
 
 def acceptance_loss(logits: Tensor, label: Tensor, reject_weight: float = 6.0) -> Tensor:
-    """sum_i [s_i (-log P(accept)) + w (1 - s_i) (-log P(reject))] / sum_i [s_i + w (1 - s_i)].
+    """Return sum_i [s_i (-log P(accept)) + w (1 - s_i) (-log P(reject))] / sum_i [s_i + w (1 - s_i)].
 
-    logits: float32 [..., 2], reject and accept.   label: float32 [...], s; negative where a token is not judged.
+    Args:
+        logits: float32 [..., 2], for reject and accept.
+        label: float32 [...], s; negative for tokens without a label.
+        reject_weight: The weight w of rejection.
     """
     judged = label >= 0
     accept, reject = label.clamp(min=0) * judged, reject_weight * (1 - label) * judged
@@ -77,16 +90,25 @@ def sample_acceptance(
     settings: AcceptanceSettings,
     generator: torch.Generator,
 ) -> list[AcceptanceSamples]:
-    """What the drafter draws at every answer token, per depth, its state once it has read that, and the label.
+    """Draw draft tokens at every answer token and return the drafter's states and labels per depth.
 
-    Drafts start everywhere, as in training of the drafter itself. A token drawn behind one that differs from the text has no
-    label, as the target was not asked there, and is left out. The public code draws every token behind the text alone and
-    then lets the drafter read the draws one after the other, labels as they were; here labels fit what has been read.
-    Raises ValueError for drafters that do not step through one decoder layer.
+    Drafts start at every token, as in training of the drafter itself. A token drawn after a token that differs from the
+    text has no label, because the target's scores there are unknown, and is excluded. The public code draws every token
+    after the text alone and then lets the drafter read the draws in sequence; here labels match the tokens that were read.
+
+    Args:
+        drafter: The drafter.
+        parts: The target's parts.
+        batch: The states of the batch.
+        settings: The settings of the training.
+        generator: The random generator.
+
+    Raises:
+        ValueError: The drafter has no single decoder layer.
     """
     if not (isinstance(drafter, FeatureDrafter) and isinstance(drafter.layer, DraftLayer)):
         raise ValueError(
-            f"drafter: expected one with a decoder layer, got {drafter.name!r}; train the head for another"
+            f"drafter: expected a drafter with a single decoder layer, got {drafter.name!r}; use another drafter"
         )
     view = drafter.embedded(batch.prompt_view(parts), batch.ids)
     slots = drafter.read(view)
@@ -99,7 +121,7 @@ def sample_acceptance(
     text = batch.ids.gather(1, after)
     behind = origin.clamp(min=0)[..., None].expand(-1, -1, batch.last.shape[-1])
     target = parts.head(batch.last.gather(1, behind)).float()
-    on_text = torch.ones_like(wanted)  # whether the draft a slot goes on from has held the text so far
+    on_text = torch.ones_like(wanted)  # whether the draft before a slot equals the text
     labels: list[Tensor] = []
 
     def draw(own: Tensor) -> tuple[Tensor, Tensor]:
@@ -110,20 +132,20 @@ def sample_acceptance(
         scores = scores / settings.temperature
         token = torch.multinomial(scores.softmax(-1).flatten(0, 1), 1, generator=generator).view_as(text)
         label = acceptance_label(target / settings.temperature, scores, token)
-        given = torch.rand(token.shape, generator=generator, device=token.device) < settings.replaced
-        judged = wanted & on_text & ~given & (origin.roll(depth, 1) == origin - depth)  # it ran over text alone
+        replaced = torch.rand(token.shape, generator=generator, device=token.device) < settings.replaced
+        judged = wanted & on_text & ~replaced & (origin.roll(depth, 1) == origin - depth)  # it crossed text alone
         judged[:, :depth] = False
         labels.append(torch.where(judged, label, -1.0))
-        token = torch.where(given, text, token)
+        token = torch.where(replaced, text, token)
         on_text = F.pad(on_text & (token == text), (1, 0))[:, :-1]
         return drafter.fuse(drafter.embeddings(token, parts), own, context)
 
     outputs = drafter.unroll_with(slots, first, settings.depths + 1, draw)[1:]
-    made = []
+    samples = []
     for out, label in zip(outputs, labels, strict=True):
         row, slot = (label >= 0).nonzero(as_tuple=True)
-        made.append(AcceptanceSamples(out[row, slot], label[row, slot]))
-    return made
+        samples.append(AcceptanceSamples(out[row, slot], label[row, slot]))
+    return samples
 
 
 def train_acceptance(
@@ -137,11 +159,20 @@ def train_acceptance(
     seed: int = 0,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
 ) -> AcceptanceHead:
-    """A head for this drafter and target; both stay as they are.
+    """Train an acceptance head for a drafter and a target, which both remain unchanged.
 
-    teacher_batches: what the target says about a batch of answered requests, by step (see `Teacher`).   head: to go on with.
-    on_step: told the step (from 1), the loss, the mean label and the mean verdict.
-    Raises ValueError where the loss is not finite.
+    Args:
+        drafter: The drafter.
+        model: The target.
+        teacher_batches: A function from a step to the target's states on answered requests, see `Teacher`.
+        schedule: The schedule and the optimizer settings.
+        settings: The settings of the training.
+        head: A head to continue with; None for a new head.
+        seed: The seed of the drawn tokens.
+        on_step: A function called with the step (from 1), and the loss, mean label and mean verdict.
+
+    Raises:
+        ValueError: The loss is not finite.
     """
     parts = take_apart(model)
     drafter.check(parts)

@@ -1,4 +1,4 @@
-"""The target's own answers: what it says is what a drafter has to predict."""
+"""The target's own answers, whose tokens a drafter learns to predict."""
 
 from __future__ import annotations
 
@@ -21,7 +21,14 @@ from mmspec.vlm.training.examples import Example, encode, reference_answer_ids
 
 @dataclass(frozen=True, slots=True)
 class AnswerSettings:
-    """How answers are made. temperatures: taken in turn, one per batch; 0 is greedy.   seed: of sampled ones."""
+    """The settings of generated answers.
+
+    Args:
+        new_tokens: The most tokens of an answer.
+        batch: The number of rows in a batch.
+        temperatures: The temperatures of successive batches, in turn; 0 is greedy.
+        seed: The seed of sampling.
+    """
 
     new_tokens: int = 128
     batch: int = 64
@@ -41,10 +48,23 @@ def generate_target_answers(
     how: AnswerSettings = AnswerSettings(),
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> dict[str, list[int]]:
-    """The target's answers by key, end token included where it came; kept in `file` (JSONL) and resumed from it.
+    """Generate the target's answers; they are stored in `file` (JSONL), from which a later call continues.
 
-    Rows are made in batches of `how.batch`; a batch depends on its place alone, so a resumed run makes the same answers.
-    Raises Stopped where SIGINT or SIGTERM came, behind the running batch.
+    A batch depends on its index alone, so a resumed run generates the same answers.
+
+    Args:
+        model: The target.
+        processor: The target's processor or tokenizer.
+        examples: The requests.
+        file: The file of answers.
+        how: The settings.
+        on_batch: A function called after each batch with its number of answers.
+
+    Returns:
+        The ids of the answers by key, with the end token if it was generated.
+
+    Raises:
+        Stopped: SIGINT or SIGTERM came; the running batch was finished.
     """
     done = read_answers(file)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -55,10 +75,10 @@ def generate_target_answers(
                 continue
             temperature = how.temperatures[number % len(how.temperatures)]
             rows = _generate_batch(model, processor, chosen, how, temperature, how.seed + number)
-            made = {example.key: ids for example, ids in zip(chosen, rows, strict=True)}
-            lines = [json.dumps({"key": key, "temperature": temperature, "ids": ids}) for key, ids in made.items()]
+            new = {example.key: ids for example, ids in zip(chosen, rows, strict=True)}
+            lines = [json.dumps({"key": key, "temperature": temperature, "ids": ids}) for key, ids in new.items()]
             append_lines(file, lines)
-            done |= made
+            done |= new
             on_batch(len(chosen))
             if request.signal:
                 raise Stopped(f"the answers made so far ({len(done)}) are kept in {file}", request.signal)
@@ -74,19 +94,23 @@ def answers_to_streams(
     how: AnswerSettings,
     on_batch: Callable[[int, int], None],
 ) -> dict[str, Sequence[int]]:
-    """Answers by key to every example of one or two streams.
+    """Return the ids of the answers to all examples of one or two streams, by key.
 
     Args:
-        source: "own" generates answers of the target, "given" takes those of the examples.
-        streams: Examples with pictures or mixed ones, then texts.
-        folder: Where generated answers lie.
-        on_batch: Called with the number of answers so far and of all.
+        source: "own" generates answers of the target, "given" uses those of the examples.
+        model: The target.
+        processor: The target's processor or tokenizer.
+        streams: The examples with pictures or all examples, then texts.
+        folder: The folder for generated answers.
+        how: The settings of generated answers.
+        on_batch: A function called with the number of answers so far and the total.
     """
-    found: dict[str, Sequence[int]] = {}
+    answers: dict[str, Sequence[int]] = {}
     if source == "given":
         for stream in streams:
-            found |= {one.key: reference_answer_ids(processor, one) for one in (stream[i] for i in range(len(stream)))}
-        return found
+            examples = (stream[i] for i in range(len(stream)))
+            answers |= {example.key: reference_answer_ids(processor, example) for example in examples}
+        return answers
     total, done = sum(map(len, streams)), 0
 
     def on_rows(count: int) -> None:
@@ -95,9 +119,9 @@ def answers_to_streams(
         on_batch(done, total)
 
     for name, stream in zip(("answers", "text_answers"), streams, strict=False):
-        found |= generate_target_answers(model, processor, stream, folder / f"{name}.jsonl", how, on_rows)
+        answers |= generate_target_answers(model, processor, stream, folder / f"{name}.jsonl", how, on_rows)
     on_batch(total, total)
-    return found
+    return answers
 
 
 @torch.no_grad()
@@ -105,7 +129,7 @@ def _generate_batch(model, processor, examples, how: AnswerSettings, temperature
     inputs = {name: value.to(model.device) for name, value in encode(processor, examples).items()}
     sampling = {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0} if temperature else {}
     torch.manual_seed(seed)
-    # a placeholder in an answer would stand for a picture that is not there
+    # a placeholder in an answer would refer to a missing picture
     banned = {"suppress_tokens": list(placeholders_of(model.config)) or None}
     settings = banned | (sampling or {"do_sample": False})
     sequences = class_generate(model)(**inputs, max_new_tokens=how.new_tokens, **settings)
@@ -119,21 +143,22 @@ def _generate_batch(model, processor, examples, how: AnswerSettings, temperature
 
 
 def read_answers(file: Path) -> dict[str, list[int]]:
-    """Answers of a file that `generate_target_answers` wrote; a last line cut short by a kill is dropped from the file.
+    """Read the answers in a file of `generate_target_answers`, and remove an incomplete last line from the file.
 
-    Raises ValueError for a line that is none.
+    Raises:
+        ValueError: A line is not an answer.
     """
     if not file.exists():
         return {}
-    found = {}
+    answers = {}
     for number, record in enumerate(read_json_lines(file, torn=True), 1):
         key, ids = record.get("key"), record.get("ids")
         if not isinstance(key, str) or not isinstance(ids, list) or not all(type(token) is int for token in ids):
             raise ValueError(
                 f"{file}, line {number}: expected a key and the ids of an answer, got {record}; delete the file"
             )
-        found[key] = ids
+        answers[key] = ids
     whole, end, rest = read_text(file).rpartition("\n")
     if rest:
         write_text_atomic(file, whole + end)
-    return found
+    return answers

@@ -1,4 +1,4 @@
-"""The loss of block-parallel drafters: blocks behind anchors that every step draws anew."""
+"""The loss of block-parallel drafters, over the blocks after random anchors."""
 
 from __future__ import annotations
 
@@ -25,20 +25,21 @@ from mmspec.vlm.training.teacher_scores import TeacherScores
 
 @dataclass(frozen=True, slots=True)
 class BlockObjective:
-    """The weighted loss of all levels of `anchors` blocks a row. An anchor is an answer's token that another token follows;
-    level i of its block predicts the token i + 1 behind it, as far as the answer reaches.
+    """The weighted loss of all levels of the blocks after random anchors, which are answer tokens with a successor.
 
-    A drafter of a reduced vocabulary is compared with the target's law over the tokens that it holds, renormalised, at every
-    level, as in the `speculators` library. Terms of the text's token alone leave out levels whose token it does not hold; a
-    level that no term counts has no part of the divisor, and trains the predicted acceptance alone.
+    Level i of a block predicts the token i + 1 after its anchor, within the answer. A drafter with a reduced vocabulary is
+    compared with the target's distribution over its tokens, renormalised, as in the `speculators` library. Terms of the
+    text's token exclude levels whose token is outside the vocabulary. A level without terms trains only the predicted
+    acceptance.
 
     Args:
-        terms: As in `Objective`.
-        weights: "decay" is exp(-i / gamma) for level i from 0, as in "DFlash". "dpace" is the gain of a level's token in
-            expected accepted length, see `dpace_weights`.
-        gamma: None for (block size - 1) / 2, as published for 8 and 16.
-        alpha: Of D-PACE.
-        per: The divisor of the weighted sum: the sum of the weights (SpecForge), the number of levels that count
+        terms: The terms of the loss, see `Objective`.
+        anchors: The most anchors of a row.
+        weights: "decay" weighs level i from 0 by exp(-i / gamma), as in "DFlash". "dpace" weighs it by the gain of its
+            token in expected accepted length, see `dpace_weights`.
+        gamma: The scale of "decay"; None for that of `default_gamma`.
+        alpha: The smoothing of "dpace".
+        per: The divisor of the weighted sum: the sum of the weights (SpecForge), the number of included levels
             (`speculators`), or the rows of the batch (SpecForge's D-PACE).
     """
 
@@ -61,30 +62,30 @@ class BlockObjective:
 
     @property
     def depths(self) -> float:
-        """All levels a drafter has."""
+        """The number of trained depths: all levels of a drafter."""
         return math.inf
 
     def __call__(
         self, drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes as of Objective. Draws anchors from torch's generator."""
+        """Return loss and notes as Objective does; anchors are drawn from torch's generator."""
         anchor, drawn = draw_anchors(batch.answer, self.anchors)
         if not bool(drawn.any()):
             return batch.embeds.new_zeros(()), {}
         total, notes = batch.embeds.new_zeros((), dtype=torch.float32), {}
         for weight, blocks in predict_lessons(drafter, parts, batch, anchor, drawn):
-            loss, said = self.over(blocks, len(anchor))
-            total, notes = total + weight * loss, notes or said
+            loss, hits = self.over(blocks, len(anchor))
+            total, notes = total + weight * loss, notes or hits
         return total, notes
 
     def over(self, blocks: BlockPredictions, rows: int) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes of blocks in a batch of `rows` rows: per level, how often the top token is the target's."""
-        made = term_losses(
+        """Return the loss of blocks in a batch of `rows` rows, and per level the share with the target's top token."""
+        values = term_losses(
             blocks.predict, len(blocks.token), blocks.width, [term for _, term in self.terms], blocks.token.device,
             partial(blocks.figures, likelihood=self.weights == "dpace"),
         )  # fmt: skip
-        likelihood, overlap = made.figures.unbind(-1)
-        losses, counted = made.weighted([factor for factor, _ in self.terms]), made.counted.any(-1)
+        likelihood, overlap = values.figures.unbind(-1)
+        losses, counted = values.weighted([factor for factor, _ in self.terms]), values.counted.any(-1)
         if blocks.acceptance is not None:
             predicted = blocks.acceptance.float()
             losses = losses + F.binary_cross_entropy_with_logits(predicted, overlap, reduction="none")
@@ -92,7 +93,7 @@ class BlockObjective:
         total = {
             "weight": (weight * blocks.grid(counted)).sum(), "place": counted.sum(), "row": weight.new_tensor(rows),
         }[self.per]  # fmt: skip
-        share = blocks.grid(made.hits & counted).sum(0) / blocks.counts.sum(0).clamp(min=1)
+        share = blocks.grid(values.hits & counted).sum(0) / blocks.counts.sum(0).clamp(min=1)
         notes = {f"hit{level}": value for level, value in enumerate(share.tolist())}
         return (weight * blocks.grid(losses)).sum() / total.clamp(min=1e-6), notes
 
@@ -105,13 +106,20 @@ class BlockObjective:
 
 
 def default_gamma(drafted: int) -> float:
-    """7 for blocks that draft 15, 4 for 7, and between these and beyond on a line."""
+    """Return the gamma of blocks with this number of draft tokens: linear, with 4 for 7 and 7 for 15 as published."""
     return max(4 + (drafted - 7) * 3 / 8, 1.0)
 
 
 def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
-    """At most `most` anchors a row, evenly among the tokens of answers that another one follows: slots int64 [B, A], in order,
-    and which are real, bool [B, A].   answer: bool [B, T]."""
+    """Draw anchors uniformly among the answer tokens with a successor.
+
+    Args:
+        answer: bool [B, T], the tokens of answers.
+        most: The most anchors of a row.
+
+    Returns:
+        The slots of the anchors in order, int64 [B, A], and whether each is real, bool [B, A].
+    """
     free = answer.clone()
     free[:, :-1] &= answer[:, 1:]
     free[:, -1] = False
@@ -123,16 +131,17 @@ def draw_anchors(answer: Tensor, most: int) -> tuple[Tensor, Tensor]:
 
 @dataclass(slots=True)
 class BlockPredictions:
-    """The predictions of N blocks at P places, the levels that an answer reaches.
+    """The predictions of N blocks at P places, the levels within an answer.
 
-    Args:
-        predict: The prediction at places int64 [n], see `term_losses`.
-        counts: bool [N, D], which levels are places.
-        place: Block and level of every place, int64 [P] each.
-        token: int64 [P], the text's token among the scores, -100 where the drafter does not hold it.
-        width: The larger number of scores a place, of drafter and target.
-        acceptance: float [P], the logits of being accepted; None where the drafter does not predict acceptance.
-        overlap: float32 [n] of drafter's and target's scores and places, the probability of being accepted.
+    Attributes:
+        predict: A function that returns the prediction at places int64 [n], see `term_losses`.
+        counts: bool [N, D], whether a level is a place.
+        place: The block and the level of every place, int64 [P] each.
+        token: int64 [P], the column of the text's token; -100 if it is outside the drafter's vocabulary.
+        width: The number of scores of a place, the larger of drafter and target.
+        acceptance: float [P], the logits of the predicted acceptance; None if the drafter does not predict it.
+        overlap: A function of the drafter's scores, the target's scores and places that returns the probability of
+            acceptance, float32 [n].
     """
 
     predict: Callable[[Tensor], DraftPrediction]
@@ -144,37 +153,53 @@ class BlockPredictions:
     overlap: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None
 
     def grid(self, values: Tensor) -> Tensor:
-        """float32 [N, D] of values [P], 0 elsewhere."""
+        """Return values [P] on a grid, float32 [N, D], with 0 elsewhere."""
         levels = torch.zeros(self.counts.shape, dtype=torch.float32, device=values.device)
         return levels.index_put(self.place, values.float())
 
-    def figures(self, made: DraftPrediction, places: Tensor, likelihood: bool) -> Tensor:
-        """float32 [n, 2]: the drafter's probability of the text's token where `likelihood`, and the overlap of the laws where
-        acceptance is predicted; 0 otherwise."""
-        found = torch.zeros(len(places), 2, device=places.device)
+    def figures(self, prediction: DraftPrediction, places: Tensor, likelihood: bool) -> Tensor:
+        """Return further numbers of each place.
+
+        Args:
+            prediction: The prediction at the places.
+            places: int64 [n].
+            likelihood: Whether to compute the probability of the text's token.
+
+        Returns:
+            float32 [n, 2]: the drafter's probability of the text's token, and the probability of acceptance if the
+            drafter predicts acceptance; 0 otherwise.
+        """
+        values = torch.zeros(len(places), 2, device=places.device)
         if likelihood:
-            chosen = made.student.log_softmax(-1).gather(-1, made.token.clamp(min=0)[:, None])[:, 0]
-            found[:, 0] = chosen.exp() * (made.token >= 0)
+            chosen = prediction.student.log_softmax(-1).gather(-1, prediction.token.clamp(min=0)[:, None])[:, 0]
+            values[:, 0] = chosen.exp() * (prediction.token >= 0)
         if self.acceptance is not None:
-            found[:, 1] = self.overlap(made.student, made.teacher, places)
-        return found
+            values[:, 1] = self.overlap(prediction.student, prediction.teacher, places)
+        return values
 
 
 def predict_blocks(
     drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
 ) -> BlockPredictions:
-    """The predictions along the texts alone, see `predict_lessons`."""
+    """Return the first predictions of `predict_lessons`, those along the texts."""
     return predict_lessons(drafter, parts, batch, anchor, drawn)[0][1]
 
 
 def predict_lessons(
     drafter: BlockDrafter, parts: object, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor
 ) -> list[tuple[float, BlockPredictions]]:
-    """The predictions of the blocks behind `anchor` int64 [B, A], where `drawn`, each with the weight of its loss.
+    """Return the predictions of the blocks after the anchors, each with the weight of its loss.
 
-    Nothing as wide as the vocabulary is computed for all places at once. Places are in the order of the target's states, so
-    that a chunk of them shares a pass of its head. The first predictions are those along the texts, see
+    No matrix over the vocabulary is computed for all places at once. Places are in the order of the target's states, so
+    that a chunk of places shares a pass of the head. The first predictions are those along the texts, see
     `BlockDrafter.lessons`.
+
+    Args:
+        drafter: The drafter.
+        parts: The target's parts.
+        batch: The states of the batch.
+        anchor: int64 [B, A], the slots of the anchors.
+        drawn: bool [B, A], whether an anchor is real.
     """
     real = torch.ones_like(batch.answer) if batch.padding is None else ~batch.padding
     position, document = (real.cumsum(1) - 1).clamp(min=0), real.long() - 1
@@ -182,7 +207,7 @@ def predict_lessons(
     rows = unroll_anchored_blocks(
         drafter, parts.embed, AnchoredBlocks(batch.ids, anchor, position, document, shown), batch.hidden
     )
-    # a text begins with its first token, which then stands for the token before it
+    # the first token of a text has no token before it and is used for it too
     earlier = batch.ids.gather(1, (anchor - 1).clamp(min=0))
     rows = drafter.drafting(rows, earlier)[drawn]  # [N, D, F]
     length = batch.ids.shape[1]
@@ -201,10 +226,10 @@ def predict_lessons(
     @torch.no_grad()
     def best(features: Tensor) -> Tensor:
         flat = features.flatten(0, 1)
-        (found,) = map_chunks(
+        (columns,) = map_chunks(
             lambda places: (drafter.scores(flat[places], parts.head).argmax(-1),), len(flat), drafter.width, flat.device
         )
-        return values_of(found, drafter.vocabulary).view(features.shape[:2])
+        return values_of(columns, drafter.vocabulary).view(features.shape[:2])
 
     lessons = drafter.lessons(rows, batch.ids.flatten()[source], best)
     with_mass = drafter.acceptance(lessons[0][1][:0]) is not None
@@ -228,12 +253,16 @@ def predict_lessons(
 
 @torch.no_grad()
 def dpace_weights(likelihood: Tensor, counts: Tensor, alpha: float) -> Tensor:
-    """D-PACE's weights, float32 [N, D]: w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha ("D-PACE"): how
-    much of the expected accepted length hangs on level j. A level that does not count adds nothing and stops nothing, as in
-    the public codes.
+    """Return the level weights of "D-PACE", float32 [N, D]: the part of the expected accepted length that needs a level.
 
-    likelihood: float32 [N, D], q.   counts: bool [N, D].
+    w_j = sum over m >= j of prod over i <= m of (1 - alpha) q_i + alpha. A level outside the answer adds nothing and ends
+    nothing, as in the public code.
+
+    Args:
+        likelihood: float32 [N, D], the drafter's probability q of each token.
+        counts: bool [N, D], the levels within the answer.
+        alpha: The smoothing.
     """
     smooth = torch.where(counts, (1 - alpha) * likelihood + alpha, 1.0)
-    stands = smooth.cumprod(-1) * counts
-    return stands.flip(-1).cumsum(-1).flip(-1) * counts
+    accepted = smooth.cumprod(-1) * counts
+    return accepted.flip(-1).cumsum(-1).flip(-1) * counts

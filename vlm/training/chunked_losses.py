@@ -1,4 +1,4 @@
-"""Losses over a large vocabulary in chunks of places, so that a block [places, vocabulary] is never held whole."""
+"""Losses over a large vocabulary in chunks of places, so that a matrix [places, vocabulary] is never stored whole."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ PlaceFigures = Callable[[DraftPrediction, Tensor], Tensor]
 class TermLosses:
     """The terms of a loss at n places.
 
-    Args:
-        values: float32 [n, K], the value of each term, with gradients; 0 where a term does not count a place.
-        counted: bool [n, K], whether a term counts a place.
-        hits: bool [n], whether the likeliest token of drafter and target is the same.
-        figures: float32 [n, E], further numbers of each place, without gradients; [n, 0] where there are none.
+    Attributes:
+        values: float32 [n, K], the value of each term, with gradients; 0 if the term excludes the place.
+        counted: bool [n, K], whether a term includes a place.
+        hits: bool [n], whether drafter and target have the same most likely token.
+        figures: float32 [n, E], further numbers of each place, without gradients; E may be 0.
     """
 
     values: Tensor
@@ -35,12 +35,12 @@ class TermLosses:
     figures: Tensor
 
     def mean(self, factors: Sequence[float]) -> Tensor:
-        """The weighted sum of the terms' means over the places that they count, a scalar."""
+        """Return the weighted sum of the terms' means over their places, a scalar."""
         means = self.values.sum(0) / self.counted.sum(0).clamp(min=1)
         return (means * means.new_tensor(factors)).sum()
 
     def weighted(self, factors: Sequence[float]) -> Tensor:
-        """float32 [n], the weighted sum of the terms at each place."""
+        """Return the weighted sum of the terms at each place, float32 [n]."""
         return (self.values * self.values.new_tensor(factors)).sum(-1)
 
 
@@ -52,52 +52,54 @@ def term_losses(
     device: torch.device,
     figures: PlaceFigures | None = None,
 ) -> TermLosses:
-    """The terms at places 0 to count - 1, equal in value and gradient to those of one prediction of all places.
+    """Return the terms at places 0 to count - 1, with the values and gradients of a single prediction of all places.
 
     Args:
-        predict: The prediction at places int64 [n]. It computes the scores from states, and runs again in the backward pass.
+        predict: A function that returns the prediction at places int64 [n]. It computes the scores from states, and runs
+            again in the backward pass.
         count: The number of places.
-        vocabulary: The larger number of log-weights that `predict` makes a place, of drafter and target.
-        terms: Losses of places, none for the hits alone. Where a term is `joint`, all places are one chunk.
-        device: Of the places.
-        figures: float32 [n, E] of a prediction and its places, computed without gradients.
+        vocabulary: The number of log-weights of a place, the larger of drafter and target.
+        terms: The losses of places; empty for the hits alone. With a `joint` term, all places are a single chunk.
+        device: The device of the places.
+        figures: A function that returns float32 [n, E] of a prediction and its places, without gradients.
     """
 
     def compute(places: Tensor) -> tuple[Tensor, ...]:
-        made = predict(places)
+        prediction = predict(places)
         everywhere = torch.ones(len(places), dtype=torch.bool, device=places.device)
-        values, counted = made.student.new_zeros(len(places), 0), everywhere.new_zeros(len(places), 0)
+        values, counted = prediction.student.new_zeros(len(places), 0), everywhere.new_zeros(len(places), 0)
         if terms:
-            values = torch.stack([term.places(made).float() for term in terms], -1)
-            counted = torch.stack([everywhere if term.counted is None else term.counted(made) for term in terms], -1)
+            values = torch.stack([term.places(prediction).float() for term in terms], -1)
+            masks = [everywhere if term.counted is None else term.counted(prediction) for term in terms]
+            counted = torch.stack(masks, -1)
         with torch.no_grad():
-            hits = made.student.argmax(-1) == made.teacher.argmax(-1)
-            more = values.new_zeros(len(places), 0) if figures is None else figures(made, places).float()
+            hits = prediction.student.argmax(-1) == prediction.teacher.argmax(-1)
+            more = values.new_zeros(len(places), 0) if figures is None else figures(prediction, places).float()
         return values, counted, hits, more
 
     if any(term.joint for term in terms):
-        vocabulary = 1  # statistics of all places
+        vocabulary = 1  # joint terms need statistics of all places
     return TermLosses(*map_chunks(compute, count, vocabulary, device))
 
 
 def map_chunks(
     compute: Callable[[Tensor], tuple[Tensor, ...]], count: int, scores: int, device: torch.device
 ) -> tuple[Tensor, ...]:
-    """The results of `compute` for places 0 to count - 1, each [count, ...], in chunks.
+    """Return the results of `compute` for places 0 to count - 1, each [count, ...], computed in chunks.
 
-    With gradients, a chunk keeps its results alone and is computed again in the backward pass.
+    With gradients, only the results of a chunk are stored, and the chunk is computed again in the backward pass.
 
     Args:
-        compute: Takes places int64 [n], returns tensors of n rows.
+        compute: A function of places int64 [n] that returns tensors of n rows.
         count: The number of places, at least 0.
-        scores: Numbers that `compute` holds a place; a chunk has at most `CHUNK_SCORES` of them.
-        device: Of the places.
+        scores: The numbers that `compute` needs for a place; a chunk has at most `CHUNK_SCORES` of them.
+        device: The device of the places.
     """
     chunks = torch.arange(count, device=device).split(max(CHUNK_SCORES // scores, 1))
     if len(chunks) == 1:
         return compute(chunks[0])
     if torch.is_grad_enabled():
-        made = [checkpoint(compute, places, use_reentrant=False, preserve_rng_state=False) for places in chunks]
+        results = [checkpoint(compute, places, use_reentrant=False, preserve_rng_state=False) for places in chunks]
     else:
-        made = [compute(places) for places in chunks]
-    return tuple(torch.cat(rows) for rows in zip(*made, strict=True))
+        results = [compute(places) for places in chunks]
+    return tuple(torch.cat(rows) for rows in zip(*results, strict=True))

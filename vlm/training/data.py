@@ -15,15 +15,18 @@ Stream = Literal["pictures", "texts"]
 
 @dataclass(frozen=True, slots=True)
 class Curriculum:
-    """Text first, then more and more pictures, then pictures alone.
+    """A curriculum of text first, then a growing share of pictures, then pictures alone.
 
-    The share r of picture steps is 0 up to `texts_until` of the training, rises by equal stairs, one an epoch, and is 1 from
-    the last epoch before `ramp_until` on. The defaults are those of the public code of "Speculative Decoding Reimagined for
-    Multimodal Large Language Models" (MSD): of 40 epochs, r = 0 in 1 to 20, (e - 20) / 20 in epoch e from 21, 1 in the last.
-    That code draws lots for every example; here whole steps are dealt so that every epoch has its share to within one step.
-    The two stages of ViSpec are a curriculum with `ramp_until` equal to `texts_until`.
+    The share r of picture steps is 0 up to `texts_until`, rises in equal stairs per epoch, and is 1 from the last epoch
+    before `ramp_until`. The defaults follow the public code of "Speculative Decoding Reimagined for Multimodal Large
+    Language Models" (MSD): of 40 epochs, r is 0 in the first 20 and (e - 20) / 20 in epoch e after them. That code draws
+    each example at random; here whole steps are assigned, and every epoch has its share up to a step. The two stages of
+    ViSpec are a curriculum with `ramp_until` equal to `texts_until`.
 
-    texts_until, ramp_until: shares of training.   epochs: stairs in the whole training.
+    Args:
+        texts_until: The share of training with text alone.
+        ramp_until: The share of training after which all steps have pictures.
+        epochs: The number of stairs in the whole training.
     """
 
     texts_until: float = 0.5
@@ -38,12 +41,12 @@ class Curriculum:
             )
 
     def share(self, step: int, steps: int) -> float:
-        """Share of picture steps in the epoch of `step` (from 0) of `steps`."""
+        """Return the share of picture steps in the epoch of `step` (from 0) of `steps`."""
         return self._share(step * self.epochs // steps)
 
     def stream(self, step: int, steps: int) -> Stream:
-        """Which stream step `step` of `steps` draws from; a pure function of both, so that a resumed run goes on exactly."""
-        # a step shows pictures where the sum of shares passes a whole number
+        """Return the stream of `step` of `steps`; it depends on both alone, so a resumed run continues exactly."""
+        # a step has pictures when the sum of shares passes a whole number
         return "pictures" if self._dealt(step + 1, steps) > self._dealt(step, steps) else "texts"
 
     def _share(self, epoch: int) -> float:
@@ -54,7 +57,7 @@ class Curriculum:
         return 1.0 if done >= self.ramp_until - 1e-9 else (done - self.texts_until) / width
 
     def _dealt(self, step: int, steps: int) -> int:
-        """Picture steps among the first `step`."""
+        """Return the number of picture steps among the first `step` steps."""
         total = 0.0
         for epoch in range(self.epochs):
             first, after = (-(-number * steps // self.epochs) for number in (epoch, epoch + 1))
@@ -66,8 +69,15 @@ class Curriculum:
 
 @dataclass(frozen=True, slots=True)
 class TrainingData:
-    """mixed: examples of runs without a curriculum.   pictures, texts: the two streams of one.
-    held_out: requests no training sees.   licence: of the data, as far as known."""
+    """The examples of a training run.
+
+    Attributes:
+        mixed: The examples for runs without a curriculum.
+        pictures: The stream of examples with pictures, for a curriculum.
+        texts: The stream of examples without pictures, for a curriculum.
+        held_out: The examples that are not trained on.
+        licence: The licence of the data, if it is known.
+    """
 
     mixed: Sequence[Example]
     pictures: Sequence[Example] = ()
@@ -78,7 +88,7 @@ class TrainingData:
 
 @dataclass(frozen=True, slots=True)
 class ExampleSubset:
-    """Some examples of a sequence, each read when it is asked for."""
+    """A subset of a sequence of examples, read on access."""
 
     source: Sequence[Example]
     index: tuple[int, ...]
@@ -92,7 +102,7 @@ class ExampleSubset:
 
 @dataclass(frozen=True, slots=True)
 class ConcatenatedExamples:
-    """Two sequences of examples one after the other; keys of the second are marked, so that they cannot meet the first's."""
+    """Two concatenated sequences of examples; keys of the second have a prefix that avoids collisions."""
 
     first: Sequence[Example]
     second: Sequence[Example]
@@ -108,18 +118,23 @@ class ConcatenatedExamples:
 
 
 def load_training_data(file: Path, texts: Path | None = None, held_out: int = 8, seed: int = 0) -> TrainingData:
-    """Examples of a JSONL file (see `JsonExamples`), shuffled once by `seed`.
+    """Load the examples of a JSONL file (see `JsonExamples`), shuffled by `seed`.
 
-    texts: a second file, of examples without pictures.   held_out: how many are kept from training, those with pictures
-    first where there are such.
-    Raises ValueError for records that are no examples, a key that comes twice, pictures in `texts`, and too few examples.
+    Args:
+        file: The file of examples.
+        texts: A second file, of examples without pictures.
+        held_out: The number of held-out examples; those with pictures are preferred.
+        seed: The seed of the shuffle.
+
+    Raises:
+        ValueError: A record is not an example, a key occurs twice, `texts` has pictures, or there are too few examples.
     """
     first = JsonExamples(file)
     second = JsonExamples(texts) if texts is not None else None
     shown = [bool(line.get("images")) for line in first.lines]
     if second is not None:
         if any(line.get("images") for line in second.lines):
-            raise ValueError(f"{texts}: expected examples without images, got some with; put those into {file}")
+            raise ValueError(f"{texts}: expected examples without images, got some with images; move them to {file}")
         shown += [False] * len(second)
     for source in (first, second):
         keys = [str(line.get("key", place)) for place, line in enumerate(source.lines)] if source is not None else []
@@ -131,8 +146,8 @@ def load_training_data(file: Path, texts: Path | None = None, held_out: int = 8,
     everything = first if second is None else ConcatenatedExamples(first, second)
     order = list(range(len(shown)))
     random.Random(seed).shuffle(order)
-    kept = set(sorted(order, key=lambda place: not shown[place])[:held_out])
-    rest = [place for place in order if place not in kept]
+    apart = set(sorted(order, key=lambda place: not shown[place])[:held_out])
+    rest = [place for place in order if place not in apart]
 
     def of(places: Sequence[int]) -> ExampleSubset:
         return ExampleSubset(everything, tuple(places))
@@ -141,18 +156,26 @@ def load_training_data(file: Path, texts: Path | None = None, held_out: int = 8,
         mixed=of(rest),
         pictures=of([place for place in rest if shown[place]]),
         texts=of([place for place in rest if not shown[place]]),
-        held_out=of([place for place in order if place in kept]),
+        held_out=of([place for place in order if place in apart]),
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """Batches of examples, numbered, and the number every step gets: pure functions, so that a resumed run goes on exactly.
+    """Numbered batches of examples and the batch number of every step; both are deterministic, so a run can be resumed.
 
-    Batches are taken in order, over and over; a last one that is short is filled up from the start. With texts there are two
-    streams, and `curriculum` says which of them a step draws from; without, steps draw from `examples` alone.
+    Batches are used in order and repeated; a short last batch is filled from the start. With texts there are two streams,
+    and `curriculum` decides the stream of a step; without texts, all steps use `examples`.
 
-    Raises ValueError where there is nothing to draw from, and for texts without a curriculum.
+    Args:
+        examples: The examples, those with pictures in case of two streams.
+        batch: The number of examples in a batch.
+        steps: The number of steps.
+        texts: The examples without pictures, for a curriculum.
+        curriculum: The curriculum, None for a single stream.
+
+    Raises:
+        ValueError: There are no examples, or texts without a curriculum or the reverse.
     """
 
     examples: Sequence[Example]
@@ -167,14 +190,14 @@ class Batches:
             raise ValueError(f"expected examples, and batch and steps of at least 1, got {len(self.examples)} examples, "
                              f"batch {self.batch} and {self.steps} steps; change them")  # fmt: skip
         if (self.curriculum is None) != (not len(self.texts)):
-            raise ValueError(f"texts: expected some exactly where there is a curriculum, got {len(self.texts)} texts and "
-                             f"curriculum {self.curriculum}; give both or neither")  # fmt: skip
-        plan, taken = [], {"pictures": 0, "texts": 0}
+            raise ValueError(f"texts: expected texts together with a curriculum, got {len(self.texts)} texts and curriculum "
+                             f"{self.curriculum}; pass both or neither")  # fmt: skip
+        plan, used = [], {"pictures": 0, "texts": 0}
         for step in range(self.steps):
             kind = "pictures" if self.curriculum is None else self.curriculum.stream(step, self.steps)
             first, count = (0, self._pictures) if kind == "pictures" else (self._pictures, self.count - self._pictures)
-            plan.append(first + taken[kind] % count)
-            taken[kind] += 1
+            plan.append(first + used[kind] % count)
+            used[kind] += 1
         object.__setattr__(self, "_plan", tuple(plan))
 
     @property
@@ -183,29 +206,29 @@ class Batches:
 
     @property
     def count(self) -> int:
-        """How many batches there are."""
+        """The number of batches."""
         return self._pictures + -(-len(self.texts) // self.batch)
 
     @property
     def needed(self) -> tuple[int, ...]:
-        """The batches the steps draw, each once, in the order of their first use."""
+        """The distinct batches of all steps, in the order of their first use."""
         return tuple(dict.fromkeys(self._plan))
 
     @property
     def used(self) -> list[tuple[Sequence[Example], tuple[int, ...]]]:
-        """The streams, and which of their examples any step draws."""
-        found = []
+        """The streams, each with the indices of the examples that any step uses."""
+        streams = []
         for stream, first in ((self.examples, 0), (self.texts, self._pictures)):
             numbers = [n - first for n in self.needed if (n < self._pictures) == (first == 0)]
             places = {(n * self.batch + i) % len(stream) for n in numbers for i in range(self.batch)}
-            found.append((stream, tuple(sorted(places))))
-        return found
+            streams.append((stream, tuple(sorted(places))))
+        return streams
 
     def number(self, step: int) -> int:
-        """The batch of a step; beyond the last step, of the steps from the start again."""
+        """Return the batch number of a step; after the last step, the steps repeat."""
         return self._plan[step % self.steps]
 
     def __getitem__(self, number: int) -> list[Example]:
-        """The examples of a batch."""
+        """Return the examples of a batch."""
         stream, at = (self.examples, number) if number < self._pictures else (self.texts, number - self._pictures)
         return [stream[(at * self.batch + i) % len(stream)] for i in range(self.batch)]

@@ -1,4 +1,4 @@
-"""What a drafter is trained on: requests with pictures, and the answers to them."""
+"""Training examples of drafters: requests with pictures, and their answers."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from mmspec.io.readers import read_text
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One request.
+    """A request, with an answer or without.
 
     Attributes:
         key: Its name in files of answers.
         text: The user's last message.
-        images: Pictures in front of the first turn, RGB.
-        answer: A reference answer, None where only the target's own is wanted.
-        history: Earlier turns of text as (role, text), the user's first.
+        images: The pictures before the first turn, RGB.
+        answer: A reference answer, None if only the target's own is needed.
+        history: Earlier turns of text as (role, text), beginning with the user's.
     """
 
     key: str
@@ -37,13 +37,16 @@ class Example:
 
 @dataclass(frozen=True, slots=True)
 class JsonExamples:
-    """Examples of a JSONL file, an object a line.
+    """Examples of a JSONL file, an object per line.
 
-    Its fields are "text", and where they apply "images" (paths beside the file), "answer", "key" and "history" (earlier
-    turns as objects of "role" and "content").
+    Its fields are "text" and optionally "images" (paths relative to the file), "answer", "key" and "history" (earlier turns
+    as objects of "role" and "content").
+
+    Args:
+        file: The file.
 
     Raises:
-        ValueError: A line is no such record.
+        ValueError: A line is not such an object.
     """
 
     file: Path
@@ -61,12 +64,12 @@ class JsonExamples:
                 _turns(record)
             except (ValueError, AttributeError, TypeError, KeyError) as error:
                 raise ValueError(
-                    f"{self.file}, line {number}: expected a JSON object with a text, a list of images' names and a "
-                    f"history of roles and contents, got {line[:60]!r}"
+                    f"{self.file}, line {number}: expected a JSON object with a text, a list of image names and a history "
+                    f"of roles and contents, got {line[:60]!r}"
                 ) from error
             records.append(record)
         if not records:
-            raise ValueError(f"{self.file}: expected one example a line, got an empty file")
+            raise ValueError(f"{self.file}: expected an example per line, got an empty file")
         object.__setattr__(self, "lines", tuple(records))
 
     def __len__(self) -> int:
@@ -86,28 +89,33 @@ def _turns(record: dict) -> tuple[tuple[str, str], ...]:
 
 
 def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
-    """Inputs of `generate` for a batch of requests, padded on the left, through the processor's own chat template.
+    """Return the inputs of `generate` for a batch of requests, with the processor's chat template and left padding.
 
-    Raises ValueError for a text that holds the processor's image placeholder, and ImageError, which is one, for images that
-    are none: a processor would fetch a string.
+    Args:
+        processor: A processor or a tokenizer.
+        examples: The requests.
+
+    Raises:
+        ValueError: A text contains the processor's image placeholder, or pictures come with a tokenizer.
+        ImageError: (a ValueError) An image is not a picture; a processor would download a string.
     """
     mark = getattr(processor, "image_token", None)
     for example in examples:
         if mark and any(mark in text for text in (example.text, *(turn for _, turn in example.history))):
-            raise ValueError(f"text: expected no placeholder {mark!r} in it, got one in {example.key}, remove it")
+            raise ValueError(f"text: expected no placeholder {mark!r}, got it in {example.key}; remove it")
     texts = [prompt_text(processor, example) for example in examples]
     images = [[check_image(image) for image in example.images] for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     if is_tokenizer(processor):
         if any(images):
-            raise ValueError("images: expected none beside a tokenizer, got some; open the model with its processor")
+            raise ValueError("images: expected none with a tokenizer, got pictures; open the model with its processor")
         return _left_padded(processor, texts)
     return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding))
 
 
 def _left_padded(tokenizer: Any, texts: Sequence[str]) -> dict[str, Tensor]:
-    """int64 [B, P] ids and mask. Many tokenizers of text models have no padding token, and the mask hides any other."""
-    # a chat template writes the special tokens itself
+    """Return ids and mask, int64 [B, P]. Tokenizers without a padding token pad with another token, hidden by the mask."""
+    # a chat template adds the special tokens itself
     special = not getattr(tokenizer, "chat_template", None)
     rows = [tokenizer(text, add_special_tokens=special)["input_ids"] for text in texts]
     known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
@@ -119,14 +127,14 @@ def _left_padded(tokenizer: Any, texts: Sequence[str]) -> dict[str, Tensor]:
 
 
 def is_tokenizer(processor: Any) -> bool:
-    """Whether it is the tokenizer of a model of text alone, not a processor of pictures and text."""
+    """Return whether `processor` is a tokenizer of text alone, not a processor of pictures and text."""
     from transformers import PreTrainedTokenizerBase
 
     return isinstance(processor, PreTrainedTokenizerBase)
 
 
 def prompt_text(processor: Any, example: Example) -> str:
-    """The text in front of the answer: the processor's chat template up to it, or the bare text without a template."""
+    """Return the text before the answer, in the processor's chat template if it has a template."""
     if getattr(processor, "chat_template", None):
         return render_chat(processor, _messages(example), add_generation_prompt=True)
     earlier = "".join(f"{text}\n" for _, text in example.history)
@@ -134,17 +142,17 @@ def prompt_text(processor: Any, example: Example) -> str:
 
 
 def render_chat(processor: Any, messages: list[dict[str, Any]], add_generation_prompt: bool = False) -> str:
-    """The text of a conversation by the chat template of a processor or a tokenizer.
+    """Return the text of a conversation in the chat template of a processor or a tokenizer.
 
-    Templates of text models join strings, those of vision-language models iterate over parts. A tokenizer is given strings.
+    Templates of text models join strings, those of vision-language models iterate over parts. A tokenizer gets strings.
 
     Args:
         processor: A processor or a tokenizer with a chat template.
-        messages: Turns with a role and a list of parts as content.
+        messages: The turns with a role and a list of parts as content.
         add_generation_prompt: Whether the header of the answer follows.
 
     Raises:
-        ValueError: A message for a tokenizer holds a part that is no text.
+        ValueError: A message for a tokenizer has a part other than text.
     """
     how = {"add_generation_prompt": True} if add_generation_prompt else {}
     if not is_tokenizer(processor):
@@ -155,16 +163,22 @@ def render_chat(processor: Any, messages: list[dict[str, Any]], add_generation_p
 
 def _plain_text(parts: list[dict[str, Any]]) -> str:
     if any(part["type"] != "text" for part in parts):
-        raise ValueError("images: expected none beside a tokenizer, got some; open the model with its processor")
+        raise ValueError("images: expected none with a tokenizer, got pictures; open the model with its processor")
     return "\n".join(part["text"] for part in parts)
 
 
 def reference_answer_ids(processor: Any, example: Example) -> list[int]:
-    """The reference answer as tokens, end token included: those that stand behind the prompt's own where both are one text.
+    """Return the tokens of the reference answer, the end token included.
 
-    What goes between the two is what the chat template puts there; where it does not tell, a space, unless the prompt ends
-    in white space. Where the texts share a token, the answer's tokens are those it has alone.
-    Raises ValueError where there is no answer.
+    They are the tokens after the prompt's when both are tokenized as one text, or those of the answer alone if a token
+    spans both. The separator is that of the chat template; if it is unknown, a space, unless the prompt ends in white space.
+
+    Args:
+        processor: A processor or a tokenizer.
+        example: The example.
+
+    Raises:
+        ValueError: The example has no answer.
     """
     if not example.answer:
         raise ValueError(f"example {example.key!r}: expected an answer, got none; use the target's own answers")
@@ -189,39 +203,44 @@ def _messages(example: Example) -> list[dict[str, Any]]:
     return messages
 
 
-def _template_separator(processor: Any, asked: list[dict[str, Any]], prompt: str, answer: str) -> str | None:
-    """The white space a chat template puts between a prompt and its answer; None where it does not tell."""
+def _template_separator(processor: Any, messages: list[dict[str, Any]], prompt: str, answer: str) -> str | None:
+    """Return the white space that a chat template puts between a prompt and its answer; None if it is unknown."""
     if not getattr(processor, "chat_template", None):
         return None
     from jinja2.exceptions import TemplateError
 
     if is_tokenizer(processor):
-        whole = render_chat(processor, [*asked, {"role": "assistant", "content": [{"type": "text", "text": answer}]}])
-        return _separator(whole, prompt, answer)
-    # some templates take an answer in parts, some as a string
+        reply = {"role": "assistant", "content": [{"type": "text", "text": answer}]}
+        return _separator(render_chat(processor, [*messages, reply]), prompt, answer)
+    # some templates expect an answer in parts, some a string
     for content in ([{"type": "text", "text": answer}], answer):
         try:
-            whole = processor.apply_chat_template([*asked, {"role": "assistant", "content": content}])
+            whole = processor.apply_chat_template([*messages, {"role": "assistant", "content": content}])
         except (TemplateError, TypeError):
             continue
-        if (found := _separator(whole, prompt, answer)) is not None:
-            return found
+        if (separator := _separator(whole, prompt, answer)) is not None:
+            return separator
     return None
 
 
 def _separator(whole: str, prompt: str, answer: str) -> str | None:
-    """The white space between the prompt and the answer of a rendered conversation; None where it does not hold both."""
+    """Return the white space between prompt and answer in a conversation's text; None if it does not contain both."""
     behind = whole.removeprefix(prompt)
-    found = behind.lstrip()
-    if len(behind) < len(whole) and found.startswith(answer.rstrip()):
-        return behind[: len(behind) - len(found)]
+    stripped = behind.lstrip()
+    if len(behind) < len(whole) and stripped.startswith(answer.rstrip()):
+        return behind[: len(behind) - len(stripped)]
     return None
 
 
 def with_answers(inputs: dict[str, Tensor], answers: Sequence[Sequence[int]], pad: int) -> tuple[dict, Tensor]:
-    """The inputs with each row's answer behind its prompt, and which tokens are answers, bool [B, T].
+    """Return the inputs with each row's answer after its prompt, and the tokens of answers, bool [B, T].
 
-    Rows stay left padded to the prompt and are padded on the right behind the answer; `attention_mask` marks both.
+    Prompts remain padded on the left, and answers are padded on the right; `attention_mask` marks both.
+
+    Args:
+        inputs: The result of `encode`.
+        answers: The ids of each row's answer.
+        pad: The padding id.
     """
     ids = inputs["input_ids"]
     mask = inputs.get("attention_mask", torch.ones_like(ids))

@@ -1,4 +1,4 @@
-"""A whole training run: answers, states, training, and a folder with a drafter and its card."""
+"""A whole training run: answers, states, training, and a folder with the drafter and its card."""
 
 from __future__ import annotations
 
@@ -31,15 +31,27 @@ OnProgress = Callable[[str, int, int, dict[str, float]], None]
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to train and how.
+    """The settings of a training run.
 
-    kind, sizes: see `new_drafter`; sizes as pairs in place of the recipe's, and none with `start`.
-    recipe: "equal" (ours, the same for all kinds) or a name of `published_recipes`.
-    lr, loss, answers, teacher: in place of the recipe's; loss as `terms_of` reads it.
-    new_tokens: of the target's own answers, made greedily and sampled in turn.   longest: tokens a row is cut to.
-    start: folder of a drafter to start from: of this kind, or of a kind whose training is the first stage of this one's.
-    reference, share: train on this share of the tokens only, against the drafter of this folder, see `SelectTokens`.
-    eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
+    Args:
+        kind: The kind of drafter, see `new_drafter`.
+        steps: The number of steps.
+        batch: The number of rows in a step.
+        sizes: Pairs of a size and its value in place of the recipe's, see `new_drafter`; empty with `start`.
+        recipe: "equal" (the same for all kinds) or a name of `published_recipes`.
+        lr: The learning rate in place of the recipe's.
+        loss: The loss in place of the recipe's, see `terms_of`.
+        answers: The source of answers in place of the recipe's.
+        teacher: The use of the teacher in place of the recipe's.
+        new_tokens: The most tokens of the target's own answers, which are greedy and sampled in turn.
+        longest: The number of tokens to which rows are cut, None for no limit.
+        precision: "bf16" trains in autocast, "no" in float32.
+        start: The folder of a drafter to start from, of this kind or of the kind of its first training stage.
+        reference: The folder of a reference drafter for `SelectTokens`; None trains on all tokens.
+        share: The share of tokens to train on with a reference, see `SelectTokens`.
+        eval_every: The number of steps between measurements of acceptance, 0 for none.
+        eval_tokens: The number of tokens generated for each prompt of a measurement.
+        seed: The seed of weights, answers and steps.
     """
 
     kind: str
@@ -68,17 +80,17 @@ class Job:
             terms_of(self.loss)
         if self.start is not None and self.sizes:
             raise ValueError(
-                f"size: expected none beside start, whose drafter has its own, got {dict(self.sizes)}; leave it out"
+                f"size: expected none with start, whose drafter has its own, got {dict(self.sizes)}; leave it out"
             )
 
     @property
     def built(self) -> dict[str, Any]:
-        """The sizes of a new drafter: the recipe's, with the job's own in their place."""
+        """The sizes of a new drafter: those of the recipe, overridden by those of the job."""
         recipe = published_recipes().get(self.recipe)
         return {**({} if recipe is None else dict(recipe.sizes)), **dict(self.sizes)}
 
     def recipe_for(self, drafter: ShapedDrafter) -> Recipe:
-        """The recipe with what the job replaces in it."""
+        """Return the recipe with the job's own settings."""
         recipe = equal_recipe(drafter) if self.recipe == "equal" else published_recipe(self.recipe, drafter)
         if self.loss is not None:
             recipe = replace(recipe, objective=with_terms(recipe.objective, terms_of(self.loss)))
@@ -98,16 +110,31 @@ def run_job(
     resume: bool = True,
     on_progress: OnProgress = lambda phase, done, total, notes: None,
 ) -> dict[str, Any]:
-    """Trains a drafter for `model` and saves it with its card in `out`; returns the card.
+    """Train a drafter for `model` and save it with its card in `out`.
 
-    target, licence: of the model, for the card.   on_progress: told the phase ("answers", "states", "training"), how much
-    of it is done and of how much, and the figures of a training step; first of all, where `equal_recipe` has to do without its
-    curriculum because the data holds no texts or no pictures, a phase that says so.
-    Everything on the way lies in `out/work` and is taken up again with `resume`: answers, stored states, the training's
-    state and its log. Under `accelerate launch` the main process makes answers and states, and all train.
-    Raises ValueError for a folder that holds another run's work or that another process trains in, where the target does not
-    see its pictures, and for a published curriculum over data that lacks one of its streams; Stopped where SIGINT or SIGTERM
-    came, once the running step is done and kept.
+    Answers, stored states, the training state and its log are written to `out/work`, from which `resume` continues. Under
+    `accelerate launch`, the main process generates answers and states, and all processes train.
+
+    Args:
+        job: The settings of the run.
+        model: The target.
+        processor: The target's processor or tokenizer.
+        data: The examples.
+        out: The folder of the drafter.
+        target: The name of the target for the card.
+        licence: The licence of the target for the card.
+        resume: Whether to continue an interrupted run.
+        on_progress: A function called with the phase ("answers", "states", "training"), its completed count, its total and
+            the figures of a training step. An extra first phase reports that `equal_recipe` has no curriculum because
+            texts or pictures are missing.
+
+    Returns:
+        The card.
+
+    Raises:
+        ValueError: The folder has another run's work or another process trains in it, the target does not see its
+            pictures, or the data lacks a stream of a published curriculum.
+        Stopped: SIGINT or SIGTERM came; the running step was finished and saved.
     """
     if job.precision == "no" and model.dtype != torch.float32:
         raise ValueError(
@@ -170,7 +197,7 @@ def _phase(on_progress: OnProgress, name: str) -> Callable[[int, int], None]:
 
 
 def _clear_folder(work: Path) -> None:
-    """Removes all but the lock, which this run holds."""
+    """Remove all files except the lock, which this run holds."""
     for path in work.iterdir():
         if path.is_dir():
             shutil.rmtree(path)
@@ -195,7 +222,7 @@ def _objective(job: Job, recipe: Recipe, drafter: ShapedDrafter, model: nn.Modul
         return recipe.objective
     if not isinstance(recipe.objective, Objective):
         raise ValueError(
-            f"reference: expected a recipe of one objective, got that of {job.kind}; leave the reference out"
+            f"reference: expected a recipe with a plain Objective, got that of {job.kind}; leave the reference out"
         )
     from mmspec.vlm.drafters.checkpoints import load_drafter
 
@@ -214,7 +241,7 @@ def drafter_card(
     licence: str | None,
     data_licence: str | None,
 ) -> dict[str, Any]:
-    """What `card.json` holds: what it is for, what decided it, and its last figures."""
+    """Return the contents of `card.json`: the target, the settings of the run, and its last figures."""
     return {
         "class": f"{type(drafter).__module__}.{type(drafter).__qualname__}",
         "kind": job.kind,
@@ -243,5 +270,5 @@ def _curriculum_entry(recipe: Recipe, batches: Batches) -> dict[str, Any] | str 
 
 
 def read_training_log(out: Path) -> list[dict[str, Any]]:
-    """The lines of the log of a run in `out`, see `TrainingLog`."""
+    """Return the log lines of a run in `out`, see `TrainingLog`."""
     return read_json_lines(out / "work" / "log.jsonl")

@@ -1,6 +1,6 @@
-"""Terms a drafter's objective is made of: the loss of each of n places of a Prediction, and its mean.
+"""The terms of a drafter's objective: the loss of each of n places of a prediction, and its mean.
 
-Throughout, q is the drafter's law over the next token and p the target's, both of softmaxed log-weights.
+q is the drafter's distribution over the next token and p the target's, both the softmax of log-weights.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ PlaceLosses = Callable[[DraftPrediction], Tensor]
 
 
 class Loss:
-    """A term: called, its mean over the places that count, a scalar; `places` gives the loss of each of them, float32 [n],
-    0 where one does not count.
+    """A term of an objective. A call returns its mean over the included places, a scalar, or 0 without such a place.
 
-    Without such a place the mean is 0. Token selection (`select_tokens.py`) is made of `places`.
-    counted: which places count, bool [n], of a prediction; None for all.
-    joint: whether the loss of a place depends on the other places, so that they cannot be computed in chunks.
+    Args:
+        places: A function that returns the loss of each place of a prediction, float32 [n]; 0 for excluded places.
+        counted: A function that returns the included places of a prediction, bool [n]; None for all.
+        joint: Whether the loss of a place depends on the other places, so that chunks are not allowed.
     """
 
     def __init__(self, places: PlaceLosses, counted: PlaceLosses | None = None, joint: bool = False):
@@ -37,30 +37,32 @@ class Loss:
 
 
 def mean(values: Tensor) -> Tensor:
-    """The mean of [n], and 0 with gradients for n = 0."""
+    """Return the mean of [n], and 0 with gradients for n = 0."""
     return values.sum() / max(len(values), 1)
 
 
 @Loss
 def smooth_l1(prediction: DraftPrediction) -> Tensor:
-    """Distance of features, mean over the width ("EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty").
+    """SmoothL1 distance of features, mean over the width ("EAGLE: Speculative Sampling Requires Rethinking Feature
+    Uncertainty").
 
-    Raises ValueError for a drafter that predicts no features.
+    Raises:
+        ValueError: The drafter does not predict features.
     """
     if prediction.feature is None:
-        raise ValueError("smooth_l1: expected a drafter that predicts features, got one that does not; leave it out")
+        raise ValueError("smooth_l1: expected a drafter that predicts features, got a drafter of tokens; leave it out")
     return F.smooth_l1_loss(prediction.feature.float(), prediction.truth.float(), reduction="none").mean(-1)
 
 
 @Loss
 def cross_entropy(prediction: DraftPrediction) -> Tensor:
-    """-sum_v p log q, soft labels ("EAGLE", "EAGLE-3"); its gradient is that of `forward_kl`, its value is not 0 at p = q."""
+    """-sum_v p log q with soft labels ("EAGLE", "EAGLE-3"); it has the gradient of `forward_kl`, but is not 0 at p = q."""
     return -(prediction.teacher.softmax(-1) * prediction.student.log_softmax(-1)).sum(-1)
 
 
 @partial(Loss, counted=lambda prediction: prediction.token >= 0)
 def hard_cross_entropy(prediction: DraftPrediction) -> Tensor:
-    """-log q(x) of the token x that follows in the text ("Medusa"). Places of tokens below 0 do not count."""
+    """-log q(x) of the next token x of the text ("Medusa"). Places with tokens below 0 are excluded."""
     token = prediction.token.where(prediction.token >= 0, -100)
     return F.cross_entropy(prediction.student, token, reduction="none", ignore_index=-100)
 
@@ -74,15 +76,18 @@ def forward_kl(prediction: DraftPrediction) -> Tensor:
 
 @Loss
 def reverse_kl(prediction: DraftPrediction) -> Tensor:
-    """KL(q || p) = sum_v q (log q - log p) ("DistillSpec"): seeks modes of p; 0 at p = q."""
+    """KL(q || p) = sum_v q (log q - log p) ("DistillSpec"), which prefers modes of p; 0 at p = q."""
     return _kl(prediction.student.log_softmax(-1), prediction.teacher.log_softmax(-1))
 
 
 def jsd(beta: float = 0.5) -> Loss:
-    """beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q: the generalized Jensen-Shannon divergence of
-    "On-Policy Distillation of Language Models: Learning from Self-Generated Mistakes", a choice of "DistillSpec".
+    """Return beta KL(p || m) + (1 - beta) KL(q || m) with m = beta p + (1 - beta) q.
 
-    Raises ValueError unless 0 < beta < 1.
+    This is the generalized Jensen-Shannon divergence of "On-Policy Distillation of Language Models: Learning from
+    Self-Generated Mistakes", an option of "DistillSpec".
+
+    Raises:
+        ValueError: beta is not between 0 and 1.
     """
     if not 0 < beta < 1:
         raise ValueError(f"jsd: expected beta between 0 and 1, got {beta}; use forward_kl or reverse_kl for the ends")
@@ -111,26 +116,28 @@ def total_variation(prediction: DraftPrediction) -> Tensor:
 def tvd_plus_plus(prediction: DraftPrediction) -> Tensor:
     """TVD++ of "Direct Alignment of Draft Model for Speculative Decoding with Chat-Fine-Tuned LLMs".
 
-    The gradient of the total variation is a policy gradient: -E_{x ~ q}[r(x) grad log q(x)] with reward r(x) = 1 where
-    p(x) > q(x) and 0 elsewhere. TVD++ puts the advantage (r - mean) / std in place of r. The expectation over x is taken in
-    full here, and mean and std are those of r under q over all places of the prediction, which is how we read "normalized over
-    the batch". The value is -sum_v [q A] log q with [.] held constant: only its gradient means something.
+    The gradient of the total variation is a policy gradient, -E_{x ~ q}[r(x) grad log q(x)], with reward r(x) = 1 if p(x) >
+    q(x) and 0 otherwise. TVD++ replaces r by the advantage A = (r - mean) / std. Here the expectation over x is exact, and
+    mean and std are those of r under q over all places ("normalized over the batch"). The value is -sum_v [q A] log q with
+    [.] constant; only its gradient is meaningful.
     """
     log_q = prediction.student.log_softmax(-1)
     with torch.no_grad():
         q = log_q.exp()
         reward = (prediction.teacher.softmax(-1) > q).float()
-        average = mean((q * reward).sum(-1))  # of a variable that is 0 or 1, so its variance is m - m^2
+        average = mean((q * reward).sum(-1))  # the mean m of a 0-1 variable, whose variance is m - m^2
         weight = q * (reward - average) / (average - average**2).clamp(min=1e-8).sqrt()
     return -(weight * log_q).sum(-1)
 
 
 def list_mle(top: int = 10) -> Loss:
-    """-sum_i [z_i - logsumexp_{j >= i} z_j] over the target's `top` tokens in its order, z the drafter's log-weights of them:
-    the Plackett-Luce likelihood of that order ("Listwise Approach to Learning to Rank: Theory and Algorithm", in ViSpec's
-    public code with 10 tokens).
+    """Return -sum_i [z_i - logsumexp_{j >= i} z_j] over the target's `top` tokens in its order.
 
-    Raises ValueError for fewer than 2 tokens.
+    z are the drafter's log-weights. This is the Plackett-Luce likelihood of the order ("Listwise Approach to Learning to
+    Rank: Theory and Algorithm"), used in ViSpec's public code with 10 tokens.
+
+    Raises:
+        ValueError: There are fewer than 2 tokens.
     """
     if top < 2:
         raise ValueError(f"list_mle: expected at least 2 tokens to order, got {top}")
@@ -138,7 +145,7 @@ def list_mle(top: int = 10) -> Loss:
     def places(prediction: DraftPrediction) -> Tensor:
         order = prediction.teacher.topk(min(top, prediction.teacher.shape[-1]), -1).indices
         z = prediction.student.gather(-1, order)
-        # flipped, a cumulative logsumexp runs over what comes later in the order
+        # flipped, so that the cumulative logsumexp runs over later tokens
         return (z.flip(-1).logcumsumexp(-1).flip(-1) - z).sum(-1)
 
     return Loss(places)
@@ -159,9 +166,10 @@ LOSSES: dict[str, Loss] = {
 
 
 def terms_of(text: str) -> tuple[tuple[float, Loss], ...]:
-    """Weighted terms written as "l1:10,list_mle:0.1"; a name without a weight counts once.
+    """Parse weighted terms such as "l1:10,list_mle:0.1"; a name without a weight has weight 1.
 
-    Raises ValueError for an unknown name and a weight that is no positive number.
+    Raises:
+        ValueError: A name is unknown, or a weight is not a positive number.
     """
     terms = []
     for part in text.split(","):
@@ -176,12 +184,12 @@ def terms_of(text: str) -> tuple[tuple[float, Loss], ...]:
             value = math.nan
         if not 0 < value < math.inf:
             raise ValueError(
-                f"loss: expected a positive weight behind {name}, got {weight!r}; write for example {name}:0.1"
+                f"loss: expected a positive weight after {name}, got {weight!r}; write for example {name}:0.1"
             )
         terms.append((value, LOSSES[name]))
     return tuple(terms)
 
 
 def _kl(p: Tensor, q: Tensor) -> Tensor:
-    """KL of log-probabilities [n, V]."""
+    """Return the KL divergence of log-probabilities [n, V]."""
     return (p.exp() * (p - q)).sum(-1)

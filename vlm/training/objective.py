@@ -1,4 +1,4 @@
-"""A drafter's loss over every depth it will draft at, made of plug-in terms."""
+"""The loss of a drafter over several depths, composed of terms."""
 
 from __future__ import annotations
 
@@ -18,15 +18,18 @@ from mmspec.vlm.training.teacher_scores import TeacherScores
 
 @dataclass(frozen=True, slots=True)
 class Objective:
-    """sum over depths d of decay**d times the weighted sum of the terms, or the mean of it over all places.
+    """The sum over depths d of decay**d times the weighted sum of the terms, or its mean over the places of all depths.
 
-    EAGLE's paper trains one step. Here every depth d is trained on the drafter's own features of depth d - 1, as "HASS" and
-    EAGLE-3's training-time test do, because a draft is as deep as its weakest level; depths=1 is EAGLE's training, depths=2
-    one multi-token step of ViSpec.
+    EAGLE's paper trains a single step. Here every depth d is trained on the drafter's own features of depth d - 1, as in
+    "HASS" and EAGLE-3's training-time test, because drafts use those features. depths=1 is EAGLE's training, depths=2 a
+    multi-token step of ViSpec.
 
-    terms: pairs of a weight and a function of Prediction (see `losses.py`).   decay: weight of depth d is decay ** d.
-    over_depths: "mean" takes one mean over the places of all depths, as public code that lays the depths side by side
-        does; the sum is as many times larger as there are depths, so that bounds on gradients bind earlier.
+    Args:
+        terms: Pairs of a weight and a Loss, see `losses.py`.
+        depths: The number of trained depths.
+        decay: The base of the depth weights; depth d has decay ** d.
+        over_depths: "sum" adds the depths; "mean" averages over the places of all depths, as public code does that
+            concatenates them. The sum is larger by the number of depths, so gradients are clipped earlier.
     """
 
     terms: tuple[tuple[float, Loss], ...]
@@ -42,34 +45,43 @@ class Objective:
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Loss of one batch, a scalar that carries gradients, and its notes: per depth, how often the top token is the
-        target's (`hit0`, `hit1`...).   progress: share of training done, for objectives that change with it."""
+        """Return the loss of a batch, a scalar with gradients, and its notes.
+
+        Args:
+            drafter: The drafter.
+            parts: The target's parts.
+            batch: The states of the batch.
+            progress: The completed share of training, for objectives that change with it.
+
+        Returns:
+            The loss, and per depth the share of places with the target's top token (`hit0`, `hit1`...).
+        """
         return self.over(predictions(drafter, parts, batch, self.depths), batch.embeds.device)
 
-    def over(self, made: Sequence[DepthPredictions], device: torch.device) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes of the predictions of each depth, computed in chunks of places."""
+    def over(self, depths: Sequence[DepthPredictions], device: torch.device) -> tuple[Tensor, dict[str, float]]:
+        """Return loss and notes of the predictions of each depth, computed in chunks of places."""
         loss, notes = torch.zeros((), device=device), {}
-        share = [self.decay**one.depth for one in made]
+        share = [self.decay**depth.depth for depth in depths]
         if self.over_depths == "mean":
-            places = [weight * one.count for weight, one in zip(share, made, strict=True)]
+            places = [weight * depth.count for weight, depth in zip(share, depths, strict=True)]
             share = [count / (sum(places) or 1.0) for count in places]
         factors, terms = zip(*self.terms, strict=True)
-        for weight, one in zip(share, made, strict=True):
-            losses = one.losses(terms, device)
+        for weight, depth in zip(share, depths, strict=True):
+            losses = depth.losses(terms, device)
             loss = loss + weight * losses.mean(factors)
-            notes[f"hit{one.depth}"] = float(losses.hits.float().mean()) if one.count else 0.0
+            notes[f"hit{depth.depth}"] = float(losses.hits.float().mean()) if depth.count else 0.0
         return loss, notes
 
 
 @dataclass(frozen=True, slots=True)
 class DepthPredictions:
-    """Predictions of one depth that are computed where they are used, a chunk of places at a time.
+    """The predictions of a depth, computed when they are used, a chunk of places at a time.
 
     Attributes:
-        depth: From 0.
+        depth: The depth, from 0.
         count: The number of places.
-        vocabulary: The number of scores that a place has.
-        predict: The predictions at places int64 [n].
+        vocabulary: The number of scores of a place.
+        predict: A function that returns the prediction at places int64 [n].
     """
 
     depth: int
@@ -78,39 +90,44 @@ class DepthPredictions:
     predict: Predict
 
     @classmethod
-    def of(cls, made: DraftPrediction) -> Self:
-        """Predictions that exist already."""
-        return cls(made.depth, len(made.token), made.student.shape[-1], made.at)
+    def of(cls, prediction: DraftPrediction) -> Self:
+        """Return the predictions of an existing prediction."""
+        return cls(prediction.depth, len(prediction.token), prediction.student.shape[-1], prediction.at)
 
     def whole(self) -> DraftPrediction:
-        """The predictions at all places at the same time."""
+        """Return the prediction at all places."""
         return self.predict(torch.arange(self.count))
 
     def at(self, places: Tensor) -> Self:
-        """The predictions at some of the places, int64 [n]."""
+        """Return the predictions at some of the places, int64 [n]."""
         return replace(self, count=len(places), predict=lambda chosen: self.predict(places[chosen]))
 
     def losses(self, terms: Sequence[Loss], device: torch.device) -> TermLosses:
-        """The terms of a loss at every place."""
+        """Return the terms of a loss at every place."""
         return term_losses(self.predict, self.count, self.vocabulary, terms, device)
 
 
 def check_reach(objective: object, drafter: object) -> None:
-    """Raises ValueError where drafting would use weights that the objective never trains.
+    """Check that the objective trains all weights of the drafter.
 
-    objective: anything with `depths`.
+    Args:
+        objective: An object with `depths`.
+        drafter: The drafter.
+
+    Raises:
+        ValueError: The drafter has weights for depths that the objective does not train.
     """
     if objective.depths < drafter.own_depths:
-        raise ValueError(f"objective: expected depths of at least {drafter.own_depths}, as many as the drafter has weights "
-                         f"of their own for, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
+        raise ValueError(f"objective: expected depths of at least {drafter.own_depths}, as the drafter has separate weights "
+                         f"for them, got {objective.depths}; train deeper, or a smaller drafter")  # fmt: skip
 
 
 def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depths: int) -> list[DepthPredictions]:
-    """The drafter's predictions of every answer token, at each depth.
+    """Return the drafter's predictions of every answer token at each depth.
 
-    At depth d, a draft that started d tokens earlier predicts the token from the true pairs up to there. A drafter of a
-    reduced vocabulary is compared on its tokens at every place, as in the `speculators` library; EAGLE-3's public code leaves
-    out the places where the target's best token is none of them.
+    At depth d, the token is predicted by a draft that started d tokens earlier from the true pairs until then. A drafter
+    with a reduced vocabulary is compared on its own tokens at every place, as in the `speculators` library; EAGLE-3's
+    public code excludes places whose best target token is outside the vocabulary.
     """
     view = drafter.embedded(batch.prompt_view(parts), batch.ids)
     slots = drafter.read(view)
@@ -140,12 +157,12 @@ def predictions(drafter: nn.Module, parts: object, batch: VlmTeacherBatch, depth
 
         return DepthPredictions(depth, len(rows), teacher.width, predict)
 
-    made = []
+    result = []
     for depth, out in enumerate(outputs):
         inside = wanted.clone()
-        # a draft that started d slots earlier ran over text alone
+        # the draft that started d slots earlier must have crossed text alone
         inside[:, :depth] = False
         inside[:, depth:] &= origin[:, depth:] - origin[:, : origin.shape[1] - depth] == depth
         if bool(inside.any()):
-            made.append(depth_predictions(depth, out, inside))
-    return made
+            result.append(depth_predictions(depth, out, inside))
+    return result

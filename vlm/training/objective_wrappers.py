@@ -1,4 +1,4 @@
-"""Objectives around another objective: glancing (Falcon), random block lengths, and token selection (AdaSPEC)."""
+"""Objectives that wrap another objective: glancing (Falcon), random block lengths, and token selection (AdaSPEC)."""
 
 from __future__ import annotations
 
@@ -15,28 +15,30 @@ from mmspec.vlm.training.teacher import VlmTeacherBatch
 
 @dataclass(frozen=True, slots=True)
 class ObjectiveWrapper:
-    """An objective that computes its loss and notes through another objective of the same depths."""
+    """An objective that computes its loss and notes through another objective with the same depths."""
 
     objective: Objective | ObjectiveWrapper
 
     @property
     def depths(self) -> int:
-        """How deep the objective goes."""
+        """The number of trained depths."""
         return self.objective.depths
 
 
 @dataclass(frozen=True, slots=True)
 class Glancing(ObjectiveWrapper):
-    """An Objective run twice ("Falcon: Faster and Parallel Inference of Large Language Models through Enhanced
-    Semi-Autoregressive Drafting and Custom-Designed Decoding Tree").
+    """An Objective that shows the drafter some of the target's states ("Falcon: Faster and Parallel Inference of Large
+    Language Models through Enhanced Semi-Autoregressive Drafting and Custom-Designed Decoding Tree").
 
-    A pass without gradients counts how many tokens of the batch the drafter gets wrong (averaged over the depths); then
-    lambda times as many of the pairs that drafts read are the target's own in the pass that trains. What a draft reads are
-    the pairs of blocks before the one predicted, so the objective has to be deeper than one block.
+    A pass without gradients counts the wrong tokens of the batch, averaged over the depths. In the training pass, lambda
+    times as many of the pairs that drafts read come from the target, with lambda = slope * (1 - progress) + floor. Drafts
+    read the pairs of earlier blocks, so the objective must be deeper than one block. Any drafter with blocks (`Flash`) can
+    be trained. Unlike the public code, but like the paper, any pair of an answer may be shown, not only block starts.
 
-    lambda = slope * (1 - progress) + floor. The paper has 0.4 * (E - e) / E at epoch e of E, which is the default; the
-    public code 0.35 * (E - e) / E + 0.1, and picks among block starts only. Here as in the paper any pair of the answers may
-    be picked. A drafter of any kind with blocks (`Flash`) can be trained so; Falcon's LSTM drafter is not built.
+    Args:
+        objective: The wrapped objective.
+        slope: 0.4 in the paper, 0.35 in the public code.
+        floor: 0 in the paper, 0.1 in the public code.
     """
 
     slope: float = 0.4
@@ -49,10 +51,16 @@ class Glancing(ObjectiveWrapper):
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes as of Objective, with the share of pairs shown as `shown`. Draws from torch's generator.
+        """Return loss and notes as Objective does, with the share of shown pairs as `shown`; use torch's generator.
 
-        progress: share of training done, 0 to 1.
-        Raises ValueError for a drafter without blocks, and an objective that never leaves the first block.
+        Args:
+            drafter: The drafter.
+            parts: The target's parts.
+            batch: The states of the batch.
+            progress: The completed share of training, 0 to 1.
+
+        Raises:
+            ValueError: The drafter has no blocks, or the objective is not deeper than the first block.
         """
         block = getattr(drafter, "block", None)
         if block is None or self.objective.depths <= block:
@@ -69,11 +77,11 @@ class Glancing(ObjectiveWrapper):
 
     @torch.no_grad()
     def _reveal(self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, share: float) -> Tensor | None:
-        """bool [B, T - 1], the pairs shown; None for none."""
-        made = predictions(drafter, parts, batch, self.objective.depths) if share else []
-        wrong = sum(int((~one.losses((), batch.ids.device).hits).sum()) for one in made)
+        """Return the shown pairs, bool [B, T - 1]; None for none."""
+        depths = predictions(drafter, parts, batch, self.objective.depths) if share else []
+        wrong = sum(int((~depth.losses((), batch.ids.device).hits).sum()) for depth in depths)
         pairs = batch.answer[:, 1:]  # pair j holds the embedding of token j + 1
-        count = min(round(share * wrong / max(len(made), 1)), int(pairs.sum()))
+        count = min(round(share * wrong / max(len(depths), 1)), int(pairs.sum()))
         if not count:
             return None
         order = torch.rand(pairs.shape, device=pairs.device).masked_fill(~pairs, -1.0).flatten()
@@ -83,7 +91,7 @@ class Glancing(ObjectiveWrapper):
 
 
 class _GlancingDrafter:
-    """The drafter, told which pairs to read with the target's states while it is unrolled."""
+    """A drafter that reads the pairs in `reveal`, bool [B, T - 1], with the target's states when it is unrolled."""
 
     def __init__(self, drafter: nn.Module, reveal: Tensor):
         self.drafter, self.reveal = drafter, reveal
@@ -97,31 +105,33 @@ class _GlancingDrafter:
 
 @dataclass(frozen=True, slots=True)
 class RandomBlockLength(ObjectiveWrapper):
-    """An objective of a block drafter, each step with another block length from 1 to the drafter's own, drawn evenly.
+    """An objective of a block drafter with a random block length in each step, uniform from 1 to the drafter's own.
 
-    One head then serves all of them: `Flash.with_block` drafts as it was trained.
+    The same head can then draft blocks of every length, see `Flash.with_block`.
     """
 
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes as of the objective. Draws from torch's generator."""
+        """Return loss and notes of the objective; the length is drawn from torch's generator."""
         block = int(torch.randint(1, drafter.config.block + 1, ()))
         return self.objective(drafter.with_block(block), parts, batch, progress)
 
 
 @dataclass(frozen=True, slots=True)
 class SelectTokens(ObjectiveWrapper):
-    """An Objective over a share of the places: those where the drafter is furthest behind a reference drafter ("AdaSPEC:
-    Selective Knowledge Distillation for Efficient Speculative Decoders").
+    """An Objective over the places where the drafter is furthest behind a reference drafter ("AdaSPEC: Selective Knowledge
+    Distillation for Efficient Speculative Decoders").
 
-    Of the places of each depth in a batch, ceil(share * n) stay: those with the largest gap KL(p || q) - KL(p || r) between
-    the drafter's law q and the reference's r against the target's p. A place that neither can learn has a small gap and is
-    left to the target. The paper selects among the tokens of a batch of one-step predictions; here each depth selects its own,
-    since deeper predictions are worse throughout.
+    At each depth it trains the ceil(share * n) of n places with the largest gap KL(p || q) - KL(p || r). Here q, r and p
+    are the distributions of drafter, reference and target. A place that neither can learn has a small gap. The paper
+    selects among one-step predictions of a batch; here each depth selects separately, because deeper predictions are worse
+    throughout.
 
-    reference: a frozen drafter of the same kind for the same target, in the paper one that was distilled on all tokens.
-    share: 0.4 in the paper's experiments; 1 is the objective itself.
+    Args:
+        objective: The wrapped objective.
+        reference: A frozen drafter of the same kind for the same target; in the paper it was distilled on all tokens.
+        share: The trained share of places, 0.4 in the paper's experiments; 1 trains all.
     """
 
     reference: nn.Module
@@ -134,21 +144,22 @@ class SelectTokens(ObjectiveWrapper):
     def __call__(
         self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
     ) -> tuple[Tensor, dict[str, float]]:
-        """Loss and notes as of Objective; hits are those of the places that stay.
+        """Return loss and notes as Objective does, over the selected places.
 
-        Raises ValueError for a reference that predicts at other places, which a drafter of another kind may.
+        Raises:
+            ValueError: The reference predicts at other places, as a drafter of another kind may.
         """
-        made = predictions(drafter, parts, batch, self.objective.depths)
+        own = predictions(drafter, parts, batch, self.objective.depths)
         with torch.no_grad():
             others = predictions(self.reference, parts, batch, self.objective.depths)
-        if [(one.depth, one.count) for one in made] != [(one.depth, one.count) for one in others]:
+        if [(depth.depth, depth.count) for depth in own] != [(depth.depth, depth.count) for depth in others]:
             raise ValueError(
-                f"reference: expected a drafter that predicts where this one does, got {type(self.reference).__name__} "
-                f"for {type(drafter).__name__}; train one of the same kind and sizes"
+                f"reference: expected a drafter that predicts at the same places, got {type(self.reference).__name__} "
+                f"for {type(drafter).__name__}; train a reference of the same kind and sizes"
             )
         chosen = [
             mine.at(select_places(mine, other, self.share, batch.ids.device))
-            for mine, other in zip(made, others, strict=True)
+            for mine, other in zip(own, others, strict=True)
         ]
         return self.objective.over(chosen, batch.embeds.device)
 
@@ -157,6 +168,6 @@ class SelectTokens(ObjectiveWrapper):
 def select_places(
     prediction: DepthPredictions, reference: DepthPredictions, share: float, device: torch.device
 ) -> Tensor:
-    """The ceil(share * n) of n places where the drafter is furthest behind the reference, int64."""
-    mine, other = (one.losses((forward_kl,), device).values[:, 0] for one in (prediction, reference))
+    """Return the ceil(share * n) of n places where the drafter is furthest behind the reference, int64."""
+    mine, other = (depth.losses((forward_kl,), device).values[:, 0] for depth in (prediction, reference))
     return (mine - other).topk(math.ceil(share * prediction.count)).indices

@@ -1,4 +1,4 @@
-"""Prompts that a chat model writes itself, for training where no prompts are at hand."""
+"""Prompts that a chat model writes itself, for training without a file of prompts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from mmspec.io.interrupts import Stopped, stop_requests
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import JsonExamples, is_tokenizer, render_chat
 
-_SHORTEST = 4  # tokens: anything below is no request
-_FRUITLESS = 20  # batches in a row without a new prompt, after which there is no hope for one
+_SHORTEST = 4  # least tokens of a prompt
+_FRUITLESS = 20  # consecutive batches without a new prompt that end the run
 _MARK = "\u2042"
 
 
 @dataclass(frozen=True, slots=True)
 class PromptSettings:
-    """How prompts are written.
+    """The settings of written prompts.
 
     Attributes:
-        longest: The most tokens of a prompt; longer ones are dropped.
-        batch: Prompts written at a time.
-        seed: Of the draws.
+        longest: The most tokens of a prompt; longer prompts are dropped.
+        batch: The number of prompts written at a time.
+        seed: The seed of sampling.
     """
 
     longest: int = 110
@@ -48,25 +48,25 @@ def write_own_prompts(
     how: PromptSettings = PromptSettings(),
     on_batch: Callable[[int], None] = lambda done: None,
 ) -> JsonExamples:
-    """Let a chat model write prompts, at temperature 1, from the opening of a user's turn ("Magpie: Alignment Data Synthesis
-    from Scratch by Prompting Aligned LLMs with Nothing").
+    """Let a chat model write prompts at temperature 1 from the opening of a user turn ("Magpie: Alignment Data Synthesis from
+    Scratch by Prompting Aligned LLMs with Nothing").
 
-    A prompt is dropped where it is cut, too short, or there already, and where its text becomes other tokens than were drawn.
+    A prompt is dropped if it is cut off, too short or a duplicate, or if its text gives other tokens than those sampled.
 
     Args:
         model: A chat model of text.
         tokenizer: Its tokenizer, with a chat template.
         count: The number of prompts.
-        file: A JSONL file of examples. Prompts that are there already are kept, and only the rest are written.
-        how: Lengths and draws.
-        on_batch: Called behind each batch with the number of prompts in the file.
+        file: A JSONL file of examples. Its prompts count, and only the missing prompts are written.
+        how: The settings.
+        on_batch: A function called after each batch with the number of prompts in the file.
 
     Returns:
         The first `count` examples of the file.
 
     Raises:
-        ValueError: The model is no chat model of text, or 20 batches in a row held no new prompt.
-        Stopped: SIGINT or SIGTERM came; the prompts written so far are kept.
+        ValueError: The model is not a chat model of text, or 20 consecutive batches contained no new prompt.
+        Stopped: SIGINT or SIGTERM came; the file contains the prompts so far.
     """
     opening = torch.tensor([user_turn_opening(tokenizer)], device=model.device)
     file.parent.mkdir(parents=True, exist_ok=True)
@@ -86,26 +86,28 @@ def write_own_prompts(
             number, fruitless = number + 1, 0 if fresh else fruitless + 1
             on_batch(len(texts))
             if fruitless == _FRUITLESS:
-                raise ValueError(f"prompts: expected {count} different ones, got {len(texts)} and then none in {_FRUITLESS} "
-                                 "batches; ask for fewer, or give a file of prompts")  # fmt: skip
+                raise ValueError(f"prompts: expected {count} different prompts, got {len(texts)} and then none in "
+                                 f"{_FRUITLESS} batches; ask for fewer, or pass a file of prompts")  # fmt: skip
             if request.signal and len(texts) < count:
                 raise Stopped(f"the prompts written so far ({len(texts)}) are kept in {file}", request.signal)
     return JsonExamples(file)
 
 
 def user_turn_opening(tokenizer: Any) -> list[int]:
-    """The tokens in front of a user's first text in a chat.
+    """Return the tokens before a user's first text in a chat.
 
     Raises:
-        ValueError: There is no tokenizer with a chat template, or the template does not keep the text as it is.
+        ValueError: There is no tokenizer with a chat template, or the template changes the text.
     """
     if not is_tokenizer(tokenizer) or not getattr(tokenizer, "chat_template", None):
-        raise ValueError("prompts: expected a text model with a chat template to write them, got another; give a file")
-    whole = render_chat(tokenizer, [{"role": "user", "content": [{"type": "text", "text": _MARK}]}])
-    opening, found, _ = whole.partition(_MARK)
-    if not found or not opening:
         raise ValueError(
-            "prompts: expected a chat template that opens a user's turn, got one that does not; give a file"
+            "prompts: expected a text model with a chat template, got another model; pass a file of prompts"
+        )
+    whole = render_chat(tokenizer, [{"role": "user", "content": [{"type": "text", "text": _MARK}]}])
+    opening, mark, _ = whole.partition(_MARK)
+    if not mark or not opening:
+        raise ValueError(
+            "prompts: expected a chat template that opens a user's turn, got another template; pass a file of prompts"
         )
     return tokenizer(opening, add_special_tokens=False)["input_ids"]
 

@@ -1,4 +1,4 @@
-"""How drafters are trained: the published recipe of every method, and ours, the same for all."""
+"""Training recipes of drafters: the published recipe of every method, and an equal recipe for all methods."""
 
 from __future__ import annotations
 
@@ -20,12 +20,24 @@ AnyObjective = Objective | ObjectiveWrapper | BlockObjective
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
-    """What decides a training run beside the data.
+    """The settings of a training run apart from the data.
 
-    warmup, final_lr: shares of the steps and of `lr`.   clip, clip_by, decay, muon: see `Schedule`.
-    noise: width of the uniform noise on the states read, see `TrainSettings`.   curriculum: where texts come first.
-    answers: the target's own, or those given with the data.   teacher: live, or states stored before training.
-    sizes: fields of the kind's config that a new drafter is built with unless others are asked for, see `new_drafter`.
+    Args:
+        objective: The objective.
+        lr: The learning rate.
+        warmup: The warm-up as a share of the steps.
+        decay: The decay of the learning rate, see `Schedule`.
+        final_lr: The final learning rate as a share of `lr`.
+        betas: The coefficients of AdamW.
+        weight_decay: The weight decay of AdamW.
+        clip: The limit of gradients, see `Schedule`.
+        clip_by: Whether `clip` limits the norm or each value.
+        noise: The width of uniform noise on the states, see `TrainSettings`.
+        curriculum: The curriculum of texts and pictures, or None.
+        answers: "own" trains on answers that the target generates, "given" on those in the data.
+        teacher: "online" runs the target during training, "offline" stores its states before.
+        sizes: The default fields of a new drafter's config, see `new_drafter`.
+        muon: The learning rate of Muon in units of `lr`, 0 for AdamW alone, see `Schedule`.
     """
 
     objective: AnyObjective
@@ -45,7 +57,7 @@ class Recipe:
     muon: float = 0.0
 
     def schedule(self, steps: int) -> Schedule:
-        """Optimizer settings of a run of so many steps; any warm-up takes at least one."""
+        """Return the schedule of a run with this number of steps; a warm-up has at least a step."""
         return Schedule(
             steps=steps,
             lr=self.lr,
@@ -63,25 +75,27 @@ class Recipe:
 def depth_recipe(
     terms: str, *, depths: int = 1, depth_decay: float = 0.9, over_depths: Literal["sum", "mean"] = "sum", **fields: Any
 ) -> Recipe:
-    """A recipe of an `Objective`.
+    """Return a recipe with an `Objective`.
 
     Args:
-        terms: The terms of the loss, as `terms_of` reads them.
-        depths, depth_decay, over_depths: The depths that are trained, and how much each counts, see `Objective`.
-        fields: The other fields of the recipe.
+        terms: The terms of the loss as a text, see `terms_of`.
+        depths: The number of trained depths, see `Objective`.
+        depth_decay: The decay of their weights, see `Objective`.
+        over_depths: The reduction over depths, see `Objective`.
+        **fields: The other fields of the recipe.
     """
     return Recipe(Objective(terms_of(terms), depths, depth_decay, over_depths), **fields)
 
 
 def feature_recipe(terms: str = "smooth_l1,cross_entropy:0.1", **changes: Any) -> Recipe:
-    """The recipe of EAGLE's public code, with changes, see `depth_recipe`."""
+    """Return the recipe of EAGLE's public code with changes, see `depth_recipe`."""
     eagle = dict(lr=3e-5, warmup=2000 / 800_000, weight_decay=0.01, clip_by="value", noise=0.2, answers="given",
                  teacher="offline")  # fmt: skip
     return depth_recipe(terms, **eagle | changes)
 
 
 def block_recipe(**objective: Any) -> Recipe:
-    """The recipe of DFlash's paper.   objective: fields of its `BlockObjective`."""
+    """Return the recipe of DFlash's paper with these fields of its `BlockObjective`."""
     return Recipe(
         BlockObjective(**objective),
         lr=6e-4, warmup=0.04, decay="cosine", betas=(0.9, 0.999), weight_decay=0.01, clip=1.0,
@@ -89,27 +103,27 @@ def block_recipe(**objective: Any) -> Recipe:
 
 
 def published_recipes() -> dict[str, Recipe]:
-    """The published recipes, as far as papers and public code say: one for each kind, and others by their names.
+    """Return the recipes of papers and public code by name; the default recipe of a kind has the kind's name.
 
-    Warm-ups are shares of the published totals, since few will train for 800,000 steps.
+    Warm-ups are shares of the published number of steps, which may be 800,000.
     """
-    made = [drafter_class(kind).recipes() for kind in trained_kinds()]
-    return {name: recipe for recipes in made for name, recipe in recipes.items()}
+    recipes = [drafter_class(kind).recipes() for kind in trained_kinds()]
+    return {name: recipe for named in recipes for name, recipe in named.items()}
 
 
 def published_recipe(name: str, drafter: ShapedDrafter) -> Recipe:
-    """The published recipe of this name, at least as deep as the drafter has separate weights: heads, offsets."""
+    """Return the published recipe of this name, with at least the depths for which the drafter has separate weights."""
     recipe = published_recipes()[name]
     return replace(recipe, objective=_with_least_depths(recipe.objective, drafter.own_depths))
 
 
 def equal_recipe(drafter: ShapedDrafter) -> Recipe:
-    """Ours: the recipe all kinds share, so that a comparison compares methods.
+    """Return the recipe that all kinds share, so that a comparison measures the methods alone.
 
-    1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers, by a live teacher.
-    What a method itself prescribes stays, see `prescribed` of its class: drafters that predict no states see tokens only,
-    all heads are trained also where there are more than 4, block drafters learn from the blocks behind 64 anchors a row with
-    their own weights of positions. The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for 4096.
+    The loss is 1.0 cross-entropy + 0.2 SmoothL1 at 4 depths with weights 0.9 ** depth, on the target's own answers, with an
+    online teacher. Drafters that predict no states have no SmoothL1, drafters with more than 4 heads train all of them, and
+    block drafters train the blocks after 64 anchors per row. A method may change it further, see `prescribed` of its class.
+    The learning rate is 0.3 / hidden size: 1.2e-3 for the zoo's 256, 7e-5 for 4096.
     """
     terms = ((1.0, cross_entropy), (0.2, smooth_l1))
     if isinstance(drafter, BlockDrafter):
@@ -132,7 +146,7 @@ def equal_recipe(drafter: ShapedDrafter) -> Recipe:
 
 
 def with_terms(objective: AnyObjective, terms: tuple[tuple[float, Loss], ...]) -> AnyObjective:
-    """The same objective of other terms."""
+    """Return the objective with other terms."""
     if isinstance(objective, Objective | BlockObjective):
         return replace(objective, terms=terms)
     return replace(objective, objective=with_terms(objective.objective, terms))

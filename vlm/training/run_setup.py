@@ -1,4 +1,4 @@
-"""The setup of a training run: its processes, its drafter (new, or warm-started from a saved one) and its folder."""
+"""The setup of a training run: its processes, its new or warm-started drafter, and its folder."""
 
 from __future__ import annotations
 
@@ -22,11 +22,19 @@ from mmspec.vlm.drafters.reduced_vocabulary import vocabulary_share
 def initial_drafter(
     kind: str, model: nn.Module, sizes: dict[str, Any], start: Path | None = None, seed: int = 0
 ) -> ShapedDrafter:
-    """A new drafter of `kind` with weights from `seed`, or the one saved in `start`, float32. sizes: see `new_drafter`.
+    """Return a new drafter, or the drafter saved in `start`, in float32.
 
-    Kinds with two stages of training may start from the drafter of the first stage, see `warm_start` of their class. A
-    reduced vocabulary stays that of `start`, see `fit_vocabulary`.
-    Raises ValueError where `start` holds another kind.
+    Kinds with two training stages may start from the drafter of the first stage, see `warm_start` of their class.
+
+    Args:
+        kind: The kind of drafter.
+        model: The target.
+        sizes: The sizes of a new drafter, see `new_drafter`.
+        start: The folder of a saved drafter, whose reduced vocabulary remains, see `fit_vocabulary`.
+        seed: The seed of new weights.
+
+    Raises:
+        ValueError: The folder `start` has another kind of drafter.
     """
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -44,11 +52,21 @@ def initial_drafter(
 def fit_vocabulary(
     drafter: ShapedDrafter, answers: Collection[Sequence[int]], fresh: bool
 ) -> tuple[ShapedDrafter, float]:
-    """The drafter that trains on these answers, and the share of their tokens it can draft.
+    """Select the reduced vocabulary of a drafter.
 
-    A fresh drafter of a reduced vocabulary is given the answers' most frequent tokens. One that goes on from a trained one
-    keeps its own: its rows are trained, and others would be new.
-    Raises ValueError where it can draft none of them.
+    A new drafter with a reduced vocabulary gets the answers' most frequent tokens. A warm-started drafter keeps its own
+    vocabulary, whose rows are already trained.
+
+    Args:
+        drafter: The drafter.
+        answers: The ids of the answers.
+        fresh: Whether the drafter is new.
+
+    Returns:
+        The drafter to train, and the share of the answers' tokens in its vocabulary.
+
+    Raises:
+        ValueError: The vocabulary contains no token of the answers.
     """
     if fresh and hasattr(drafter, "with_answers"):
         drafter = drafter.with_answers(answers)
@@ -57,15 +75,16 @@ def fit_vocabulary(
         return drafter, 1.0
     share = vocabulary_share(head.ids.tolist(), answers)
     if not share:
-        raise ValueError("start: expected a drafter that has words of these answers in its reduced vocabulary, got one "
-                         "without any; train a new one")  # fmt: skip
+        raise ValueError("start: expected a drafter with tokens of these answers in its reduced vocabulary, got a drafter "
+                         "without any of them; train a new drafter")  # fmt: skip
     return drafter, share
 
 
 def check_same_run(file: Path, decides: dict[str, Any]) -> None:
-    """Notes in `file` what decides a run, or makes sure that the run noted there is this one.
+    """Write the settings of a run to `file`, or compare them with those already there.
 
-    Raises ValueError where it is another.
+    Raises:
+        ValueError: The file has the settings of another run.
     """
     decides = json.loads(json.dumps(decides, default=str))
     if not file.exists():
@@ -75,17 +94,21 @@ def check_same_run(file: Path, decides: dict[str, Any]) -> None:
     known = read_json(file)
     other = sorted(name for name in decides | known if decides.get(name) != known.get(name))
     if other:
-        told = ", ".join(f"{name} {known.get(name)!r} instead of {decides.get(name)!r}" for name in other)
-        raise ValueError(f"{file.parent}: expected the work of this run, got that of one with {told}; start over or choose "
-                         "another folder")  # fmt: skip
+        changes = ", ".join(f"{name} {known.get(name)!r} instead of {decides.get(name)!r}" for name in other)
+        raise ValueError(f"{file.parent}: expected the work of this run, got that of a run with {changes}; start over or "
+                         "choose another folder")  # fmt: skip
 
 
 def process_state(cpu: bool) -> Any:
-    """accelerate's view of the processes that train together.   Raises ValueError where it is not installed."""
+    """Return accelerate's state of the processes that train together.
+
+    Raises:
+        ValueError: accelerate is not installed.
+    """
     try:
         from accelerate import PartialState
     except ImportError as error:
         raise ValueError('training: expected accelerate, found none; pip install "mmspec[train]"') from error
 
-    # making answers takes the main process longer than backends wait by default
+    # the main process generates answers for longer than the default timeout of backends
     return PartialState(cpu=cpu, timeout=timedelta(days=7))

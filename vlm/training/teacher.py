@@ -1,4 +1,4 @@
-"""The target as a teacher: its states on a batch of answered requests, computed when a step needs them."""
+"""The target as a teacher: its states on a batch of answered requests, computed when a training step needs them."""
 
 from __future__ import annotations
 
@@ -18,12 +18,16 @@ from mmspec.vlm.training.examples import Example, encode, reference_answer_ids, 
 
 @dataclass(slots=True)
 class VlmTeacherBatch:
-    """States of one batch; rows may be padded on both sides.
+    """The target's states on a batch, whose rows may be padded on both sides.
 
-    ids: int64 [B, T].   answer: bool [B, T], tokens of answers.   padding: bool [B, T], None where there is none.
-    embeds: float [B, T, H], merged input embeddings.   last: float [B, T, H], what the head reads.
-    hidden: float [B, T, F], what the drafter reads: `last` itself, or several levels side by side.
-    place: int64 [B, T] or [A, B, T], the target's positions; None of a batch that was stored.
+    Attributes:
+        ids: int64 [B, T].
+        answer: bool [B, T], the tokens of answers.
+        embeds: float [B, T, H], the input embeddings, with vision features in place.
+        last: float [B, T, H], the states that the head reads.
+        hidden: float [B, T, F], the states that the drafter reads: `last` itself, or several levels concatenated.
+        padding: bool [B, T], the padding; None without padding.
+        place: int64 [B, T] or [A, B, T], the target's positions; None for a stored batch.
     """
 
     ids: Tensor
@@ -35,7 +39,7 @@ class VlmTeacherBatch:
     place: Tensor | None = None
 
     def prompt_view(self, parts: Parts) -> PromptView:
-        """The pairs a drafter reads of it."""
+        """Return the pairs that a drafter reads."""
         view = PromptView.of(
             self.ids, self.embeds, self.hidden, parts.placeholders, parts.tokens_per_image, self.padding, self.answer
         )
@@ -43,9 +47,9 @@ class VlmTeacherBatch:
         return view
 
     def with_noise(self, width: float) -> VlmTeacherBatch:
-        """The batch with uniform noise of `width` * 512 / length on the states the drafter reads, from torch's generator.
+        """Return the batch with uniform noise of `width` * 512 / length on the states that the drafter reads.
 
-        length: of the row without its padding, as the public code adds noise before it pads.
+        The length is that of the row without padding, as in EAGLE's public code. The noise comes from torch's generator.
         """
         length = self.ids.new_tensor(self.ids.shape[1]) if self.padding is None else (~self.padding).sum(1)
         scale = width * 512 / length.clamp(min=1).view(-1, 1, 1)
@@ -54,10 +58,13 @@ class VlmTeacherBatch:
 
 @torch.no_grad()
 def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, ...] | None = None) -> VlmTeacherBatch:
-    """Runs the target over answered requests, with the positions it would give them itself.
+    """Run the target over answered requests, with the positions that `generate` would use.
 
-    inputs: of the target's forward, answers included (see `with_answers`).   answer: bool [B, T].
-    levels: decoder layers whose inputs the drafter reads, None for the last states.
+    Args:
+        parts: The target's parts.
+        inputs: The inputs of the target's forward with the answers, see `with_answers`.
+        answer: bool [B, T], the tokens of answers.
+        levels: The decoder layers whose inputs the drafter reads, None for the last states.
     """
     mask = inputs.get("attention_mask")
     prepared = parts.model.prepare_inputs_for_generation(
@@ -73,7 +80,7 @@ def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, 
 
 
 def _positions(model: nn.Module, inputs: dict) -> dict:
-    """position_ids as `generate` would make them: M-RoPE's three axes where the model has them."""
+    """Return the position_ids that `generate` would use, with three axes for M-RoPE."""
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
     if hasattr(model, "_prepare_position_ids_for_generation"):
         ids = model._prepare_position_ids_for_generation(inputs["input_ids"], dict(inputs, attention_mask=mask))
@@ -82,11 +89,15 @@ def _positions(model: nn.Module, inputs: dict) -> dict:
 
 
 class Teacher:
-    """Teacher batches of answered examples.
+    """A function from answered examples to teacher batches.
 
-    levels: decoder layers the drafter reads, None for the last states.   answers: by key; where None, the examples' own
-    reference answers are tokenized.   longest: rows are cut to so many tokens.   precision: "bf16" runs the target in
-    autocast, "no" as it is.
+    Args:
+        model: The target.
+        processor: The processor or tokenizer of the target.
+        answers: Answers by key; None for the examples' reference answers.
+        levels: The decoder layers whose inputs the drafter reads, None for the last states.
+        longest: The number of tokens to which rows are cut, None for no limit.
+        precision: "bf16" runs the target in autocast, "no" in its own dtype.
     """
 
     def __init__(
@@ -104,7 +115,11 @@ class Teacher:
         self.autocast = torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bf16")
 
     def __call__(self, examples: Sequence[Example]) -> VlmTeacherBatch:
-        """What the target says about these examples.   Raises ValueError for an example without an answer."""
+        """Return the target's states on these examples.
+
+        Raises:
+            ValueError: An example has no answer.
+        """
         inputs = {name: value.to(self.model.device) for name, value in encode(self.processor, examples).items()}
         pad = getattr(self.processor, "tokenizer", self.processor).pad_token_id or 0
         inputs, answer = with_answers(inputs, [self._answer(example) for example in examples], pad)
@@ -114,13 +129,13 @@ class Teacher:
     def _answer(self, example: Example) -> Sequence[int]:
         if self.answers is not None:
             if not self.answers.get(example.key):
-                raise ValueError(f"answers: expected one for {example.key!r}, got none; make them with answer_all")
+                raise ValueError(f"answers: expected an answer for {example.key!r}, got none; generate it first")
             return self.answers[example.key]
         return reference_answer_ids(self.processor, example)
 
 
 def truncate_rows(batch: VlmTeacherBatch, longest: int | None) -> VlmTeacherBatch:
-    """The first `longest` tokens of every row; padding in front of them does not count and goes behind them."""
+    """Return the first `longest` tokens of every row, not counting left padding, which moves to the right."""
     if longest is None or batch.ids.shape[1] <= longest:
         return batch
     order = None if batch.padding is None else batch.padding.byte().argsort(dim=1, stable=True)[:, :longest]
@@ -142,8 +157,8 @@ def truncate_rows(batch: VlmTeacherBatch, longest: int | None) -> VlmTeacherBatc
 
 @torch.no_grad()
 def to_device(batch: VlmTeacherBatch, device: torch.device) -> VlmTeacherBatch:
-    """The batch on another device, float32."""
+    """Return the batch on another device, in float32."""
     embeds, last = batch.embeds.to(device).float(), batch.last.to(device).float()
     hidden = last if batch.hidden is batch.last else batch.hidden.to(device).float()
-    optional = (None if one is None else one.to(device) for one in (batch.padding, batch.place))
+    optional = (None if tensor is None else tensor.to(device) for tensor in (batch.padding, batch.place))
     return VlmTeacherBatch(batch.ids.to(device), batch.answer.to(device), embeds, last, hidden, *optional)

@@ -1,4 +1,4 @@
-"""The target's scores at the places a drafter is trained on: computed once a place, over the tokens it can draft."""
+"""The target's scores at the trained places, computed once per place over the drafter's vocabulary."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from mmspec.vlm.training.chunked_losses import map_chunks
 class TeacherScores:
     """The target's scores at m places.
 
-    Those of a reduced vocabulary are kept. Of the whole vocabulary only the states are kept: a call runs the head over the
-    distinct places that it is given.
+    For a reduced vocabulary the scores are stored. For the whole vocabulary only the states are stored, and a call runs the
+    head over its distinct places.
 
     Attributes:
         head: The target's head.
         states: float [m, H], its inputs.
-        vocabulary: int64 [k], rising ids of the tokens that the drafter scores; None for all.
-        scores: float32 [m, k], log-weights of these tokens; None for all tokens.
-        mass: float32 [m], the log of the probability of these tokens together; None where it was not asked for.
+        vocabulary: int64 [k], the ascending ids of the drafter's tokens; None for all tokens.
+        scores: float32 [m, k], the log-weights of these tokens; None for all tokens.
+        mass: float32 [m], the log-probability of these tokens together; None if `overlap` is not needed.
     """
 
     head: nn.Module
@@ -36,14 +36,14 @@ class TeacherScores:
     @classmethod
     @torch.no_grad()
     def of(cls, head: nn.Module, states: Tensor, vocabulary: Tensor | None, with_mass: bool = False) -> Self:
-        """The scores of `head` at `states`.
+        """Return the scores of `head` at `states`.
 
         Args:
             head: The target's head.
             states: float [m, H].
-            vocabulary: int64 [k], rising ids of the tokens to score; None for all. A plain linear head is applied to their
-                rows alone, unless the mass is needed.
-            with_mass: Whether `overlap` is to be called.
+            vocabulary: int64 [k], the ascending ids of the tokens to score; None for all. Only their rows of a plain linear
+                head are used, unless the mass is needed.
+            with_mass: Whether `overlap` will be called.
         """
         if vocabulary is None:
             return cls(head, states)
@@ -54,8 +54,8 @@ class TeacherScores:
 
         def reduced(places: Tensor) -> tuple[Tensor, Tensor]:
             whole = head(states[places]).float()
-            kept = whole[:, vocabulary]
-            return kept, kept.logsumexp(-1) - whole.logsumexp(-1)
+            part = whole[:, vocabulary]
+            return part, part.logsumexp(-1) - whole.logsumexp(-1)
 
         scores, mass = map_chunks(reduced, len(states), _words(head), states.device)
         return cls(head, states, vocabulary, scores, mass)
@@ -67,14 +67,14 @@ class TeacherScores:
 
     @torch.no_grad()
     def __call__(self, places: Tensor) -> Tensor:
-        """float32 [n, k] or [n, V], the log-weights at places int64 [n].   Sorted places share passes of the head."""
+        """Return the log-weights at places int64 [n], float32 [n, k] or [n, V]; repeated places share a pass of the head."""
         if self.scores is not None:
             return self.scores[places]
         distinct, row = places.unique(return_inverse=True)
         return self.head(self.states[distinct]).float()[row]
 
     def columns(self, token: Tensor) -> Tensor:
-        """The columns of tokens int64 [n]; -100 for those the drafter does not score."""
+        """Return the columns of tokens int64 [n]; -100 for tokens outside the drafter's vocabulary."""
         if self.vocabulary is None:
             return token
         column = torch.searchsorted(self.vocabulary, token).clamp(max=len(self.vocabulary) - 1)
@@ -82,11 +82,11 @@ class TeacherScores:
 
     @torch.no_grad()
     def overlap(self, student: Tensor, teacher: Tensor, places: Tensor) -> Tensor:
-        """The probability that a token of the drafter's law is accepted, float32 [n]: the sum of min(q, p).
+        """Return the probability that a token drawn by the drafter is accepted, float32 [n]: the sum of min(q, p).
 
         Args:
-            student: float32 [n, k or V], log-weights of the drafter.
-            teacher: float32 [n, k or V], log-weights of the target on the same tokens.
+            student: float32 [n, k or V], the log-weights of the drafter.
+            teacher: float32 [n, k or V], the log-weights of the target on the same tokens.
             places: int64 [n].
         """
         p = teacher.log_softmax(-1) if self.mass is None else teacher.log_softmax(-1) + self.mass[places, None]
@@ -94,5 +94,5 @@ class TeacherScores:
 
 
 def _words(head: nn.Module) -> int:
-    """The scores that a head makes of a state; of a head around another, those of the inner matrix."""
+    """Return the number of scores of a head; a head around another has those of the inner matrix."""
     return max(len(weight) for weight in head.parameters() if weight.ndim == 2)

@@ -1,4 +1,4 @@
-"""Teacher batches on disk: the target runs once, a drafter trains on what it said as often as wanted."""
+"""Teacher batches on disk: the target runs once, and a drafter can train on its states many times."""
 
 from __future__ import annotations
 
@@ -24,40 +24,44 @@ TeacherFunction = Callable[[Sequence[Example]], VlmTeacherBatch]
 
 @dataclass(frozen=True, slots=True)
 class TeacherStore:
-    """Teacher batches kept in a folder, one safetensors file each, named by a number.
+    """Teacher batches in a folder, each in a numbered safetensors file.
 
-    States are stored in half precision, float16 unless they do not fit it (then bfloat16), and read back as float32.
-    Embeddings that are the table's own rows, as those of texts are, are not stored but looked up again.
+    States are stored in float16, or in bfloat16 if they exceed its range, and read as float32. Embeddings that equal rows
+    of the table, as those of text do, are looked up again instead of stored.
 
     Attributes:
         folder: The folder of the files.
-        embed: The target's embedding; None stores all embeddings.
+        embed: The target's token embeddings; None stores all embeddings.
     """
 
     folder: Path
     embed: nn.Module | None = None
 
     def __call__(self, number: int) -> VlmTeacherBatch:
-        """The batch of this number.   Raises ValueError where it is not stored or its file is damaged."""
+        """Return the batch of this number.
+
+        Raises:
+            ValueError: The batch is not stored, or its file is damaged.
+        """
         path = self.path(number)
-        found = read_tensors(path)
-        missing = _NEEDED - set(found) or ("embeds" not in found and self.embed is None)
-        if missing or len({value.shape[:2] for value in found.values()}) != 1 or found["ids"].dim() != 2:
-            shapes = {name: tuple(value.shape) for name, value in found.items()}
+        tensors = read_tensors(path)
+        missing = _NEEDED - set(tensors) or ("embeds" not in tensors and self.embed is None)
+        if missing or len({value.shape[:2] for value in tensors.values()}) != 1 or tensors["ids"].dim() != 2:
+            shapes = {name: tuple(value.shape) for name, value in tensors.items()}
             raise ValueError(
-                f"{path}: expected a stored teacher batch, got {shapes}; delete it, and it is stored again"
+                f"{path}: expected a stored teacher batch, got {shapes}; delete the file, so that it is stored again"
             )
-        last = found["last"].float()
-        hidden = found["hidden"].float() if "hidden" in found else last
-        embeds = found["embeds"] if "embeds" in found else self._table_rows(found["ids"])
-        return VlmTeacherBatch(found["ids"], found["answer"], embeds.float(), last, hidden, found.get("padding"))
+        ids, last = tensors["ids"], tensors["last"].float()
+        hidden = tensors["hidden"].float() if "hidden" in tensors else last
+        embeds = tensors["embeds"] if "embeds" in tensors else self._table_rows(ids)
+        return VlmTeacherBatch(ids, tensors["answer"], embeds.float(), last, hidden, tensors.get("padding"))
 
     @torch.no_grad()
     def _table_rows(self, ids: Tensor) -> Tensor:
         return self.embed(ids.to(next(self.embed.parameters()).device)).cpu()
 
     def write(self, number: int, batch: VlmTeacherBatch) -> None:
-        """Stores a batch, whole or not at all."""
+        """Store a batch atomically."""
         tensors = {"ids": batch.ids, "answer": batch.answer, "last": _half(batch.last)}
         if self.embed is None or not torch.equal(self._table_rows(batch.ids), batch.embeds.cpu()):
             tensors["embeds"] = _half(batch.embeds)
@@ -75,50 +79,58 @@ class TeacherStore:
         make: Callable[[int], VlmTeacherBatch],
         on_batch: Callable[[int], None] = lambda n: None,
     ) -> int:
-        """Stores the batches that are not there yet, so that a store cut short is completed; returns how many were made.
+        """Store the batches that are missing, so that an interrupted store is completed.
 
-        on_batch: told every number, in order, when its batch is there.
-        Raises Stopped where SIGINT or SIGTERM came, behind the running batch.
+        Args:
+            numbers: The numbers of the batches.
+            make: A function that returns the batch of a number.
+            on_batch: A function called with every number, in order, when its batch is stored.
+
+        Returns:
+            The number of new batches.
+
+        Raises:
+            Stopped: SIGINT or SIGTERM came; the running batch was finished.
         """
-        made = 0
+        created = 0
         with stop_requests() as request:
             for number in numbers:
                 if not self.path(number).exists():
                     self.write(number, make(number))
-                    made += 1
+                    created += 1
                 on_batch(number)
                 if request.signal:
                     raise Stopped(
                         f"the teacher batches stored so far ({len(self.numbers)}) are kept in {self.folder}",
                         request.signal,
                     )
-        return made
+        return created
 
     def path(self, number: int) -> Path:
-        """The file of a batch."""
+        """Return the file of a batch."""
         return self.folder / f"{number:07d}.safetensors"
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """Which teacher batches are there."""
+        """The numbers of the stored batches."""
         return tuple(sorted(int(path.stem) for path in self.folder.glob("[0-9]*.safetensors")))
 
     @property
     def megabytes(self) -> float:
-        """What they take on disk."""
+        """The size of the stored batches on disk."""
         return sum(self.path(number).stat().st_size for number in self.numbers) / 1e6
 
 
 def batches_of_steps(
     teacher: TeacherFunction, batches: Batches, store: TeacherStore | None, on_batch: Callable[[int, int], None]
 ) -> Callable[[int], VlmTeacherBatch]:
-    """The teacher batch of a step.
+    """Return a function from a step to its teacher batch.
 
     Args:
-        teacher: Runs the target over examples.
+        teacher: A function that runs the target over examples.
         batches: The examples of every step.
-        store: Filled here with all batches; None runs the target at every step.
-        on_batch: Called with the number of stored batches and of all.
+        store: The store, which is filled here with all batches; None runs the target at every step.
+        on_batch: A function called with the number of stored batches and the total.
     """
     if store is None:
         return lambda step: teacher(batches[batches.number(step)])
@@ -135,10 +147,17 @@ def _half(states: Tensor) -> Tensor:
 
 @torch.no_grad()
 def check_image_dependence(teach: TeacherFunction, examples: Sequence[Example]) -> None:
-    """Makes sure that the states a drafter learns from depend on the pictures: those of the first example with a picture
-    and of the same with its pictures as negatives must differ at the answer.
+    """Check that the target's states depend on the pictures.
 
-    Raises ValueError where they do not: the target never saw the picture.
+    The first example with pictures is compared with a copy whose pictures are inverted; the states of the answer must
+    differ.
+
+    Args:
+        teach: A function that runs the target over examples.
+        examples: The examples.
+
+    Raises:
+        ValueError: The states are equal, so the target does not see the picture.
     """
     shown = next((example for example in examples if example.images), None)
     if shown is None:
@@ -148,6 +167,6 @@ def check_image_dependence(teach: TeacherFunction, examples: Sequence[Example]) 
     seen, other = teach([shown]), teach([negative])
     if torch.equal(seen.last[seen.answer], other.last[other.answer]):
         raise ValueError(
-            f"target: expected states that change with the picture of {shown.key!r}, got the same for its negative; "
-            "check that the processor hands the pixels to the model"
+            f"target: expected states that change with the picture of {shown.key!r}, got equal states for its negative; "
+            "check that the processor passes the pixels to the model"
         )

@@ -1,4 +1,4 @@
-"""Trains a drafter for a target: accelerate's loop, resumable, with acceptance measured on the way."""
+"""Training of a drafter for a target with accelerate: resumable, with measurements of acceptance during training."""
 
 from __future__ import annotations
 
@@ -28,11 +28,19 @@ TeacherBatches = Callable[[int], VlmTeacherBatch]
 
 @dataclass(frozen=True, slots=True)
 class TrainSettings:
-    """How a drafter is trained.
+    """The settings of a training.
 
-    precision: "bf16" trains in autocast.   noise: width of the uniform noise on the states read (0.2 in EAGLE's code),
-    see `VlmTeacherBatch.with_noise`, 0 for none.   save_every_s, log_every: seconds and steps.
-    eval_every: steps between measurements of acceptance, 0 for none; eval_tokens: generated for each prompt.
+    Args:
+        schedule: The schedule and the optimizer settings.
+        objective: The objective.
+        precision: "bf16" trains in autocast, "no" in float32.
+        noise: The width of uniform noise on the states (0.2 in EAGLE's code, see `VlmTeacherBatch.with_noise`), 0 for none.
+        eval_every: The number of steps between measurements of acceptance, 0 for none.
+        eval_tokens: The number of tokens generated for each prompt of a measurement.
+        eval_length: The number of draft tokens in a measurement.
+        save_every_s: The seconds between saves of the state.
+        log_every: The number of steps between log lines.
+        seed: The seed of all random numbers in a step.
     """
 
     schedule: Schedule
@@ -54,17 +62,17 @@ class TrainSettings:
 
 
 class _Student(nn.Module):
-    """The drafter and its objective as one forward, which is what distributed wrappers need."""
+    """The drafter and its objective in a single forward, as distributed wrappers need it."""
 
     def __init__(self, drafter: nn.Module, objective: Objective, parts: Parts):
         super().__init__()
         self.drafter, self.objective = drafter, objective
-        self._parts = (parts,)  # in a tuple: the target is not trained and not saved
+        self._parts = (parts,)  # in a tuple, because the target is neither trained nor saved
 
     def forward(self, batch: VlmTeacherBatch, progress: float) -> tuple[Tensor, dict[str, float]]:
         loss, figures = self.objective(self.drafter, self._parts[0], batch, progress)
         if not loss.requires_grad and torch.distributed.is_available() and torch.distributed.is_initialized():
-            # rows without a place to learn from: the other processes wait for this one's gradients
+            # no row has a place to learn from, but the other processes wait for gradients
             loss = loss + sum(0.0 * parameter.sum() for parameter in self.drafter.parameters())
         return loss, figures
 
@@ -81,16 +89,30 @@ def train_drafter(
     resume: bool = True,
     on_step: Callable[[int, dict[str, float]], None] = lambda step, notes: None,
 ) -> dict[str, float]:
-    """Minimises the objective over `teacher_batches(step)`; returns the last logged means.
+    """Minimise the objective over `teacher_batches(step)`.
 
-    teacher_batches: a pure function of the step, so that a resumed run goes on exactly where a killed one was.
-    held_out: requests acceptance is measured on.   on_step: told the step (from 1) and its figures.
-    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length where measured).
-    One process trains as it is; under `accelerate launch`, every process takes the teacher batches of its own steps, and the
-    step is the mean of theirs: that of one process with all their rows where their rows have equally many places.
-    Raises ValueError where accelerate is not installed, for an objective that leaves depths of the drafter untrained, and
-    where the loss is not finite; Stopped where SIGINT or SIGTERM came, to whichever process, once the running step is done
-    and its state written.
+    The state is saved in `folder/state.safetensors`, the log in `folder/log.jsonl` (loss, and accept_length when measured).
+    Under `accelerate launch`, every process uses the teacher batches of its own steps and the gradients are averaged. If
+    all rows have equally many places, this equals a single process with all rows.
+
+    Args:
+        drafter: The drafter, which is trained in place.
+        model: The target.
+        processor: The target's processor or tokenizer.
+        teacher_batches: A deterministic function from a step to its teacher batch, so that a run can be resumed.
+        folder: The folder of the run.
+        settings: The settings of the training.
+        held_out: The examples on which acceptance is measured.
+        resume: Whether to continue from a saved state.
+        on_step: A function called with the step (from 1) and its figures.
+
+    Returns:
+        The last logged means.
+
+    Raises:
+        ValueError: accelerate is not installed, the objective leaves depths of the drafter untrained, or the loss is not
+            finite.
+        Stopped: SIGINT or SIGTERM came to any process; the running step was finished and the state saved.
     """
     check_reach(settings.objective, drafter)
     try:
@@ -99,7 +121,7 @@ def train_drafter(
         raise ValueError('training: expected accelerate, found none; pip install "mmspec[train]"') from error
 
     accelerator = Accelerator(
-        mixed_precision="no",  # accelerate keeps the first run's choice for the whole process, so autocast is our own
+        mixed_precision="no",  # accelerate fixes the first run's choice for the process, so autocast is used directly
         cpu=model.device.type == "cpu",
         kwargs_handlers=[DistributedDataParallelKwargs(find_unused_parameters=True)],
     )
@@ -113,7 +135,7 @@ def train_drafter(
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
         batch = teacher_batches(step * accelerator.num_processes + accelerator.process_index)
-        torch.manual_seed(settings.seed * 1_000_003 + step)  # whatever is random in a step depends on the step alone
+        torch.manual_seed(settings.seed * 1_000_003 + step)  # random numbers of a step depend on the step alone
         batch = to_device(batch, accelerator.device)
         if settings.noise:
             batch = batch.with_noise(settings.noise)
@@ -143,7 +165,7 @@ def train_drafter(
 
 
 def _shared_signal(accelerator: Any, signal: int) -> int:
-    """The signal that any of the processes was stopped by, 0 for none: all end behind the same step."""
+    """Return the signal that any of the processes received, 0 for none, so that all end after the same step."""
     if accelerator.num_processes == 1:
         return signal
     return int(accelerator.gather(torch.tensor([signal], device=accelerator.device)).max())
@@ -153,10 +175,10 @@ def _shared_signal(accelerator: Any, signal: int) -> int:
 def accept_length(
     drafter: ShapedDrafter, model: nn.Module, processor: Any, prompts: Sequence[Example], settings: TrainSettings
 ) -> float:
-    """Tokens per target pass over the prompts at temperature 0, drafting a chain."""
+    """Return the tokens per target pass over the prompts at temperature 0, with chain drafts."""
     from mmspec.vlm.api import generate
 
-    # trained in float32, it drafts in the target's precision
+    # it is trained in float32, but drafts in the target's dtype
     chain = copy.deepcopy(drafter).to(model.dtype).eval().with_shape(Chain(FixedLength(settings.eval_length)))
     lengths = []
     for prompt in prompts:

@@ -1,1 +1,1 @@
-"""Causal models of continuous tokens: the next vector in raster order, with a cache of keys and values."""
+"""Causal models of continuous tokens: the next vector in raster order, with a KV cache."""

@@ -1,4 +1,4 @@
-"""A smaller causal model drafts the next tokens, under the target's own noise."""
+"""A smaller causal model that drafts the next tokens, under the target's own noise."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ from mmspec.methods import MethodParts, method
 
 @dataclass(frozen=True, slots=True)
 class SmallCausal:
-    """Drafts chains of `length` tokens with `model`, whose head takes as many steps as the target's. Exact under the
-    rules for Gaussians, "gaussian_block" and "reflection".
+    """Drafts chains of tokens with a smaller causal model. Exact under the rules "gaussian_block" and "reflection".
 
-    Both heads take the noise of the position. Given it, both laws of the token are Gaussians of the last step, of the same
-    scale where a table gives it: "Accelerated Diffusion Models via Speculative Sampling" couples those two.
-    Raises ValueError for a length below 1 and, on use, for heads that leave no such laws; the pipeline refuses temperature 0.
+    "Accelerated Diffusion Models via Speculative Sampling". Both heads use the noise of the position and the same
+    number of steps. Given that noise, each model's token is a Gaussian of the last step. Where a table gives the scale,
+    both Gaussians have the same scale, and the paper's rules couple them. The pipeline refuses temperature 0.
+
+    Args:
+        model: The smaller model.
+        length: The number of drafted tokens.
+
+    Raises:
+        ValueError: The length is below 1 or, on use, a head's last step is no such Gaussian.
     """
 
     model: CausalTransformer
@@ -42,15 +48,19 @@ class SmallCausal:
 
     def open(self, target: CausalTarget) -> SmallCausalState:
         head = self.model.head(target.head.steps)
-        if any(one.network_variance or not one.last_noise for one in (target.head, head)):
+        if any(each.network_variance or not each.last_noise for each in (target.head, head)):
             raise ValueError("drafter: expected heads whose last step is drawn with a scale from a table, got others; use "
                              "head 'sde' with span 1, or decode plainly")  # fmt: skip
         return SmallCausalState(self, target, head)
 
 
 class SmallCausalState:
-    """passes: of the small model.   every_round: a token that it did not draft behind is never read.
-    Its cache holds the class and, between rounds, the committed tokens before the root."""
+    """The drafting of a request. Between rounds the cache holds the class and the committed tokens before the root.
+
+    Attributes:
+        passes: The forward passes of the small model.
+        every_round: True, because the small model never reads a token behind which it did not draft.
+    """
 
     every_round = True
 
@@ -69,16 +79,16 @@ class SmallCausalState:
             mean, scale = law = self._law(target, self._read(target, values[-1], number), number)
             laws.append(law)
             values.append(mean + scale * noise[:, number])
-        self._read(target, values[-1], length)  # where all are kept, the next round builds on the last of them
+        self._read(target, values[-1], length)  # if all drafts are accepted, the next round starts from the last
         row = torch.tensor([*range(length), -1], device=target.device)
         mean, scale = (torch.stack(part, 1) for part in zip(*laws, strict=True))
         law = Law("without_replacement", row, mean=mean, scale=scale)
-        # a row ends in a token of the target's own, however far the others still have to go
+        # a row ends with a token of the target's own, whatever the other rows still lack
         valid = torch.arange(length + 1, device=target.device) <= torch.tensor(room, device=target.device)[:, None]
         return Draft(torch.stack(values, 1), chain(length, target.device), law, valid)
 
     def _read(self, target: CausalTarget, value: Tensor, number: int) -> Tensor:
-        """z [C * B, width] behind the token `number` places behind the root."""
+        """Return z [C * B, width] behind the token `number` places behind the root."""
         position = (target.last + number + 1).clamp(max=target.total - 1)[:, None].repeat(target.copies, 1)
         x = self.model.token_embed(value.to(self.model.position.dtype))[:, None].repeat(target.copies, 1, 1)
         return self._feed(x, position)
@@ -91,13 +101,13 @@ class SmallCausalState:
         return z[:, 0]
 
     def _law(self, target: CausalTarget, z: Tensor, number: int) -> tuple[Tensor, Tensor]:
-        """mean [B, d] and scale [B, 1] of the token behind."""
+        """Return the mean [B, d] and the scale [B, 1] of the next token."""
         index = (target.last + number + 1).clamp(max=target.total - 1)[:, None]
         last = target.draw(self.head, z[:, None], index).last
         return last.mean, last.log_scale[:, :1].exp() * target.temperature
 
     def observe(self, target: CausalTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        # the class and what stands before the root; the rest is forgotten by not counting it
+        # the class and the tokens before the root; a smaller length discards the rest
         self.cache.length = (target.last + 1).repeat(target.copies)
         self.cache.lengths = self.cache.length.tolist()
 
@@ -112,7 +122,7 @@ def small(parts: MethodParts, gamma: int = 4) -> SmallCausal:
     """`SmallCausal` with the smaller model of a model.
 
     Args:
-        parts: The model and the smaller one, "draft".
+        parts: The model and the smaller model, "draft".
         gamma: The tokens of a draft.
     """
     return SmallCausal(parts.part("draft").model.transformer, gamma)

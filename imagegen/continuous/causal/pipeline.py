@@ -1,4 +1,4 @@
-"""A causal model of continuous tokens from a folder to pictures."""
+"""The pipeline of a causal model of continuous tokens, and its folder."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ INDEX = "model_index.json"
 
 @dataclass(frozen=True, slots=True)
 class _CausalIndex:
-    """What model_index.json says besides names of classes."""
+    """The fields of model_index.json besides class names."""
 
     vae: list | None = None
     guidance_scale: float = 1.0
 
 
 class CausalModel:
-    """The transformer and its autoencoder; vae None where only tokens are wanted. A token is a cell of the latent."""
+    """The transformer and its autoencoder, None where only tokens are needed. A token is a cell of the latent."""
 
     def __init__(self, transformer: CausalTransformer, vae: AutoencoderKL | None = None):
         if vae is not None and vae.config.latent_channels != transformer.config.token_dim:
@@ -60,7 +60,11 @@ class CausalModel:
         return None if self.vae is not None else NO_PIXELS
 
     def prepare(self, prompts: object) -> Tensor:
-        """Labels 0..class_num - 1, or -1 for no class, one or several.   Raises ValueError for anything else."""
+        """Convert a label or several labels 0..class_num - 1, or -1 for no class, to a condition.
+
+        Raises:
+            ValueError: The prompts are anything else.
+        """
         return class_labels(prompts, self.transformer.config.class_num, NO_CLASS).to(self.device)
 
     @torch.no_grad()
@@ -72,14 +76,16 @@ class CausalModel:
 class CausalRequest(PipelineRequest):
     """The settings of a request to a `ContinuousARPipeline`.
 
-    decoding: None decodes plainly through the same loop; else a drafter such as `SmallCausal`, or its text,
-        "small:gamma=4@FOLDER" with the folder of the smaller pipeline. "auto" decodes plainly: no drafter is at hand that is
-        known to pay.
-    rule: None for "exact", block verification of Gaussians; else a Rule or its text, such as "reflection".
-    guidance_scale: the same for all tokens; None for the pipeline's default.
-    temperature, num_sampling_steps: of the head.
-    noise: of the head's steps but for the last drawn one; None to draw it from the seed.
-    head_sampling: None for plain sampling; `HeadSampling(window=8)` speculates over the head's steps, which is exact.
+    Args:
+        decoding: A drafter such as `SmallCausal`, or its text, "small:gamma=4@FOLDER" with the folder of the smaller
+            pipeline; None for plain decoding. "auto" decodes plainly, because no drafter is known to be faster.
+        rule: A Rule or its text, such as "reflection"; None for "exact", the block verification of Gaussians.
+        guidance_scale: The scale for all tokens; None for the pipeline's default.
+        temperature: The factor on the head's noise.
+        num_sampling_steps: The denoising steps of the head; None for the model's own.
+        noise: The noise of all steps but a drawn last step; None to draw it from the seed.
+        head_sampling: None for plain sampling; `HeadSampling(window=8)` speculates over the head's steps, which is
+            exact.
     """
 
     domain: ClassVar[Domain] = "continuous"
@@ -97,19 +103,24 @@ class CausalRequest(PipelineRequest):
         decoding, sampling = None if self.decoding == AUTO else pipe.decoding(self.decoding), self.head_sampling
         if isinstance(decoding, HeadSampling):
             if sampling is not None:
-                raise ValueError("head_sampling: expected it or a decoding that is one, got both; leave one out")
+                raise ValueError("head_sampling: expected None beside a decoding that is a HeadSampling, got both; leave "
+                                 "one out")  # fmt: skip
             decoding, sampling = None, decoding
         if sampling is not None and sampling.annealing is not None:
-            raise ValueError("head_sampling: expected as many steps for every token, got annealing; leave it out")
+            raise ValueError(
+                "head_sampling: expected the same number of steps for every token, got annealing; leave it out"
+            )
         prepared = raster_decoding(decoding)
         if decoding is not None and temperature == 0:
-            raise ValueError("temperature: expected a number above 0 for drafts of a law, got 0; decode plainly")
+            raise ValueError(
+                "temperature: expected a number above 0 for drafts from a distribution, got 0; decode plainly"
+            )
         labels = pipe.model.prepare(prompts)
         return self.with_rows(labels, len(labels), pipe.model.device, decoding=prepared, guidance_scale=scale,
                               temperature=temperature, head_sampling=sampling)  # fmt: skip
 
     def target(self, model: CausalModel) -> CausalTarget:
-        """The target of a resolved request."""
+        """Return the target of a resolved request."""
         head = model.transformer.head(self.num_sampling_steps)
         noise = KeyedNoise(self.keys, head.steps, head.dim) if self.noise is None else self.noise
         return CausalTarget(model.transformer, self.condition, head=head, noise=noise, temperature=self.temperature,
@@ -118,17 +129,21 @@ class CausalRequest(PipelineRequest):
 
 
 def _draft(weights: str, pipe: ContinuousARPipeline) -> ContinuousARPipeline:
-    """The smaller pipeline that a text names."""
+    """Load the smaller pipeline that a text names."""
     return fitted_pipeline(
         from_zoo(weights) or ContinuousARPipeline.from_pretrained(weights), ContinuousARPipeline, pipe
     )
 
 
 class ContinuousARPipeline(BasePipeline):
-    """Class labels (-1 for no class) into images, one token after the other in raster order. Calls take the fields of
-    `CausalRequest`, and return tokens float32 [B, L, d]. Exact with exact rules.
+    """A pipeline from class labels (-1 for no class) to images, token by token in raster order. Exact with exact rules.
 
-    guidance_scale: what calls use by default, the same for all tokens; 1 runs the conditional branch alone.
+    Calls accept the fields of `CausalRequest` and return tokens float32 [B, L, d].
+
+    Args:
+        transformer: The transformer.
+        vae: The autoencoder; None where only tokens are needed.
+        guidance_scale: The default of calls, for all tokens; 1 runs the conditional branch alone.
     """
 
     Request = CausalRequest
@@ -140,17 +155,24 @@ class ContinuousARPipeline(BasePipeline):
         self.model, self.guidance_scale = CausalModel(transformer, vae), _scale("guidance_scale", guidance_scale)
 
     def decoding(self, text: Any) -> Any:
-        """The decoding that a text such as "small:gamma=4@FOLDER" asks for; an object as it is.   Raises ValueError as
-        `parse`, and where the smaller pipeline is not at hand."""
+        """Return the decoding that a text such as "small:gamma=4@FOLDER" names; an object is returned unchanged.
+
+        Raises:
+            ValueError: As `parse`, or the smaller pipeline is not available.
+        """
         return decoding_from_text(text, self, "continuous", "causal")
 
     def tokens(self, target: CausalTarget) -> Tensor:
-        """float32 [B, L, d]."""
+        """Return the tokens float32 [B, L, d]."""
         return target.values
 
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path) -> Self:
-        """The pipeline saved in a folder. Raises ValueError for a folder that is none, and for damaged files."""
+        """Load the pipeline of a folder.
+
+        Raises:
+            ValueError: The folder is no pipeline, or a file is damaged.
+        """
         folder = folder_of(path_or_repo)
         with naming(folder):
             index = read_json(folder / INDEX)
@@ -164,7 +186,7 @@ class ContinuousARPipeline(BasePipeline):
             return cls(transformer, vae, guidance_scale=index.get("guidance_scale", 1.0))
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the pipeline; the index comes last."""
+        """Write the pipeline; the index is written last."""
         folder, index = Path(folder), {"_class_name": type(self).__name__, "guidance_scale": self.guidance_scale}
         write_component(self.model.transformer, folder / "transformer")
         if self.model.vae is not None:
@@ -173,7 +195,7 @@ class ContinuousARPipeline(BasePipeline):
         write_json_atomic(folder / INDEX, index)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Move everything; the dtype is the transformer's, the autoencoder stays in its own."""
+        """Move all parts; the dtype is the transformer's, the autoencoder stays in its own."""
         self.model.transformer.to(device=device, dtype=dtype)
         if self.model.vae is not None:
             self.model.vae.to(device=device)
@@ -185,6 +207,10 @@ def _scale(name: str, value: float) -> float:
 
 
 def causal_from_state_dict(sd: Mapping[str, Tensor], config: CausalConfig | Mapping[str, Any]) -> CausalTransformer:
-    """The model of tensors and a config, in eval mode.   Raises ValueError, one sentence, for what does not fit."""
+    """Return the model of tensors and a config, in eval mode.
+
+    Raises:
+        ValueError: The tensors do not fit the config.
+    """
     config = CausalConfig.of(config)
     return fill_from_state_dict(sketch(lambda: CausalTransformer(config), len(sd), "config"), sd)

@@ -1,4 +1,4 @@
-"""The target's side of a causal request over continuous tokens: paths of vectors, verified by the last step's Gaussian."""
+"""The target of a causal request over continuous tokens: paths of vectors, verified by the last step's Gaussian."""
 
 from __future__ import annotations
 
@@ -16,15 +16,25 @@ from mmspec.imagegen.target import RasterTarget
 
 
 class CausalTarget(RasterTarget):
-    """A batch of images being generated in raster order; values: float32 [B, L, d].
+    """A batch of images that is generated in raster order, with values float32 [B, L, d].
 
-    labels: int64 [B].   head: the denoising steps.   noise: of positions, for all steps but the last of a head that draws
-    in that: given it, a token's law is the Gaussian of the last step, which the evidence holds. So a drafter that shares
-    the noise is verified exactly by the rules for Gaussians. Heads that add no noise there give a scale of 0: they decode
-    plainly, and have no law to verify a draft with.
-    scale: s of classifier-free guidance, the same for all tokens.   head_sampling: the sampler of heads, None for plain
-    sampling; its random numbers belong to positions too, so drafters are verified as exactly.
-    keys: of the request; speculation over head time needs them.   head_calls: calls of heads so far, one after another.
+    Given the noise of all steps but a drawn last step, a token's distribution is the Gaussian of the last step, which
+    the evidence holds. So the rules for Gaussians are exact for a drafter that shares the noise. A head without noise
+    in its last step has scale 0: it decodes plainly, and no draft can be verified against it.
+
+    Args:
+        model: The transformer.
+        labels: int64 [B].
+        head: The denoising steps.
+        noise: The noise of positions.
+        temperature: The factor on the head's noise.
+        scale: The scale s of classifier-free guidance, for all tokens.
+        listener: The progress callback.
+        head_sampling: The sampler of heads, None for plain sampling. Its random numbers belong to positions too.
+        keys: The keys of the request, which speculation over head time needs.
+
+    Attributes:
+        head_calls: The number of sequential calls of heads so far.
     """
 
     greedy = False
@@ -53,12 +63,12 @@ class CausalTarget(RasterTarget):
     def prefill(self) -> tuple[Draft, Evidence]:
         start = torch.zeros(1, dtype=torch.long, device=self.device)
         z = self.model(self.model.embed(self.branches), start, cache=self.cache)
-        draft = root_only(self.pending)  # the class stands for the root of round 0; the commit counts its slot
+        draft = root_only(self.pending)  # the class is the root of round 0; the commit counts its slot
         return draft, self._evidence(draft, z)
 
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
-        # a node of index i stands at position i + 1, behind the class
+        # a node of index i has position i + 1, behind the class
         position = (self.last[:, None] + expand_tree(draft.tree.depth, self.batch) + 1).clamp(max=self.total - 1)
         plain = draft.tree.nodes == 1 and self.cache.uniform
         dtype = self.model.position.dtype
@@ -67,7 +77,7 @@ class CausalTarget(RasterTarget):
         return self._evidence(draft, self.model(x, position.repeat(self.copies, 1), bias, self.cache))
 
     def _evidence(self, draft: Draft, z: Tensor) -> Evidence:
-        index = self.last[:, None] + expand_tree(draft.tree.depth, self.batch) + 1  # which value each node decides
+        index = self.last[:, None] + expand_tree(draft.tree.depth, self.batch) + 1  # the value that each node predicts
         last, shape = self.draw(self.head, z, index.clamp(max=self.total - 1)).last, (*index.shape, -1)
         mean, width = last.mean.view(shape), last.log_scale.view(shape)[..., :1].exp() * self.temperature
         bad = ~(mean.isfinite().all(-1) & width.isfinite()[..., 0])
@@ -75,7 +85,13 @@ class CausalTarget(RasterTarget):
         return Evidence(mean=mean.masked_fill(bad[..., None], 0), scale=width.masked_fill(bad[..., None], 1), bad=bad)
 
     def draw(self, head: Head, z: Tensor, index: Tensor) -> Trajectory:
-        """The trajectories of values int64 [B, N], rows [B * N]. z: [C * B, N, width], of any head of these tokens."""
+        """Return the trajectories of values, rows [B * N].
+
+        Args:
+            head: Any head of these tokens.
+            z: [C * B, N, width], the head's conditions.
+            index: int64 [B, N], the indices of the values.
+        """
         initial, noise = (x.flatten(0, 1) for x in self.noise.at(index))
         z, scale = z.flatten(0, 1).unflatten(0, (self.copies, -1)), None
         if self.paired:

@@ -26,11 +26,25 @@ HeadKind = Literal["diffusion", "sde"]
 
 @dataclass(frozen=True, slots=True)
 class CausalConfig:
-    """grid: tokens a side of the image.   token_dim: d of a token.   class_num: labels are 0..class_num - 1 and -1 for none.
-    head: "diffusion" is MAR's, "sde" a flow whose steps have a scale from a table.   head_depth, head_width: of its MLP.
-    head_steps: denoising steps of a sample.   span: of the "sde" head, see `SDEHead`; at 1 its last step is drawn.
+    """The sizes of a causal model. No checkpoint of this kind is published; the names are ours.
 
-    No checkpoint of this kind is published; the names are ours. Raises ValueError for sizes that do not fit.
+    Args:
+        grid: The tokens per side of the image.
+        token_dim: d, the width of a token.
+        width: The width of the transformer.
+        depth: The number of layers.
+        heads: The number of attention heads.
+        mlp_ratio: The hidden width of the MLPs over the width.
+        class_num: The number of classes; labels are 0..class_num - 1, and -1 for no class.
+        head: "diffusion" is MAR's head, "sde" a flow whose steps have a scale from a table.
+        head_depth: The depth of the head's MLP.
+        head_width: The width of the head's MLP.
+        head_steps: The denoising steps of a sample.
+        span: The span of the "sde" head, see `SDEHead`; at 1 its last step is drawn.
+        norm_eps: The epsilon of the norms.
+
+    Raises:
+        ValueError: The sizes do not fit together.
     """
 
     grid: int = 16
@@ -62,21 +76,25 @@ class CausalConfig:
 
     @property
     def tokens(self) -> int:
-        """L, tokens of an image."""
+        """L, the number of tokens of an image."""
         return self.grid**2
 
     @classmethod
     def of(cls, config: CausalConfig | Mapping[str, Any]) -> CausalConfig:
-        """From a mapping of field names. Raises ValueError for unknown fields and values of a wrong type."""
+        """Return the config of a mapping of field names.
+
+        Raises:
+            ValueError: A field is unknown, or a value has a wrong type.
+        """
         return from_fields(cls, config, (), "a causal model of continuous tokens")
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, as `of` takes them."""
+        """Return every field in the form that `of` reads."""
         return asdict(self)
 
 
 class CausalAttention(nn.Module):
-    """Causal attention, or attention under a bias; keys and values go into a cache."""
+    """Causal attention, or attention under a bias, with an optional KV cache."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -93,7 +111,7 @@ class CausalAttention(nn.Module):
 
 
 class CausalBlock(nn.Module):
-    """Both halves with the norm before them."""
+    """Attention and MLP, each with a norm before it and a residual."""
 
     def __init__(self, config: CausalConfig):
         super().__init__()
@@ -108,10 +126,10 @@ class CausalBlock(nn.Module):
 
 
 class CausalTransformer(nn.Module):
-    """The causal variant of "Autoregressive Image Generation without Vector Quantization": z of position i is read behind
-    the class and the tokens before i, and a head draws token i from it.
+    """The causal variant of "Autoregressive Image Generation without Vector Quantization".
 
-    The caller keeps positions and cache. Position 0 is the class, position i the token i - 1.
+    The state z of position i sees the class and the tokens before i, and a head draws token i from it. The caller
+    provides positions and cache. Position 0 is the class, position i the token i - 1.
     """
 
     def __init__(self, config: CausalConfig):
@@ -129,7 +147,11 @@ class CausalTransformer(nn.Module):
                 nn.init.normal_(table, std=0.02)
 
     def head(self, steps: str | int | None = None) -> Head:
-        """The head with as many denoising steps, None for the config's. Raises ValueError as the heads do."""
+        """Return the head with a number of denoising steps, None for the config's.
+
+        Raises:
+            ValueError: The heads do not support the number.
+        """
         steps, config = self.config.head_steps if steps is None else steps, self.config
         if config.head == "diffusion":
             return DiffusionHead(self.net, diffusion(steps))
@@ -140,7 +162,7 @@ class CausalTransformer(nn.Module):
         return SDEHead(self.net, config.token_dim, steps=int(steps), span=config.span, device=self.position.device)
 
     def embed(self, labels: Tensor) -> Tensor:
-        """[B, 1, width] of labels int64 [B], -1 for no class."""
+        """Return the embeddings [B, 1, width] of labels int64 [B], -1 for no class."""
         return self.class_embed(torch.where(labels < 0, self.config.class_num, labels))[:, None]
 
     def forward(
@@ -151,10 +173,16 @@ class CausalTransformer(nn.Module):
         cache: SlotPool | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """z [R, N, width]. x: [R, N, width] of `embed` or `token_embed`.   position: int64 [R, N] or [N].
+        """Return z [R, N, width].
 
-        bias: additive [R or 1, 1, N, slots + N]; None shows everything, or with `causal` what is not ahead.
-        cache: gets the N new slots written (the caller counts them); None for a pass on its own.
+        Args:
+            x: [R, N, width], the output of `embed` or `token_embed`.
+            position: int64 [R, N] or [N].
+            bias: The additive mask [R or 1, 1, N, slots + N]; None shows all tokens, or with `causal` those up to the
+                position.
+            cache: The KV cache, into which the N new slots are written (the caller counts them); None for a pass
+                without a cache.
+            causal: Whether attention is causal without a bias.
         """
         x = x + self.position[position]
         for number, block in enumerate(self.blocks):
@@ -162,16 +190,23 @@ class CausalTransformer(nn.Module):
         return self.norm(x)
 
     def training_z(self, labels: Tensor, tokens: Tensor) -> Tensor:
-        """z [B, L, width] of every token float [B, L, d], in one causal pass."""
+        """Return z [B, L, width] of every token float [B, L, d], in a single causal pass."""
         x = torch.cat((self.embed(labels), self.token_embed(tokens[:, :-1])), 1)
         return self.forward(x, torch.arange(x.shape[1], device=x.device), causal=True)
 
 
 def flow_loss(velocity: Velocity, tokens: Tensor, t: Tensor, noise: Tensor, z: Tensor) -> Tensor:
-    """Per row, float [R]: squared error of the velocity of x_t = (1 - t) noise + t token, which is token - noise.
+    """Return the squared error of the velocity at x_t = (1 - t) noise + t token per row, float [R].
 
-    "Flow Matching for Generative Modeling". It is least for the mean of token - noise given x_t, the field that `SDEHead`
-    follows.   tokens, noise: float [R, d].   t: float [R], 0 (noise) to 1 (token).   z: [R, width].
+    "Flow Matching for Generative Modeling". The true velocity is token - noise. The minimum is its mean given x_t, the
+    field that `SDEHead` follows.
+
+    Args:
+        velocity: The network.
+        tokens: float [R, d].
+        t: float [R], from 0 (noise) to 1 (token).
+        noise: float [R, d].
+        z: [R, width], the conditions.
     """
     x = noise + t[:, None] * (tokens - noise)
     return (velocity(x, 1000 * t, z).float() - (tokens - noise)).square().mean(-1)
@@ -180,10 +215,14 @@ def flow_loss(velocity: Velocity, tokens: Tensor, t: Tensor, noise: Tensor, z: T
 def causal_loss(
     model: CausalTransformer, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = 4
 ) -> Tensor:
-    """The loss of the model's head at every token, float [copies * B * L].
+    """Return the loss of the model's head at every token, float [copies * B * L].
 
-    tokens: clean, float [B, L, d].   labels: int64 [B], -1 for no class.   drawn: on the CPU; of times and noise.
-    copies: draws of time and noise for one condition.
+    Args:
+        model: The model.
+        tokens: float [B, L, d], the clean tokens.
+        labels: int64 [B], -1 for no class.
+        drawn: The CPU generator of times and noise.
+        copies: The draws of time and noise for each condition.
     """
     z, clean = (x.flatten(0, 1).repeat(copies, 1) for x in (model.training_z(labels, tokens), tokens))
     noise = torch.randn(clean.shape, generator=drawn).to(tokens.device)

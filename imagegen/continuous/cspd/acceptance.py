@@ -17,15 +17,20 @@ Determinants = Literal["derived", "published", "none"]
 
 @dataclass(frozen=True, slots=True)
 class Relaxation:
-    """How far CSpD's test is from a ratio of densities.
+    """How CSpD's test departs from a ratio of densities.
 
-    temperature: divides the distance of a token from both means, in the acceptance test alone; 1 leaves the ratio as it is.
-        At the sizes of MAR's last step that ratio accepts nothing, so 42, the public code's, is part of the method.
-    determinants: what the product S of the earlier steps' scales is. "derived": draft over target, which the ratio of the
-        trajectories' densities gives. "published": target over draft, the inverse, which the public code computes.
-        "none": 1. Given the shared noise both last states are settled, so with temperature 1 and a last step that
-        is really drawn this, and neither of the others, keeps the target's law.
-    Raises ValueError for settings out of range.
+    Args:
+        temperature: The divisor of a token's distance from both means in the acceptance test; 1 leaves the ratio
+            unchanged. At the scales of MAR's last step that ratio accepts nothing, so the public code's 42 is part of
+            the method.
+        determinants: The product S of the earlier steps' scales.
+            "derived": draft over target, which follows from the ratio of the trajectories' densities.
+            "published": target over draft, the inverse, which the public code computes.
+            "none": 1. Given the shared noise both last states are fixed. So only this is exact, with temperature 1 and
+            a last step that is really drawn.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     temperature: float = 42.0
@@ -43,20 +48,27 @@ class Relaxation:
 
 
 def published_relaxation() -> Relaxation:
-    """The public code's setting."""
+    """Return the public code's setting."""
     return Relaxation(42.0, "published")
 
 
 def log_scale(law: Gaussian, temperature: float) -> Tensor:
-    """float64 [..., d], log of the standard deviation that was drawn with. Raises ValueError for temperature 0."""
+    """Return float64 [..., d], the log of the standard deviation, temperature included.
+
+    Raises:
+        ValueError: The temperature is 0.
+    """
     if not temperature > 0:
-        raise ValueError(f"temperature: expected a number above 0, got {temperature}; laws without width have no ratio")
+        raise ValueError(
+            f"temperature: expected a number above 0, got {temperature}; without noise there are no densities"
+        )
     return law.log_scale.double() + math.log(temperature)
 
 
 def log_density(value: Tensor, law: Gaussian, temperature: float, relaxation: float = 1.0) -> Tensor:
-    """float64 [...], log density of a step's law at value [..., d] but for its constant; distances are divided by
-    `relaxation`, the normaliser is not.
+    """Return float64 [...], the log density of a step's Gaussian at a value [..., d], without its constant.
+
+    Distances are divided by `relaxation`; the normaliser is not.
     """
     scale = log_scale(law, temperature)
     distance = (value.double() - law.mean.double()) / scale.exp() / relaxation
@@ -64,7 +76,7 @@ def log_density(value: Tensor, law: Gaussian, temperature: float, relaxation: fl
 
 
 def log_determinants(draft: Trajectory, target: Trajectory, kind: Determinants) -> Tensor:
-    """log S, float64 [...]."""
+    """Return log S, float64 [...]."""
     derived = draft.log_det.double() - target.log_det.double()
     return {"derived": derived, "published": -derived, "none": torch.zeros_like(derived)}[kind]
 
@@ -72,11 +84,18 @@ def log_determinants(draft: Trajectory, target: Trajectory, kind: Determinants) 
 def log_ratio(
     value: Tensor, draft: Trajectory, target: Trajectory, relaxation: Relaxation, temperature: float = 1.0
 ) -> Tensor:
-    """Log of CSpD's acceptance ratio, float64 [...]: a token stands with probability min(1, ratio). Relaxed.
+    """Return the log of CSpD's acceptance ratio, float64 [...]; a draft passes with probability min(1, ratio). Relaxed.
 
-    "Continuous Speculative Decoding for Autoregressive Image Generation": ratio = S p(x_0 | x_1^p) / q(x_0 | x_1^q), each
-    model on its own trajectory, both under the same noise; S = prod sigma_q / prod sigma_p over all steps but the last.
-    value: float [..., d], the drafted token x_0.   temperature: the sampler's, by which standard deviations were multiplied.
+    "Continuous Speculative Decoding for Autoregressive Image Generation": ratio = S p(x_0 | x_1^p) / q(x_0 | x_1^q).
+    Each model is on its own trajectory, both under the same noise. S = prod sigma_q / prod sigma_p over all steps but
+    the last.
+
+    Args:
+        value: float [..., d], the drafted token x_0.
+        draft: The drafter's trajectory.
+        target: The target's trajectory.
+        relaxation: See `Relaxation`.
+        temperature: The sampler's factor on standard deviations.
     """
     p = log_density(value, target.last, temperature, relaxation.temperature)
     q = log_density(value, draft.last, temperature, relaxation.temperature)
@@ -86,20 +105,21 @@ def log_ratio(
 def log_residual(
     proposal: Tensor, draft: Trajectory, target: Trajectory, relaxation: Relaxation, temperature: float = 1.0
 ) -> Tensor:
-    """Log probability, float64 [...], that a proposal drawn from the target's last step follows a rejection:
-    [S p - q]+ / (S p), -inf where it is 0. The relaxation temperature has no part in it, as in the public code.
+    """Return the log probability, float64 [...], that a proposal from the target's last step replaces a rejected token.
+
+    It is [S p - q]+ / (S p), and -inf where that is 0. The relaxation temperature is not used, as in the public code.
     """
-    p, q = (log_density(proposal, one.last, temperature) for one in (target, draft))
+    p, q = (log_density(proposal, trajectory.last, temperature) for trajectory in (target, draft))
     return log1mexp(q - p - log_determinants(draft, target, relaxation.determinants))
 
 
 def log1mexp(x: Tensor) -> Tensor:
-    """log(1 - exp(x)) without cancellation; -inf for x >= 0."""
+    """Return log(1 - exp(x)) without cancellation; -inf for x >= 0."""
     below = x.clamp_max(0)
     return torch.where(below > -math.log(2), (-torch.expm1(below)).log(), torch.log1p(-below.exp()))
 
 
-RESIDUAL_TRIES = 100  # as many as the public code makes
+RESIDUAL_TRIES = 100  # as in the public code
 
 
 def residual_sample(
@@ -110,18 +130,28 @@ def residual_sample(
     relaxation: Relaxation,
     temperature: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """A token with the law [S p - q]+ normalised, by rejection. Returns (float [..., d], int64 [...] tries it took).
+    """Draw a token from [S p - q]+ normalised, by rejection.
 
-    noise: float [tries, ..., d], standard normal; uniform: float [tries, ...]. Proposals are x = mu_p + sigma_p noise, the
-    law of the target's last step, and the first that passes is kept. A row in which none passes takes the target's own
-    aligned sample, its number of tries is 0: that is a draw from the target, and not from the residual. No state is
-    computed again, and no row depends on another.
+    Proposals x = mu_p + sigma_p noise come from the target's last step, and the first that passes is accepted. A row in
+    which none passes gets the target's own aligned sample, which is a draw from the target and not from the residual.
+    No state is recomputed, and no row depends on another.
+
+    Args:
+        draft: The drafter's trajectory.
+        target: The target's trajectory.
+        noise: float [tries, ..., d], standard normal.
+        uniform: float [tries, ...].
+        relaxation: See `Relaxation`.
+        temperature: The sampler's factor on standard deviations.
+
+    Returns:
+        The tokens float [..., d], and the number of tries int64 [...], 0 where none passed.
     """
     last = target.last
     proposal = last.mean.double() + log_scale(last, temperature).exp() * noise
     passed = uniform.double().log() < log_residual(proposal, draft, target, relaxation, temperature)
     first = passed.int().argmax(0)
-    found = passed.any(0)
+    any_passed = passed.any(0)
     index = first[None, ..., None].expand(1, *proposal.shape[1:])
     value = proposal.gather(0, index)[0].to(target.value.dtype)
-    return torch.where(found[..., None], value, target.value), torch.where(found, first + 1, 0)
+    return torch.where(any_passed[..., None], value, target.value), torch.where(any_passed, first + 1, 0)

@@ -1,4 +1,4 @@
-"""CSpD: a smaller model of masked tokens drafts a window, and one pass of the target verifies it."""
+"""CSpD: a smaller model of masked tokens drafts a window, and a single pass of the target verifies it."""
 
 from __future__ import annotations
 
@@ -30,26 +30,33 @@ Window = Literal["patch", "truncate"]
 
 @dataclass(frozen=True, slots=True)
 class CSpD(Schedules):
-    """Drafts `gamma` autoregressive steps with a smaller model and verifies them in one pass of the target. Relaxed.
+    """Drafts `gamma` autoregressive steps with a smaller model, and the target verifies them in a single pass. Relaxed.
 
-    "Continuous Speculative Decoding for Autoregressive Image Generation". Both models draw a position with the same noise,
-    in the same order and under the same guidance scale, which belong to the position.
-    drafter: a model of masked tokens of the target's sizes, or a pipeline of one.
-    window: what a rejection means. "patch": each token stands or falls alone, and rejected ones are put right where they
-        stand; the public code's algorithm, which its published speed belongs to. "truncate": nothing behind the step of the
-        first rejection stands, as in the paper.
-    context: the tokens that the target sees, see `WindowTarget`; None for "prefix" with "patch", "drafts" with "truncate".
-    gamma: autoregressive steps a window has.   relaxation: see `Relaxation`; a number is its temperature.
-    prefill: fraction of the tokens that the target draws alone at first; 0.05 in the paper.
-    tolerance: None verifies by the ratio of both trajectories. With a distance the target's own draws are emitted, up to the
-        first step whose draft is farther from them (`OwnWithin`); 0 gives plain decoding's output, bit for bit, but spares
-        no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
-    head_sampling, reconstruct, lazy: of both models, see `Schedules`. With "patch" all tokens of a window take the denoising
-        steps of its first step, in one run of the target's head. `lazy` needs "patch" and "prefix", where all rows take as
-        many passes: which of them are whole must not depend on the other rows.
-    num_sampling_steps: of the drafter's head; None for as many as the call gives the target's. Another number needs a
-        tolerance: determinants of trajectories of different lengths cannot be compared.
-    Raises ValueError for settings out of range and for combinations that none of this covers.
+    "Continuous Speculative Decoding for Autoregressive Image Generation". Both models draw a position with the same
+    noise, order and guidance scale.
+
+    Args:
+        drafter: A model of masked tokens of the target's sizes, or its pipeline.
+        window: The effect of a rejection. "patch": each token is accepted or rejected alone and replaced at its place,
+            as in the public code and its published speed. "truncate": nothing behind the step of the first rejection is
+            accepted, as in the paper.
+        gamma: The autoregressive steps of a window.
+        relaxation: See `Relaxation`; a number is its temperature.
+        prefill: The fraction of the tokens that the target draws alone at first; 0.05 in the paper.
+        tolerance: None verifies by the ratio of both trajectories. With a distance, the target's own draws are emitted
+            up to the first step whose draft is farther away (`OwnWithin`). 0 gives plain decoding's output bit for bit,
+            but saves no pass (`StepwiseTarget`). Needs "truncate" and "drafts".
+        context: The tokens that the target sees, see `WindowTarget`; None for "prefix" with "patch", "drafts" with
+            "truncate".
+        num_sampling_steps: The steps of the drafter's head, None for the target's. Another number needs a tolerance,
+            because determinants of trajectories of different lengths cannot be compared.
+        head_sampling: Of both models, see `Schedules`.
+        reconstruct: Of both models, see `Schedules`.
+        lazy: Of both models, see `Schedules`. Needs "patch" and "prefix", where all rows have the same number of
+            passes.
+
+    Raises:
+        ValueError: A setting is out of range, or a combination is unsupported.
     """
 
     drafter: MaskedModel
@@ -78,14 +85,14 @@ class CSpD(Schedules):
         object.__setattr__(self, "drafter", getattr(self.drafter, "model", self.drafter))
         if self.tolerance is not None and (self.window, self.context) != ("truncate", "drafts"):
             raise ValueError(f"tolerance: expected window 'truncate' and context 'drafts', got {self.window!r} and "
-                             f"{self.context!r}; a token's own draw must be given what stands before it")  # fmt: skip
+                             f"{self.context!r}; a token's own draw must see the tokens before it")  # fmt: skip
         if self.lazy is not None and (self.window, self.context) != ("patch", "prefix"):
-            raise ValueError(f"lazy: expected window 'patch' and context 'prefix', where all rows take as many passes, got "
-                             f"{self.window!r} and {self.context!r}; drop one")  # fmt: skip
+            raise ValueError(f"lazy: expected window 'patch' and context 'prefix', where all rows have the same number of "
+                             f"passes, got {self.window!r} and {self.context!r}; leave lazy out")  # fmt: skip
 
     @property
     def name(self) -> str:
-        """What tables print."""
+        """The name in tables."""
         return ", ".join([f"cspd {self.window} {self.gamma}", *self.parts])
 
     def rule(self, model: MaskedModel) -> Rule:
@@ -96,7 +103,7 @@ class CSpD(Schedules):
     def target(self, model: MaskedModel, labels: Tensor, **settings: Any) -> MaskedTarget:
         if self.tolerance is None and settings["temperature"] == 0:
             raise ValueError(
-                "temperature: expected a number above 0 for a ratio of laws, got 0; give a tolerance or decode plainly"
+                "temperature: expected a number above 0 for a ratio of densities, got 0; give a tolerance or decode plainly"
             )
         kind = StepwiseTarget if self.tolerance == 0 else WindowTarget
         windows = self._windows(settings["steps"], model.total)
@@ -110,7 +117,7 @@ class CSpD(Schedules):
         )
 
     def _windows(self, steps: Sequence[GenerationStep], total: int) -> list[int] | None:
-        """For every step the one that its window starts with; None where that depends on what is rejected."""
+        """Return for every step the first step of its window; None where that depends on rejections."""
         if self.window == "truncate":
             return None
         alone = max(1, sum(total - step.last < self.prefill * total for step in steps))  # the first step has no draft
@@ -121,14 +128,18 @@ class CSpD(Schedules):
 
 
 class CSpDState:
-    """One request's drafting. passes: forward passes of the drafter so far."""
+    """The drafting of a request.
+
+    Attributes:
+        passes: The forward passes of the drafter so far.
+    """
 
     def __init__(self, settings: CSpD, target: MaskedTarget):
         model = settings.drafter
         if (model.total, model.dim) != (target.total, target.model.dim):
             raise UnsupportedCombination(
                 f"drafter: expected {target.total} tokens of {target.model.dim} values as the target, got {model.total} of "
-                f"{model.dim}; take a model of the same autoencoder"
+                f"{model.dim}; use a model of the same autoencoder"
             )
         steps = settings.num_sampling_steps
         self.settings, self.model = settings, settings.cached(model)
@@ -137,12 +148,11 @@ class CSpDState:
             settings.tolerance is None and self.head.steps != target.head.steps
         ):
             raise UnsupportedCombination(
-                f"num_sampling_steps: expected {target.head.steps} steps of the drafter's head, as the target's has, got "
+                f"num_sampling_steps: expected {target.head.steps} steps of the drafter's head, as in the target's head, got "
                 f"{self.head.steps}; change one"
             )
-        settings.head_sampling.counts(
-            target.plan, target.total, self.head.steps
-        )  # refuses more steps than the head has
+        # refuses more steps than the head has
+        settings.head_sampling.counts(target.plan, target.total, self.head.steps)
         self.passes = 0
 
     def propose(self, target: MaskedTarget, keys: Keys) -> Draft:
@@ -159,11 +169,11 @@ class CSpDState:
 
     @torch.no_grad()
     def _draw(self, target: MaskedTarget, ahead: WindowPlan) -> Trajectory:
-        """The drafter's trajectories, rows [B, 1 + N] with a pad in front, step after step, each given all before it."""
+        """Draw the drafter's trajectories step by step, each given all before it; rows [B, 1 + N], padding first."""
         rows, nodes, dim = *ahead.position.shape, self.model.dim
-        values = pad(target.values, (0, 0, 0, 1))  # the spare last column takes the values that have no place
+        values = pad(target.values, (0, 0, 0, 1))  # the spare last column is for padding
         known = pad(target.known, (0, 1))
-        made = values.new_zeros(rows, nodes + 1, 4 * dim + 1)  # value, mean, log scale, state, log determinant
+        table = values.new_zeros(rows, nodes + 1, 4 * dim + 1)  # value, mean, log scale, state, log determinant
         for step in range(len(ahead.counts)):
             column, there = ahead.columns(step)
             place = torch.where(there, ahead.position.gather(1, column), target.total)
@@ -173,9 +183,9 @@ class CSpDState:
             values.scatter_(1, place[..., None].expand_as(drawn.value), drawn.value)
             known.scatter_(1, place, True)
             node = torch.where(there, column, nodes)
-            made.scatter_(1, node[..., None].expand_as(packed), packed)
-        value, mean, log_scale, state, log_det = made.roll(1, 1).split((dim, dim, dim, dim, 1), -1)
-        first = torch.arange(nodes + 1, device=made.device)[:, None] == 0
+            table.scatter_(1, node[..., None].expand_as(packed), packed)
+        value, mean, log_scale, state, log_det = table.roll(1, 1).split((dim, dim, dim, dim, 1), -1)
+        first = torch.arange(nodes + 1, device=table.device)[:, None] == 0
         value, mean, log_scale, state = (x.masked_fill(first, 0) for x in (value, mean, log_scale, state))
         return Trajectory(value, Gaussian(mean, log_scale), state, log_det[..., 0].masked_fill(first[:, 0], 0))
 
@@ -203,13 +213,14 @@ def cspd(
     """`CSpD` with the smaller model of a model.
 
     Args:
-        parts: The model, the smaller one "draft", and the model's head, "head".
-        window: What a rejection means; "truncate" beside a tolerance, else "patch".
+        parts: The model, the smaller model "draft", and the model's head, "head".
+        window: The effect of a rejection; "truncate" with a tolerance, else "patch".
         gamma: The autoregressive steps of a window.
-        tolerance: How far drafts may be from the target's own draws, which are emitted then; 0 is plain decoding's output.
+        tolerance: The largest distance of drafts from the target's own draws, which are then emitted; 0 is plain
+            decoding's output.
         relaxation: The ratio of the scales of earlier denoising steps; published is that of the public code.
         prefill: The share of the tokens that the target draws alone at first.
-        head: The states that one call of the head evaluates of a token.
+        head: The number of states that a call of the head evaluates per token.
         annealing: The schedule of denoising steps, such as anneal or (anneal:first=50,last=5).
         checkerboard: The steps for the cells between a checkerboard, which is filled first; none for MAR's order.
         lazy: The schedule of cached features, such as lazy or lazy:tokens=0.1.
@@ -228,7 +239,7 @@ def stack(parts: MethodParts, gamma: int = 8) -> CSpD:
     """`CSpD` with the schedules that were faster in every bench.
 
     Args:
-        parts: The model and the smaller one, "draft".
+        parts: The model and the smaller model, "draft".
         gamma: The autoregressive steps of a window.
     """
     return cspd(parts, gamma=gamma, annealing="anneal", checkerboard=1, lazy="lazy")

@@ -19,15 +19,22 @@ _OWN_DRAW = OwnDraw()
 
 
 class TrajectoryRatio(Rule):
-    """Keeps a drafted token with probability min(1, ratio), see `log_ratio`. Relaxed: the ratio is a surrogate for that of
-    the tokens' densities, which is intractable, and a relaxation temperature divides its distances.
+    """Accepts a drafted token with probability min(1, ratio), see `log_ratio`. Relaxed.
 
-    "Continuous Speculative Decoding for Autoregressive Image Generation". A rejected token is the first accepted of `tries`
-    proposals from the target's last step, or the target's own aligned sample (`residual_sample`). What the verdict settles
-    besides depends on the window: with truncate nothing behind the step of the first rejection, without it every
-    token stands or falls alone, as in the public code. Where nothing was drafted the target's own draw is taken.
-    relaxation: see `Relaxation`.   Raises ValueError for fewer than 1 try, and at sampler temperature 0.
-    The setting that gives up nothing is `OwnWithin(0)`; `Relaxation` says what of the ratio itself is exact.
+    "Continuous Speculative Decoding for Autoregressive Image Generation". The ratio replaces that of the tokens'
+    densities, which is intractable, and a relaxation temperature divides its distances. A rejected token becomes the
+    first accepted of `tries` proposals from the target's last step, or the target's own aligned sample
+    (`residual_sample`). Without drafts the target's own draw is emitted. The exact setting is `OwnWithin(0)`;
+    `Relaxation` says when the ratio itself is exact.
+
+    Args:
+        relaxation: See `Relaxation`.
+        truncate: Whether nothing behind the step of the first rejection is settled; otherwise every token is accepted
+            or rejected alone, as in the public code.
+        tries: The most proposals for a rejected token.
+
+    Raises:
+        ValueError: There is less than 1 try, or on use the sampler temperature is 0.
     """
 
     name = "cspd (relaxed)"
@@ -67,19 +74,23 @@ class TrajectoryRatio(Rule):
 
 
 def open_correction(value: Tensor, put: Tensor) -> Tensor:
-    """A correction float [B, N, d] that holds `value` at the nodes `put` bool [B, N] and NaN, which is nothing, elsewhere."""
+    """Return a correction float [B, N, d]: `value` at the nodes `put` bool [B, N], and NaN, for none, elsewhere."""
     return value.masked_fill(~put[..., None], torch.nan)
 
 
 class OwnWithin(Rule):
-    """Emits the target's own draws, under the noise it shares with the drafter, up to the first step whose draft is farther
-    from them than eps; the own draw of that step is the last to stand, as all before it was close enough. Relaxed for
-    eps above 0: later tokens were drawn given drafts that differ from what is emitted by up to eps.
+    """Emits the target's own draws up to the first step with a draft farther away than eps. Relaxed for eps above 0.
 
-    eps: Euclidean distance of a token, 0 or more. With 0 a draft only counts where it is the target's own value, so the output
-    is that of plain decoding for the same noise. For a target that draws every token given the drafts before it.
-    plain: whether the target's draws are those of plain decoding; a schedule may relax them.
-    Raises ValueError for an eps out of range.
+    The target shares its noise with the drafter and draws every token given the drafts before it. The own draw of the
+    first far step is the last that is emitted, as all drafts before it were close enough. Later tokens are drawn given
+    drafts that differ from the output by up to eps. With 0 the output is plain decoding's for the same noise.
+
+    Args:
+        eps: The Euclidean distance of a token, 0 or more.
+        plain: Whether the target's draws are those of plain decoding; a schedule may relax them.
+
+    Raises:
+        ValueError: eps is out of range.
     """
 
     proven_for = frozenset({("gaussian", "without_replacement"), ("none", "none")})

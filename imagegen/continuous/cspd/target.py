@@ -1,4 +1,4 @@
-"""Targets that score windows of drafted tokens: in one pass, or step by step for bitwise plain output."""
+"""Targets that score windows of drafted tokens: in a single pass, or step by step for bitwise plain output."""
 
 from __future__ import annotations
 
@@ -16,12 +16,15 @@ Context = Literal["prefix", "drafts"]
 
 
 class WindowTarget(MaskedTarget):
-    """context: what a node's law is conditioned on. "prefix": the verified tokens alone, the same for the whole window, as in
-    CSpD's public code. "drafts": the drafts of all earlier steps of the window too, a row for each step in one pass, as in
-    its paper; only then is a token verified against the law that plain decoding would draw it from.
+    """A target that scores a window of drafted tokens in a single pass.
 
-    A verdict's correction is NaN where nothing is settled; where it is not, it also takes the place of a kept draft. What is
-    not finite given drafts that do not stand stops no row.
+    A verdict's correction is NaN where nothing is settled; elsewhere it also replaces an accepted draft. Values that
+    are not finite stop no row where they depend on rejected drafts.
+
+    Args:
+        context: The tokens that condition a node. "prefix": the verified tokens alone, for the whole window, as in
+            CSpD's public code. "drafts": also the drafts of all earlier steps of the window, with a row per step, as in
+            the paper. Only "drafts" verifies a token against the distribution of plain decoding.
     """
 
     def __init__(self, *args: object, context: Context, **settings: object):
@@ -50,9 +53,11 @@ class WindowTarget(MaskedTarget):
 
 
 class StepwiseTarget(WindowTarget):
-    """For tolerance 0, whose output is plain decoding's bit for bit: the rounding of one large pass over all steps would
-    reach it. A step is verified given the drafts of the earlier ones, and only while the drafts of some row are all its own
-    draws: a round makes as many passes as it settles steps, and counts as one in the statistics.
+    """The target for tolerance 0, whose output is plain decoding's bit for bit.
+
+    A single large pass over all steps would round differently. A step is verified given the drafts of the earlier
+    steps, as long as the drafts of some row all equal its own draws. A round runs a pass per settled step, and the
+    statistics count it as a single pass.
     """
 
     @torch.no_grad()
@@ -68,7 +73,7 @@ class StepwiseTarget(WindowTarget):
             self.filled = filled
 
     def _score_steps(self, draft: WindowDraft) -> TokenEvidence:
-        """Take drafts for known, step by step; the caller restores the state."""
+        """Treat drafts as known, step by step; the caller restores the state."""
         own, bad = torch.zeros_like(draft.value), torch.zeros_like(draft.step, dtype=torch.bool)
         nodes = torch.arange(draft.step.shape[1], device=self.device).expand_as(draft.index)
         node_of = torch.zeros_like(self._known, dtype=torch.long).scatter_(1, draft.index, nodes)

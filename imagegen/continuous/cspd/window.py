@@ -1,4 +1,4 @@
-"""A window of drafted tokens: the positions that it decides, the step of each, and the denoising trajectory behind each."""
+"""A window of drafted tokens: the positions that it decides, the step of each, and the denoising trajectory of each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,13 @@ from mmspec.imagegen.continuous.masked_target import MaskedTarget
 
 @dataclass(slots=True)
 class WindowDraft(Draft):
-    """Drafted tokens in the order in which plain decoding would decide them; node 0 only pads.
+    """Drafted tokens in the order in which plain decoding would decide them; node 0 is padding.
 
-    step: int64 [B, N], which of the window's autoregressive steps decides a node, from 0 up; -1 at pads.   steps: how many
-    there are.
-    trajectory: of each node's value, by the drafter, rows [B, N].   temperature: of the sampler, for both models.
+    Attributes:
+        step: int64 [B, N], the window's step that decides a node, from 0 up; -1 at padding.
+        steps: The number of steps.
+        trajectory: The drafter's trajectory of each node's value, rows [B, N].
+        temperature: The sampler's temperature, for both models.
     """
 
     step: Tensor | None = None
@@ -28,10 +30,13 @@ class WindowDraft(Draft):
 
 
 def settled_nodes(draft: WindowDraft, keep: Tensor, truncate: bool) -> Tensor:
-    """bool [B, N], nodes whose token is settled by a verdict.
+    """Return bool [B, N], the nodes whose token a verdict settles.
 
-    truncate False: all of them, whatever became of the others. True: those of all steps up to the first one that holds a
-    node that is not kept; tokens of one step are drawn independently of each other, so none of that step is lost.
+    Args:
+        draft: The window.
+        keep: bool [B, N], the accepted nodes.
+        truncate: False settles all nodes. True settles those of all steps up to the first step with a rejected node.
+            Tokens of a step are drawn independently of each other, so none of that step is lost.
     """
     drafted = draft.step >= 0
     if not truncate:
@@ -42,7 +47,7 @@ def settled_nodes(draft: WindowDraft, keep: Tensor, truncate: bool) -> Tensor:
 
 
 def reshape_rows(drawn: Trajectory, shape: tuple[int, ...]) -> Trajectory:
-    """The trajectories of [B * N] tokens with rows [B, N]."""
+    """Return the trajectories of [B * N] tokens with rows [B, N]."""
     state, last = drawn.state.reshape(*shape, -1), drawn.last
     law = Gaussian(last.mean.reshape_as(state), last.log_scale.reshape_as(state))
     return Trajectory(drawn.value.reshape_as(state), law, state, drawn.log_det.reshape(shape))
@@ -50,9 +55,12 @@ def reshape_rows(drawn: Trajectory, shape: tuple[int, ...]) -> Trajectory:
 
 @dataclass(frozen=True, slots=True)
 class WindowPlan:
-    """position, step: int64 [B, N], the positions in the order in which they are revealed, L past a row's end, and which of
-    the coming steps decides each, -1 past the end.   counts: per step and row, how many.
-    Rows fill columns from the left, so that a column's meaning does not depend on the other rows.
+    """The steps of a window. Rows fill columns from the left, so that a column's meaning does not depend on other rows.
+
+    Attributes:
+        position: int64 [B, N], the positions in the order in which they are revealed, L behind a row's end.
+        step: int64 [B, N], the window's step that decides each position, -1 behind the end.
+        counts: The number of positions per step and row.
     """
 
     position: Tensor
@@ -60,7 +68,7 @@ class WindowPlan:
     counts: list[list[int]]
 
     def columns(self, step: int) -> tuple[Tensor, Tensor]:
-        """(int64 [B, n] columns of the positions of a step, bool [B, n] whether there is one)."""
+        """Return the columns of a step's positions, int64 [B, n], and whether each exists, bool [B, n]."""
         first = torch.tensor([sum(row[:step]) for row in zip(*self.counts, strict=True)], device=self.position.device)
         count = torch.tensor(self.counts[step], device=self.position.device)
         ahead = torch.arange(max(self.counts[step]), device=self.position.device)
@@ -69,7 +77,7 @@ class WindowPlan:
 
 
 def plan_window(target: MaskedTarget, steps: int) -> WindowPlan:
-    """The next `steps` steps of every live row, fewer where the image ends."""
+    """Return the next `steps` steps of every live row, fewer where the image ends."""
     counts, left = [], [room if live else 0 for room, live in zip(target.room, target.live, strict=True)]
     while any(left) and len(counts) < steps:
         ends = target.step_ends(left)

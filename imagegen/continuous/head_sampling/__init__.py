@@ -1,1 +1,1 @@
-"""Drawing a continuous token from its head: denoising steps, drafted and verified over head time."""
+"""Sampling of a continuous token from its head: denoising steps, drafted and verified over head time."""

@@ -1,4 +1,4 @@
-"""Heads that draw a vector in several denoising steps: each step's Gaussian, plain sampling, and drafts of the next steps."""
+"""Heads that draw a vector in several denoising steps: their Gaussians, plain sampling, and drafts of the next steps."""
 
 from __future__ import annotations
 
@@ -12,31 +12,37 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Gaussian:
-    """One denoising step's law. mean: float32 [R, d].   log_scale: float32 [R, d], log of the standard deviation before
-    temperature."""
+    """The distribution of a denoising step.
+
+    Attributes:
+        mean: float32 [R, d].
+        log_scale: float32 [R, d], the log of the standard deviation before temperature.
+    """
 
     mean: Tensor
     log_scale: Tensor
 
 
 class StepTables:
-    """Numbers of every denoising step. tables: float64 [T] each."""
+    """Numbers of every denoising step, from tables float64 [T]."""
 
     def __init__(self, device: torch.device | str, *tables: Tensor):
         self._tables = torch.stack(tables).float().to(device)
         self._numbers = [tuple(row) for row in torch.stack(tables, 1).tolist()]
 
     def at(self, step: Tensor | int) -> Sequence[Tensor | float]:
-        """A number a table, or float32 [R, 1] where steps int64 [R] differ."""
+        """Return a number per table, or float32 [R, 1] per table where steps int64 [R] differ."""
         return self._numbers[step] if isinstance(step, int) else self._tables[:, step, None].unbind(0)
 
 
 class Head(Protocol):
-    """Conditioning vector in, Gaussians of T denoising steps out.
+    """The interface of heads: from a condition to the Gaussians of T denoising steps.
 
-    steps: T of a sample; step T - 1 comes first and step 0 last.   dim: d of a token.
-    network_variance: whether log_scale depends on the network's output.
-    last_noise: whether step 0 adds noise; where it does not, the token is the mean of that step.
+    Attributes:
+        steps: T, the steps of a sample; step T - 1 is the first and step 0 the last.
+        dim: d, the width of a token.
+        network_variance: Whether log_scale depends on the network's output.
+        last_noise: Whether step 0 adds noise; otherwise the token is the mean of that step.
     """
 
     steps: int
@@ -45,27 +51,41 @@ class Head(Protocol):
     last_noise: bool
 
     def thinned(self, steps: int) -> Head:
-        """The head with fewer steps, evenly spaced among its own; its own many give itself.   Raises ValueError for fewer
-        than 2 and for more."""
+        """Return the head with fewer steps, evenly spaced among its own; its own number returns the head itself.
+
+        Raises:
+            ValueError: The number is below 2 or above the head's.
+        """
 
     def about(self, z: Tensor) -> Any:
-        """What all steps to R tokens have in common, computed once. z: [R, width], or [2, R, width] (conditional, null) where
-        there is guidance."""
+        """Return the shared computation of all steps of R tokens.
+
+        Args:
+            z: [R, width], or [2, R, width] (conditional, null) under guidance.
+        """
 
     def gaussian(self, x: Tensor, step: Tensor | int, about: Any, guidance: Tensor | None = None,
                  row: Tensor | None = None) -> Gaussian:  # fmt: skip
-        """The law of the state after `step`, given the state before it.
+        """Return the distribution of the state after `step`, given the state before it.
 
-        x: float [n, d].   step: an int, or int64 [n] where states stand at different steps.   about: as `about` gives it.
-        guidance: float [n], the scale of each state, None for the conditional branch alone.
-        row: int64 [n], which of the R tokens each state is of; None for one state a token.
+        Args:
+            x: float [n, d], the states.
+            step: An int, or int64 [n] where states are at different steps.
+            about: The result of `about`.
+            guidance: float [n], the scale of each state, None for the conditional branch alone.
+            row: int64 [n], the token of each state; None for a single state per token.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class Trajectory:
-    """value: float32 [R, d], x_0.   last: the law of x_0 given x_1.   state: float32 [R, d], x_1.
-    log_det: float32 [R], log standard deviations with temperature, summed over dims and the steps above 0.
+    """The denoising trajectory of R tokens.
+
+    Attributes:
+        value: float32 [R, d], x_0.
+        last: The distribution of x_0 given x_1.
+        state: float32 [R, d], x_1.
+        log_det: float32 [R], log standard deviations with temperature, summed over dims and the steps above 0.
     """
 
     value: Tensor
@@ -77,17 +97,23 @@ class Trajectory:
 def sample(
     head: Head, z: Tensor, initial: Tensor, noise: Tensor, *, guidance: Tensor | None = None, temperature: float = 1.0
 ) -> Trajectory:
-    """Draws one token a row by ancestral sampling: x' = mean + temperature * scale * noise at every step.
+    """Draw a token per row by ancestral sampling: x' = mean + temperature * scale * noise at every step.
 
-    z: as `Head.about` takes it.   guidance: as in `Head.gaussian`.   initial: float [R, d], x_T.   noise: float [R, T, d],
-    entry t for step t; that of step 0 is not read by heads without `last_noise`.   temperature: 0 or more; log_det is -inf
-    at 0.
-    Raises ValueError for noise of another shape.
+    Args:
+        head: The head.
+        z: The conditions, as in `Head.about`.
+        initial: float [R, d], x_T.
+        noise: float [R, T, d], entry t for step t; that of step 0 is read only with `last_noise`.
+        guidance: The scales, as in `Head.gaussian`.
+        temperature: 0 or more; log_det is -inf at 0.
+
+    Raises:
+        ValueError: The noise has another shape.
     """
     shape = (len(initial), head.steps, head.dim)
     if noise.shape != shape:
         raise ValueError(
-            f"noise: expected {shape} for {head.steps} steps, got {tuple(noise.shape)}; draw one entry a step"
+            f"noise: expected {shape} for {head.steps} steps, got {tuple(noise.shape)}; draw an entry per step"
         )
     about, noise, x, log_det = head.about(z), noise.unbind(1), initial.float(), 0.0
     for step in range(head.steps - 1, 0, -1):
@@ -105,9 +131,12 @@ def sample(
 
 @dataclass(frozen=True, slots=True)
 class DraftedSteps:
-    """The laws of the next K steps: each has the mean pull x + shift, x the state before it.
+    """The distributions of the next K steps: each has the mean pull x + shift, with x the state before it.
 
-    pull: float [R, K, 1].   shift, log_scale: float [R, K, d]; log_scale before temperature.
+    Attributes:
+        pull: float [R, K, 1].
+        shift: float [R, K, d].
+        log_scale: float [R, K, d], before temperature.
     """
 
     pull: Tensor
@@ -116,21 +145,26 @@ class DraftedSteps:
 
 
 class StepDrafter(Protocol):
-    """Carries a prediction made at one state over to later ones."""
+    """The interface of step drafters, which reuse a prediction made at a state for later steps."""
 
     def read(self, law: Gaussian, x: Tensor, step: Tensor) -> object:
-        """What is held of the law that the head gave at state x [R, d], step int64 [R]."""
+        """Return the stored prediction from the head's Gaussian at states x [R, d], steps int64 [R]."""
 
     def ahead(self, held: object, step: Tensor) -> DraftedSteps:
-        """The laws that the held prediction gives at steps int64 [R, K], without the head."""
+        """Return the distributions that the stored prediction gives at steps int64 [R, K], without the head."""
 
     def rows(self, held: object, chosen: Tensor) -> object:
-        """Some rows of what is held."""
+        """Return some rows of the stored prediction."""
 
 
 @dataclass(frozen=True, slots=True)
 class CleanPrediction:
-    """clean: float [R, d], the predicted x_0.   share: float [R, d], where between its bounds the log scale stood."""
+    """A predicted clean token.
+
+    Attributes:
+        clean: float [R, d], the predicted x_0.
+        share: float [R, d], the position of the log scale between its bounds.
+    """
 
     clean: Tensor
     share: Tensor
@@ -138,12 +172,17 @@ class CleanPrediction:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CleanTokenDrafter:
-    """Holds the predicted clean token, for heads whose steps have the mean pull[t] x_t + push[t] x_0.
+    """A step drafter that stores the predicted clean token, for heads with the mean pull[t] x_t + push[t] x_0.
 
-    That is DDPM's posterior mean. In the time of stochastic localization it holds the drift, whose increments are
-    exchangeable ("Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation").
-    pull, push: float [T], by respaced step.   low, high: float [T], bounds of the log scale before temperature; equal for
-    heads whose scale is a table, else the share of the way between them is held too.
+    That is DDPM's posterior mean. In the time of stochastic localization the stored value is the drift, whose
+    increments are exchangeable ("Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation").
+
+    Args:
+        pull: float [T], by respaced step.
+        push: float [T], by respaced step.
+        low: float [T], the lower bound of the log scale before temperature.
+        high: float [T], the upper bound; equal to `low` for heads whose scale is a table. Otherwise the position
+            between the bounds is stored too.
     """
 
     pull: Tensor

@@ -1,4 +1,4 @@
-"""How the tokens of a pass are drawn from a head: the noise of a position, and plain, annealed or speculative sampling."""
+"""Sampling of a pass's tokens from a head: the noise of a position, and plain, annealed or speculative sampling."""
 
 from __future__ import annotations
 
@@ -20,19 +20,29 @@ from mmspec.methods import method
 
 
 class Noise(Protocol):
-    """steps, dim: T and d of the head it is for."""
+    """The interface of noise sources.
+
+    Attributes:
+        steps: T of the head.
+        dim: d of the head.
+    """
 
     steps: int
     dim: int
 
     def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
-        """(initial float32 [B, K, d], noise float32 [B, K, T, d], entry t for step t) of positions int64 [B, K]."""
+        """Return the initial states float32 [B, K, d] and the noise float32 [B, K, T, d] of positions int64 [B, K].
+
+        Entry t of the noise is for step t.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedNoise:
-    """Made anew whenever it is asked for, from the seeds of the rows. A head with more steps has the same noise at the steps
-    of a shorter one, counted from the last."""
+    """Noise that is regenerated from the seeds of the rows at every use.
+
+    A head with more steps has the same noise at the steps of a shorter head, counted from the last step.
+    """
 
     keys: Keys
     steps: int
@@ -45,9 +55,14 @@ class KeyedNoise:
 
 
 class GivenNoise:
-    """Noise that was drawn elsewhere. initial: float [B, L, d].   noise: float [B, L, T, d].
+    """Noise that was drawn elsewhere.
 
-    Raises ValueError for shapes that do not belong together and, on use, for another number of rows.
+    Args:
+        initial: float [B, L, d].
+        noise: float [B, L, T, d].
+
+    Raises:
+        ValueError: The shapes do not belong together or, on use, the number of rows is another.
     """
 
     def __init__(self, initial: Tensor, noise: Tensor):
@@ -55,22 +70,30 @@ class GivenNoise:
             noise.shape[-1] != initial.shape[-1]
         ):  # fmt: skip
             raise ValueError(f"noise: expected [B, L, d] and [B, L, T, d], got {tuple(initial.shape)} and "
-                             f"{tuple(noise.shape)}; give one entry a position and step")  # fmt: skip
+                             f"{tuple(noise.shape)}; give an entry per position and step")  # fmt: skip
         self.initial, self.noise = initial.float(), noise.float()
         self.steps, self.dim = noise.shape[2:]
 
     def at(self, position: Tensor) -> tuple[Tensor, Tensor]:
         if len(position) != len(self.initial):
             raise ValueError(
-                f"noise: expected a row for each of {len(position)} images, got {len(self.initial)}; draw more"
+                f"noise: expected a row for each of {len(position)} images, got {len(self.initial)}; draw noise for each"
             )
-        return tuple(gather_nodes(one.to(position.device), position) for one in (self.initial, self.noise))
+        return tuple(gather_nodes(tensor.to(position.device), position) for tensor in (self.initial, self.noise))
 
 
 @dataclass(slots=True)
 class HeadRequest:
-    """R tokens to be drawn. z: float [C, R, width].   initial: float [R, d].   noise: float [R, T, d].
-    guidance: float [R] or None.   keys: one row for each of R.   calls: of the head so far.
+    """R tokens to draw.
+
+    Attributes:
+        z: float [C, R, width], the conditions.
+        initial: float [R, d].
+        noise: float [R, T, d].
+        guidance: float [R], the scales, or None.
+        temperature: The factor on the noise.
+        keys: The keys, a row for each of R.
+        calls: The sequential calls of the head so far.
     """
 
     z: Tensor
@@ -91,9 +114,15 @@ class HeadRequest:
 
 @dataclass(frozen=True, slots=True)
 class HeadSampling:
-    """window: states that one call of the head evaluates a token; 1 is plain sampling, more is speculation over head time
-    (`speculate`), which is exact.   annealing: None gives every token as many steps; else see `Annealing`, which is relaxed.
-    Raises ValueError for a window below 1.
+    """The sampler of heads.
+
+    Args:
+        window: The number of states that a call of the head evaluates per token; 1 is plain sampling, more is
+            speculation over head time (`speculate`), which is exact.
+        annealing: None gives every token the same number of steps; else see `Annealing`, which is relaxed.
+
+    Raises:
+        ValueError: The window is below 1.
     """
 
     window: int = 1
@@ -106,11 +135,15 @@ class HeadSampling:
 
     @property
     def exact(self) -> bool:
-        """Whether tokens have the law of plain sampling."""
+        """Whether tokens have the distribution of plain sampling."""
         return self.annealing is None
 
     def check(self, temperature: float) -> None:
-        """Raises ValueError for a window that has nothing to draw: without noise there is no law to speculate on."""
+        """Check that there is noise to speculate on: without it a step has no distribution.
+
+        Raises:
+            ValueError: The window is above 1 at temperature 0.
+        """
         if self.window > 1 and not temperature > 0:
             raise ValueError(f"temperature: expected a number above 0 to speculate over head time, got {temperature}; use a "
                              "window of 1")  # fmt: skip
@@ -118,18 +151,26 @@ class HeadSampling:
     def counts(
         self, steps: Sequence[GenerationStep], total: int, most: int, windows: Sequence[int] | None = None
     ) -> Tensor | None:
-        """int64 [total], denoising steps by rank in the order; None where every token has as many.
-        windows: see `Annealing.by_rank`.   Raises ValueError for more than `most`, the steps that there is noise for.
+        """Return int64 [total], the denoising steps by rank in the order; None where every token has the same number.
+
+        Args:
+            steps: The plan.
+            total: The number of tokens.
+            most: The number of steps with noise.
+            windows: See `Annealing.by_rank`.
+
+        Raises:
+            ValueError: The annealing has more than `most` steps.
         """
         if self.annealing is None:
             return None
         if self.annealing.first > most:
-            raise ValueError(f"annealing: expected at most {most} denoising steps, as many as the request's head has, got "
+            raise ValueError(f"annealing: expected at most {most} denoising steps, those of the request's head, got "
                              f"{self.annealing.first}; raise num_sampling_steps")  # fmt: skip
         return self.annealing.by_rank(steps, total, windows)
 
     def draw(self, head: Head, request: HeadRequest, counts: Tensor | None) -> Trajectory:
-        """The trajectories of R tokens. counts: int64 [R], denoising steps of each where they are annealed."""
+        """Return the trajectories of R tokens, with `counts` int64 [R] denoising steps each where they are annealed."""
         if counts is None:
             return self._sample(head, request)
         value, mean, log_scale, state = (torch.empty_like(request.initial) for _ in range(4))
@@ -150,11 +191,11 @@ class HeadSampling:
             request.calls += head.steps
             return sample(head, z, request.initial, noise, **how)
         uniform = request.keys.uniform(Purpose.ACCEPT, head.steps)
-        made = speculate(
+        result = speculate(
             head, z, request.initial, noise, uniform, head.step_drafter(), window=self.window, keys=request.keys, **how
         )
-        request.calls += made.calls
-        return made.trajectory
+        request.calls += result.calls
+        return result.trajectory
 
 
 @method(
@@ -165,6 +206,6 @@ def head(window: int = 8) -> HeadSampling:
     """`HeadSampling` without annealing.
 
     Args:
-        window: The states that one call of the head evaluates of a token.
+        window: The number of states that a call of the head evaluates per token.
     """
     return HeadSampling(window)

@@ -1,4 +1,4 @@
-"""A flow-matching head sampled as a stochastic differential equation: the scale of a step does not depend on the network."""
+"""A flow-matching head sampled as a stochastic differential equation; a step's scale does not depend on the network."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Velocity = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 class TimedVelocity(Protocol):
-    """A velocity at the timesteps of a schedule, as `TimedMLP` is one."""
+    """A velocity at the timesteps of a schedule, such as a `TimedMLP`."""
 
     def about(self, z: Tensor) -> Any: ...
 
@@ -22,7 +22,7 @@ class TimedVelocity(Protocol):
 
 
 class Network(Protocol):
-    """Gives itself at timesteps 1000 t."""
+    """A network that can be evaluated at timesteps 1000 t."""
 
     def at(self, timesteps: Tensor) -> TimedVelocity: ...
 
@@ -30,15 +30,21 @@ class Network(Protocol):
 class SDEHead:
     """A `Head` over a velocity field v(x, t | z), t from 0 (noise) to 1 (token), stepped by Euler-Maruyama.
 
-    "NextStep-1: Toward Autoregressive Image Generation with Continuous Tokens at Scale". Over [0, span], in equal steps of
-    dt: x' = x + (v + (1 - t) score) dt + sqrt(2 (1 - t) dt) noise with score = (t v - x) / (1 - t), which is the score of
-    the path x_t = (1 - t) noise + t token. Below span 1 one plain step x' = x + (1 - span) v follows: it adds no noise,
-    its log scale is -inf, and no law of the token given x_1 is left to judge by. NextStep-1 takes 20 steps to 0.96.
-    With span 1 the last step adds noise too, sqrt(2) dt of it.
-    Guidance steers the velocity: null + s (conditional - null).
+    "NextStep-1: Toward Autoregressive Image Generation with Continuous Tokens at Scale". A step of dt is x' = x + (v +
+    (1 - t) score) dt + sqrt(2 (1 - t) dt) noise. The score of the path x_t = (1 - t) noise + t token is (t v - x) / (1
+    - t). Such steps cover [0, span]. Below span 1 a plain step x' = x + (1 - span) v follows. It adds no noise, so no
+    distribution of the token given x_1 is left for verification. NextStep-1 uses 20 steps to 0.96. With span 1 the last
+    step adds noise too, sqrt(2) dt. Guidance steers the velocity: null + s (conditional - null).
 
-    net: of the velocity, such as a `DenoisingMLP` with d values out.   dim: d.
-    Raises ValueError for fewer than 2 steps in all and a span outside (0, 1].
+    Args:
+        net: The network of the velocity, such as a `DenoisingMLP` with d outputs.
+        dim: d.
+        steps: The number of noisy steps.
+        span: The share of the time that noisy steps cover.
+        device: The device of the tables.
+
+    Raises:
+        ValueError: There are fewer than 2 steps in all, or the span is outside (0, 1].
     """
 
     network_variance = False
@@ -72,7 +78,7 @@ class SDEHead:
         self.velocity = net.at((1000 * self._time).float().to(device))
 
     def step_drafter(self) -> CleanTokenDrafter:
-        """What of a prediction speculation over head time carries over to the next steps: x_0 = x + (1 - t) v."""
+        """Return the drafter of the next steps for speculation over head time, which stores x_0 = x + (1 - t) v."""
         push = self._speed / (1 - self._time)
         tables = (self._state - push, push, self._log_scale, self._log_scale)
         return CleanTokenDrafter(*(table.to(self._device) for table in tables))

@@ -1,4 +1,4 @@
-"""Speculation over head time: a head's own denoising steps are drafted from its last prediction and verified in one call.
+"""Speculation over head time: a head drafts its own denoising steps and verifies them in a single call.
 
 Two exact couplings verify a drafted state: reflection for equal scales, a ratio of densities for predicted scales.
 """
@@ -14,19 +14,24 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.gaussian import reflect_point, reflect_threshold
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Head, StepDrafter, Trajectory
 
-SLACK = 2.0**-10  # of the acceptance given away, so that a residual draw takes 1 / SLACK tries on average at most
-PROPOSALS = 32  # proposals made at once
+SLACK = 2.0**-10  # the lost share of acceptance, so that a residual draw takes at most 1 / SLACK tries on average
+PROPOSALS = 32  # the proposals of a batch
 
 
 @dataclass(frozen=True, slots=True)
 class DiagonalNormal:
-    """mean, scale: float64 [..., d], independent components."""
+    """A Gaussian with independent components.
+
+    Attributes:
+        mean: float64 [..., d].
+        scale: float64 [..., d].
+    """
 
     mean: Tensor
     scale: Tensor
 
     def log_density(self, value: Tensor) -> Tensor:
-        """float64 [...] at value [..., d], but for its constant."""
+        """Return float64 [...], the log density at a value [..., d] without its constant."""
         return -(((value - self.mean) / self.scale).square() / 2 + self.scale.log()).sum(-1)
 
     def rows(self, chosen: Tensor) -> DiagonalNormal:
@@ -34,40 +39,41 @@ class DiagonalNormal:
 
 
 class ReflectionCoupling:
-    """Reflection-maximal coupling of two laws of one scale: a rejected value's mirror image has the law p. Exact.
+    """The reflection-maximal coupling of two Gaussians of the same scale. Exact: a rejected value's mirror image has
+    distribution p.
 
-    "Accelerated Diffusion Models via Speculative Sampling". Accepts with probability 2 Phi(-|D| / 2), D the distance of the
-    means in units of the scale of each component; no residual is sampled.
+    "Accelerated Diffusion Models via Speculative Sampling". Exact. It accepts with probability 2 Phi(-|D| / 2), where D
+    is the distance of the means in units of each component's scale. No residual is sampled.
     """
 
     def probability(self, value: Tensor, q: DiagonalNormal, p: DiagonalNormal) -> Tensor:
-        """float64 [...], min(1, p / q) at the drafted value float64 [..., d]."""
+        """Return float64 [...], min(1, p / q) at the drafted values float64 [..., d]."""
         return reflect_threshold(value, q.mean, p.mean, p.scale)
 
     def replacement(self, value: Tensor, q: DiagonalNormal, p: DiagonalNormal, keys: Keys | None) -> Tensor:
-        """float64 [R, d], what takes the place of a rejected value."""
+        """Return float64 [R, d], the replacements of rejected values."""
         return reflect_point(value, q.mean, p.mean, p.scale)
 
 
 class RatioCoupling:
-    """Coupling of any two laws by the ratio of their densities: accepts with min(1, (1 - SLACK) p / q). Exact.
+    """A coupling of any two Gaussians by the ratio of their densities: accepts with min(1, (1 - SLACK) p / q). Exact.
 
-    The rest p - min(q, (1 - SLACK) p) is drawn by rejection from p, each proposal passing with 1 - min(q / p, 1 - SLACK).
-    Without the slack ("Coupling of Particle Filters" and others trade it likewise) a rejection between nearly equal laws,
-    rare as it is, would need any number of tries; with it their number has a geometric tail.
+    The residual p - min(q, (1 - SLACK) p) is drawn by rejection from p; a proposal passes with 1 - min(q / p, 1 -
+    SLACK). Without the slack a rejection between nearly equal Gaussians, which is rare, could need any number of tries;
+    with it the number has a geometric tail. "Coupling of Particle Filters" and others make the same trade.
     """
 
     def probability(self, value: Tensor, q: DiagonalNormal, p: DiagonalNormal) -> Tensor:
-        """float64 [...], at the drafted value float64 [..., d]."""
+        """Return float64 [...], the acceptance probability of the drafted values float64 [..., d]."""
         return ((1 - SLACK) * (p.log_density(value) - q.log_density(value)).clamp_max(1).exp()).clamp_max(1)
 
     def passes(self, proposal: Tensor, q: DiagonalNormal, p: DiagonalNormal) -> Tensor:
-        """float64 [..., R], the probability that a proposal [..., R, d] drawn from p is taken."""
+        """Return float64 [..., R], the probability that a proposal [..., R, d] drawn from p passes."""
         return 1 - (q.log_density(proposal) - p.log_density(proposal)).clamp_max(0).exp().clamp_max(1 - SLACK)
 
     def replacement(self, value: Tensor, q: DiagonalNormal, p: DiagonalNormal, keys: Keys | None) -> Tensor:
-        """float64 [R, d], a draw of the rest; its random numbers come from `keys`, one row for each of R."""
-        out = p.mean + p.scale * torch.nan  # what no law can be drawn from stays without a value
+        """Return float64 [R, d], draws of the residual; their random numbers come from `keys`, a row for each of R."""
+        out = p.mean + p.scale * torch.nan  # rows with parameters that are not finite stay NaN
         left = (p.mean.isfinite() & p.scale.isfinite() & q.mean.isfinite() & q.scale.isfinite()).all(-1).nonzero()[:, 0]
         chunk = 0
         while len(left):
@@ -76,9 +82,9 @@ class RatioCoupling:
             uniform = own.uniform(Purpose.RESIDUAL, PROPOSALS, step=2 * chunk + 1).T
             proposal = mine.mean + mine.scale * noise  # [TRIES, rows, d]
             passed = uniform < self.passes(proposal, q.rows(left), mine)
-            first, found = passed.int().argmax(0), passed.any(0)
-            out[left[found]] = proposal[first, torch.arange(len(left), device=left.device)][found]
-            left, chunk = left[~found], chunk + 1
+            first, done = passed.int().argmax(0), passed.any(0)
+            out[left[done]] = proposal[first, torch.arange(len(left), device=left.device)][done]
+            left, chunk = left[~done], chunk + 1
         return out
 
 
@@ -87,9 +93,15 @@ SAME_SCALE = 1e-5  # relative; a table read twice agrees to rounding
 
 @dataclass(frozen=True, slots=True)
 class SpeculativeSample:
-    """trajectory: as plain sampling returns it.   calls: of the head, one after another; plain sampling makes T.
-    evaluated: rows over all calls; plain sampling makes R T.   accepted: int64 [R], drafted steps that stood.
-    probability: float64 [R, T], with which a step's draft was accepted; NaN for steps without a verified draft.
+    """The result of `speculate`.
+
+    Attributes:
+        trajectory: The trajectory, as plain sampling returns it.
+        calls: The sequential calls of the head; T in plain sampling.
+        evaluated: The rows over all calls; R T in plain sampling.
+        accepted: int64 [R], the number of accepted drafted steps.
+        probability: float64 [R, T], the acceptance probability of a step's draft; NaN for steps without a verified
+            draft.
     """
 
     trajectory: Trajectory
@@ -103,29 +115,37 @@ def speculate(
     head: Head, z: Tensor, initial: Tensor, noise: Tensor, uniform: Tensor, step_drafter: StepDrafter, *, window: int = 4,
     guidance: Tensor | None = None, temperature: float = 1.0, keys: Keys | None = None,
 ) -> SpeculativeSample:  # fmt: skip
-    """Samples R tokens as plain sampling does, in fewer calls of the head. Exact: same law of every state, row by row.
+    """Sample R tokens in fewer calls of the head. Exact: every state has the distribution of plain sampling.
 
-    "Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation". A round drafts window - 1 steps
-    ahead under the prediction of the last valid state, evaluates all window states in one call, keeps the drafts up to
-    the first rejected one, puts its mirror image in its place (heads whose scale is a table) or a draw of the rest (heads
-    that predict it), and takes one more step where all stood. So a round makes 1 to `window` steps; the first one makes 1.
-    The last step is never drafted: nothing follows it that a draft could spare.
-    This is the only accept step outside `mmspec.core.rules`: a rule answers once for all rows of a round, while here each
-    row is at a step of its own inside a single value of the round, and goes on from its replacement at once.
+    "Diffusion Models are Secretly Exchangeable: Parallelizing DDPMs via Autospeculation". A round drafts window - 1
+    steps from the last valid state's prediction and evaluates all states in a single call. Drafts up to the first
+    rejection are accepted. The rejected draft is replaced by its mirror image (heads with a table of scales) or by a
+    residual draw; if all are accepted, a further step follows. So a round makes 1 to `window` steps, the first round 1.
+    The last step is never drafted, because no step follows it. This accept step is outside `mmspec.core.rules`, whose
+    verdicts cover all rows once a round: here each row is at its own step.
 
-    z: float [R, width], or [2, R, width] with guidance float [R].   initial: float [R, d].   noise: float [R, T, d], by
-    step index; uniform: float [R, T] in [0, 1), one number a drafted step.   step_drafter: what is held of a prediction.
-    window: states a call evaluates per row; 1 is plain sampling.   temperature: multiplies every standard deviation.
-    keys: one row for each of R; needed where the head predicts its scale.
-    Raises ValueError for a window below 1, temperature 0 with drafts, missing keys, and a `step_drafter` that disagrees with
-    the scales of a head whose scale is a table.
+    Args:
+        head: The head.
+        z: float [R, width], or [2, R, width] under guidance.
+        initial: float [R, d].
+        noise: float [R, T, d], by step index.
+        uniform: float [R, T] in [0, 1), a number per drafted step.
+        step_drafter: The drafter of the next steps.
+        window: The states that a call evaluates per row; 1 is plain sampling.
+        guidance: float [R], the scales, or None.
+        temperature: The factor on every standard deviation.
+        keys: The keys, a row for each of R; needed where the head predicts its scale.
+
+    Raises:
+        ValueError: The window is below 1, the temperature is 0 with drafts, keys are missing, or `step_drafter`
+            disagrees with a head's table of scales.
     """
     if window < 1:
         raise ValueError(f"window: expected at least 1 state, got {window}; 1 is plain sampling")
     if window > 1 and not temperature > 0:
         raise ValueError(f"temperature: expected a number above 0 to speculate, got {temperature}; use window=1")
     if window > 1 and head.network_variance and keys is None:
-        raise ValueError("keys: expected one row a token for a head that predicts its scale, got None; pass Keys")
+        raise ValueError("keys: expected a row per token for a head that predicts its scale, got None; pass Keys")
     sampler = _SpeculativeSampler(head, z, initial, noise, uniform, step_drafter, guidance, temperature, keys)
     while sampler.left():
         sampler.round(window if sampler.calls else 1)
@@ -133,7 +153,7 @@ def speculate(
 
 
 class _SpeculativeSampler:
-    """The states of R rows, each at a step of its own."""
+    """The states of R rows, each at its own step."""
 
     def __init__(self, head: Head, z: Tensor, initial: Tensor, noise: Tensor, uniform: Tensor, step_drafter: StepDrafter,
                  guidance: Tensor | None, temperature: float, keys: Keys | None):  # fmt: skip
@@ -152,7 +172,7 @@ class _SpeculativeSampler:
         self.calls = self.evaluated = 0
 
     def left(self) -> bool:
-        """Drops rows that have arrived; whether any is left."""
+        """Drop finished rows and return whether any row is left."""
         going = self.step[self.active] >= 0
         if not bool(going.all()):
             chosen = going.nonzero()[:, 0]
@@ -170,7 +190,7 @@ class _SpeculativeSampler:
         self._advance(states, law, step, count, emitted)
 
     def _draft(self, step: Tensor) -> tuple[Tensor, Gaussian]:
-        """States float [n, W, d], the true one first, and the laws [n, W - 1, d] the others were drawn from."""
+        """Return states float [n, W, d], the true state first, and the Gaussians [n, W - 1, d] of the others."""
         states, at = [self.x[self.active]], step[:, :-1].clamp_min(0)
         if not at.shape[1]:
             return states[0][:, None], Gaussian(*(states[0][:, None][:, :0],) * 2)
@@ -183,7 +203,7 @@ class _SpeculativeSampler:
         return torch.stack(states, 1), Gaussian(torch.stack(means, 1), ahead.log_scale)
 
     def _evaluate(self, states: Tensor, step: Tensor) -> Gaussian:
-        """The head's laws at all states, float [n, W, d], in one call."""
+        """Return the head's Gaussians at all states, float [n, W, d], in a single call."""
         n, window, dim = states.shape
         row = self.active[:, None].expand(-1, window).flatten()
         guidance = None if self.guidance is None else self.guidance[row]
@@ -192,22 +212,22 @@ class _SpeculativeSampler:
         return Gaussian(law.mean.reshape(n, window, dim), law.log_scale.reshape(n, window, dim))
 
     def _verify(self, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor) -> tuple[Tensor, Tensor]:
-        """int64 [n], drafts that stand, and float [n, d], the state that follows them."""
+        """Return int64 [n], the number of accepted drafts, and float [n, d], the state behind them."""
         count = torch.zeros_like(step[:, 0])
         if drafted.mean.shape[1]:
             there, at, before = step[:, :-1] > 0, step[:, :-1].clamp_min(0), self.active[:, None]
             q, p = self._normal(drafted), self._normal(Gaussian(law.mean[:, :-1], law.log_scale[:, :-1]))
             self._check(q, p, there)
             chance = self.coupling.probability(states[:, 1:].double(), q, p)
-            stands = (there & (self.uniform[before, at] < chance)).cumprod(1)
-            count = stands.sum(1)
-            # verified are those that stand and the first that does not
+            accepted = (there & (self.uniform[before, at] < chance)).cumprod(1)
+            count = accepted.sum(1)
+            # the accepted drafts and the first rejected draft were verified
             verified = there & (torch.arange(at.shape[1], device=count.device) <= count[:, None])
             self.probability[before, at] = torch.where(verified, chance, self.probability[before, at])
         return count, self._follow(states, drafted, law, step, count)
 
     def _follow(self, states: Tensor, drafted: Gaussian, law: Gaussian, step: Tensor, count: Tensor) -> Tensor:
-        """The state behind the drafts that stand: a plain draw, or what takes a rejected draft's place."""
+        """Return the state behind the accepted drafts: a plain draw, or the replacement of a rejected draft."""
         rows = torch.arange(len(count), device=count.device)
         mean, log_scale, at = law.mean[rows, count], law.log_scale[rows, count], step[rows, count]
         drawn = (at > 0) | self.head.last_noise
@@ -228,14 +248,14 @@ class _SpeculativeSampler:
     def _advance(self, states: Tensor, law: Gaussian, step: Tensor, count: Tensor, emitted: Tensor) -> None:
         rows = torch.arange(len(count), device=count.device)
         base, mean, log_scale = states[rows, count], law.mean[rows, count], law.log_scale[rows, count]
-        taken = (torch.arange(step.shape[1], device=count.device) <= count[:, None]) & (step > 0)
+        done = (torch.arange(step.shape[1], device=count.device) <= count[:, None]) & (step > 0)
         wide = self._scale(law.log_scale).log().sum(-1)
-        self.log_det[self.active] += torch.where(taken, wide, 0.0).sum(1)
+        self.log_det[self.active] += torch.where(done, wide, 0.0).sum(1)
         at = step[rows, count]
         self.held = self.step_drafter.read(Gaussian(mean, log_scale), base, at)
         self.accepted[self.active] += count
         self.step[self.active] = at - 1
-        # the state that step 0 was evaluated at is x_1, and what follows it x_0
+        # step 0 was evaluated at x_1, and the state behind it is x_0
         self.x[self.active] = torch.where((at > 0)[:, None], emitted, base)
         self.value[self.active], self.last_mean[self.active], self.last_scale[self.active] = emitted, mean, log_scale
 
@@ -250,8 +270,8 @@ class _SpeculativeSampler:
             return
         off = ((q.scale - p.scale).abs() > SAME_SCALE * p.scale).any(-1) & drawn
         if bool(off.any()):
-            raise ValueError("step_drafter: expected the head's own scales where they are a table, got others; make it of the "
-                             "head's schedule, or mark the head's network_variance")  # fmt: skip
+            raise ValueError("step_drafter: expected the head's own scales where they are a table, got others; create it "
+                             "from the head's schedule, or set the head's network_variance")  # fmt: skip
 
     def result(self) -> SpeculativeSample:
         trajectory = Trajectory(self.value, Gaussian(self.last_mean, self.last_scale), self.x, self.log_det)

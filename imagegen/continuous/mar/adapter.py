@@ -20,31 +20,37 @@ if TYPE_CHECKING:
 
 
 def patchify(latents: Tensor, patch: int) -> Tensor:
-    """Tokens [B, L, c p p] of latents [B, c, h, w], in raster order."""
+    """Return tokens [B, L, c p p] of latents [B, c, h, w], in raster order."""
     return rearrange(latents, "b c (h p) (w q) -> b (h w) (c p q)", p=patch, q=patch)
 
 
 def unpatchify(tokens: Tensor, patch: int, grid: int) -> Tensor:
-    """Latents [B, c, h, w] of tokens [B, grid grid, c p p]."""
+    """Return latents [B, c, h, w] of tokens [B, grid grid, c p p]."""
     return rearrange(tokens, "b (h w) (c p q) -> b c (h p) (w q)", h=grid, p=patch, q=patch)
 
 
 def decode_tokens(vae: AutoencoderKL, tokens: Tensor, patch: int, grid: int) -> Tensor:
-    """Pixels float32 [B, 3, H, W] in 0..1 of tokens [B, grid grid, c p p]."""
+    """Return pixels float32 [B, 3, H, W] in 0..1 of tokens [B, grid grid, c p p]."""
     latents = unpatchify(tokens, patch, grid) / vae.config.scaling_factor
     return ((vae.decode(latents.to(vae.dtype)).sample.float() + 1) / 2).clamp(0, 1)
 
 
 NO_CLASS = -1
 Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
-NO_PIXELS = "vae: expected an autoencoder for pixels, got a pipeline without one; give it, or pixels=False"
+NO_PIXELS = "vae: expected an autoencoder for pixels, got none; give the pipeline an autoencoder, or pixels=False"
 
 
 class MARModel:
-    """A `MaskedModel` over MAR and its autoencoder. vae: None where only tokens are wanted.
+    """A `MaskedModel` over MAR and its autoencoder.
 
-    captions: texts to features and mask, see `CaptionEncoder`; None where the model knows classes alone.
-    Raises ValueError when transformer and autoencoder, or caption encoder, do not belong together.
+    Args:
+        transformer: The transformer.
+        vae: The autoencoder; None where only tokens are needed.
+        captions: The encoder from texts to features and mask, see `CaptionEncoder`; None where the model knows classes
+            alone.
+
+    Raises:
+        ValueError: Transformer and autoencoder, or caption encoder, do not belong together.
     """
 
     name = "MAR"
@@ -70,17 +76,24 @@ class MARModel:
         return None if self.vae is not None else NO_PIXELS
 
     def prepare(self, prompts: object) -> Tensor:
-        """prompts: labels 0..class_num - 1, or -1 for no class, one or several; with a caption encoder texts as well, whose
-        condition is their features float [B, buffer_size, caption_dim].   Raises ValueError for anything else."""
+        """Convert prompts to the conditions of a request.
+
+        Args:
+            prompts: A label or several labels 0..class_num - 1, or -1 for no class. With a caption encoder also texts,
+                whose conditions are features float [B, buffer_size, caption_dim].
+
+        Raises:
+            ValueError: The prompts are anything else.
+        """
         texts = [prompts] if isinstance(prompts, str) else prompts
         if self.captions is not None and isinstance(texts, Sequence) and texts and isinstance(texts[0], str):
             return self._features(texts)
         return class_labels(prompts, self.transformer.config.class_num, NO_CLASS).to(self.device)
 
     def _features(self, texts: Sequence[object]) -> Tensor:
-        if not all(isinstance(one, str) for one in texts):
+        if not all(isinstance(text, str) for text in texts):
             raise ValueError(
-                f"prompts: expected texts or class labels, got both, {describe_value(texts)}; ask for them apart"
+                f"prompts: expected texts or class labels, got both, {describe_value(texts)}; use a request for each"
             )
         features, config = self.captions(list(texts))[0], self.transformer.config
         wanted = (config.buffer_size, config.caption_dim)
@@ -109,16 +122,24 @@ class MARModel:
 
     @torch.no_grad()
     def decode(self, tokens: Tensor) -> Tensor:
-        """Pixels; raises ValueError without an autoencoder."""
+        """Return the pixels of tokens.
+
+        Raises:
+            ValueError: There is no autoencoder.
+        """
         config = self.transformer.config
         return decode_tokens(self._autoencoder(), tokens, config.patch_size, config.grid)
 
     @torch.no_grad()
     def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor:
-        """Tokens float32 [B, L, d] of images [B, 3, H, W] in -1..1.
+        """Return tokens float32 [B, L, d] of images.
 
-        noise: standard normal in the shape of the latents, for a draw from the posterior; None gives its mean.
-        Raises ValueError without an autoencoder and for images of another size.
+        Args:
+            images: [B, 3, H, W] in -1..1.
+            noise: Standard normal in the shape of the latents, for a draw from the posterior; None for its mean.
+
+        Raises:
+            ValueError: There is no autoencoder, or the images have another size.
         """
         config, vae = self.transformer.config, self._autoencoder()
         if images.dim() != 4 or images.shape[1:] != (3, config.img_size, config.img_size):
@@ -135,12 +156,16 @@ class MARModel:
 
 
 def null_conditions(labels: Tensor) -> Tensor:
-    """The conditions of no class, or of no caption, for as many rows."""
+    """Return the conditions of no class, or of no caption, for the same number of rows."""
     return torch.full_like(labels, NO_CLASS) if labels.dim() == 1 else torch.zeros_like(labels)
 
 
 def check_pair(config: MARConfig, vae: AutoencoderKL) -> None:
-    """Raises ValueError when transformer and autoencoder do not belong together."""
+    """Check that transformer and autoencoder belong together.
+
+    Raises:
+        ValueError: They do not.
+    """
     channels, stride = vae.config.latent_channels, 2 ** (len(vae.config.block_out_channels) - 1)
     if (channels, stride) != (config.vae_embed_dim, config.vae_stride):
         raise ValueError(f"vae: expected {config.vae_embed_dim} channels at a stride of {config.vae_stride}, got {channels} "

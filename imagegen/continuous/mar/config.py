@@ -24,14 +24,24 @@ LEFT_OUT = ("mask_ratio_min", "label_drop_prob", "attn_dropout", "proj_dropout",
 
 @dataclass(frozen=True, slots=True)
 class MARConfig:
-    """Fields under their published names.
+    """The sizes of a MAR model under their published names.
 
-    img_size, vae_stride, patch_size: pixels a side of the image and of a latent cell, and cells a side of a token.
-    vae_embed_dim: channels of the latent.   buffer_size: positions in front of the image that hold the class.
-    diffloss_d, diffloss_w: blocks and width of the diffusion head.   num_sampling_steps: its steps where a request says
-    nothing, see `kept_timesteps`.   norm_eps: of every layer norm outside the head.
-    caption_dim: width of caption features, of which each buffer position holds one; 0, as published, for classes alone.
-    Raises ValueError for sizes that do not fit.
+    Args:
+        img_size: The pixels per side of the image.
+        vae_stride: The pixels per side of a latent cell.
+        patch_size: The latent cells per side of a token.
+        mlp_ratio: The hidden width of the MLPs over the width.
+        vae_embed_dim: The channels of the latent.
+        class_num: The number of classes.
+        buffer_size: The positions in front of the image that hold the class.
+        diffloss_d: The blocks of the diffusion head.
+        diffloss_w: The width of the diffusion head.
+        num_sampling_steps: The default steps of the head, see `kept_timesteps`.
+        norm_eps: The epsilon of every layer norm outside the head.
+        caption_dim: The width of caption features, a feature per buffer position; 0, as published, for classes alone.
+
+    Raises:
+        ValueError: The sizes do not fit together.
     """
 
     img_size: int = 256
@@ -84,27 +94,29 @@ class MARConfig:
 
     @property
     def tokens(self) -> int:
-        """L, tokens of an image."""
+        """L, the number of tokens of an image."""
         return self.grid**2
 
     @property
     def token_dim(self) -> int:
-        """d, values of a token."""
+        """d, the number of values of a token."""
         return self.vae_embed_dim * self.patch_size**2
 
     @classmethod
     def of(cls, config: MARConfig | Mapping[str, Any]) -> MARConfig:
-        """From a mapping of published field names; those that only training and sampling read are left out.
+        """Return the config of a mapping of published field names; fields of training and sampling are ignored.
 
-        Raises ValueError for unknown fields and values of a wrong type.
+        Raises:
+            ValueError: A field is unknown, or a value has a wrong type.
         """
         return from_fields(cls, config, LEFT_OUT, "a MAR model")
 
     @classmethod
     def preset(cls, name: str, **other: Any) -> MARConfig:
-        """A published size: B, L or H (also written "MAR-B"...), with other fields changed.
+        """Return the config of a published size: B, L or H (also written "MAR-B"...), with other fields changed.
 
-        Raises ValueError for another name.
+        Raises:
+            ValueError: The name is unknown.
         """
         key = name.removeprefix("MAR-")
         if key not in SIZES:
@@ -115,5 +127,5 @@ class MARConfig:
         return cls(**{**same, "diffloss_d": blocks, "diffloss_w": inner, **other})
 
     def to_dict(self) -> dict[str, Any]:
-        """Every field, as `of` takes them."""
+        """Return every field in the form that `of` reads."""
         return asdict(self)

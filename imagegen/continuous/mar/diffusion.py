@@ -1,4 +1,4 @@
-"""MAR's diffusion: the cosine schedule, and shorter ones made of its steps."""
+"""MAR's diffusion: the cosine schedule, and shorter schedules of its steps."""
 
 from __future__ import annotations
 
@@ -15,12 +15,19 @@ _OFFSET, _MOST_NOISE = 0.008, 0.999
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Diffusion:
-    """Tables of T steps, float64 [T] on the CPU, index 0 the cleanest. a is alpha-bar, b beta, a' that of the index below.
+    """Tables of T steps, float64 [T] on the CPU, index 0 the cleanest.
 
-    timestep_map: int64 [T], the index in the schedule of training, which the network is fed.
-    posterior_variance: of q(x_{t-1} | x_t, x_0), 0 at index 0; the clipped logarithm has that of index 1 there.
-    posterior_mean_coef1, posterior_mean_coef2: weights of x_0 and x_t in its mean.
-    sqrt_recip_alphas_cumprod, sqrt_recipm1_alphas_cumprod: x_0 is the first times x_t less the second times the noise.
+    Attributes:
+        timestep_map: int64 [T], the index in the training schedule, which is the network's input.
+        betas: beta.
+        alphas_cumprod: alpha-bar.
+        alphas_cumprod_prev: The alpha-bar of the index below.
+        posterior_variance: The variance of q(x_{t-1} | x_t, x_0), 0 at index 0.
+        posterior_log_variance_clipped: Its logarithm; index 0 has the value of index 1.
+        posterior_mean_coef1: The weight of x_0 in its mean.
+        posterior_mean_coef2: The weight of x_t in its mean.
+        sqrt_recip_alphas_cumprod: a in x_0 = a x_t - b noise.
+        sqrt_recipm1_alphas_cumprod: b in x_0 = a x_t - b noise.
     """
 
     timestep_map: Tensor
@@ -41,19 +48,22 @@ class Diffusion:
 
 @lru_cache(maxsize=64, typed=True)  # 50.0 is not 50
 def diffusion(respacing: str | int = TRAINING_STEPS) -> Diffusion:
-    """The schedule of `respacing`, see `kept_timesteps`; the whole one for as many steps as training has.
+    """Return the schedule of `respacing`, see `kept_timesteps`; the training schedule for its own number of steps.
 
     "Autoregressive Image Generation without Vector Quantization"; respacing as in "Improved Denoising Diffusion
-    Probabilistic Models": betas are made anew from the alpha-bars that are kept.
+    Probabilistic Models": betas are recomputed from the remaining alpha-bars.
     """
     return _of(tuple(kept_timesteps(respacing).tolist()))
 
 
 def thinned(schedule: Diffusion, count: int) -> Diffusion:
-    """The schedule of `count` of another's steps, evenly spaced, its first and last among them.
+    """Return the schedule of `count` evenly spaced steps of another schedule, with its first and last steps.
 
-    So a shorter schedule starts no noisier than the whole one: a model that is not exact near pure noise may be sampled
-    from less than that, as by "ddim50".   Raises ValueError for fewer than 2 steps, and more than there are.
+    So a shorter schedule starts no noisier than the whole schedule. A model that is not exact near pure noise may be
+    sampled from less noise, as by "ddim50".
+
+    Raises:
+        ValueError: The count is below 2 or above the number of steps.
     """
     if not 2 <= count <= schedule.steps:
         raise ValueError(f"steps: expected 2 to {schedule.steps} of the head's, got {count}; use as many or fewer")
@@ -63,7 +73,7 @@ def thinned(schedule: Diffusion, count: int) -> Diffusion:
 
 @lru_cache(maxsize=256)
 def _of(timesteps: tuple[int, ...]) -> Diffusion:
-    """The schedule that keeps these steps of the training's."""
+    """Return the schedule of these training steps."""
     with torch.device("cpu"), torch.inference_mode(False):
         timesteps = torch.tensor(timesteps)
         alphas_cumprod = (1 - _cosine_betas(TRAINING_STEPS)).cumprod(0)[timesteps]
@@ -72,11 +82,15 @@ def _of(timesteps: tuple[int, ...]) -> Diffusion:
 
 
 def kept_timesteps(respacing: str | int) -> Tensor:
-    """int64 [T], ascending: which of the training's steps are kept.
+    """Return int64 [T], ascending: the training steps of a respaced schedule.
 
-    respacing: "100" keeps evenly spaced ones, the first and the last among them; "10,20" divides the steps into sections of
-    equal length and keeps as many of each; "ddim10" keeps every k-th from 0 on, for the first k that gives 10.
-    Raises ValueError for anything else, and for fewer than 2 steps.
+    Args:
+        respacing: "100" uses evenly spaced steps, the first and the last included. "10,20" divides the steps into
+            sections of equal length and uses that number of each. "ddim10" uses every k-th step from 0 on, for the
+            first k that gives 10.
+
+    Raises:
+        ValueError: The respacing has another form, or gives fewer than 2 steps.
     """
     text = str(respacing)
     if text.startswith("ddim") and text[4:].isdigit():
@@ -108,7 +122,7 @@ def _sections(counts: list[int]) -> list[int]:
         stride, place = (size - 1) / (count - 1) if count > 1 else 1, 0.0
         for _ in range(count):
             timesteps.add(start + round(place))
-            place += stride  # summed up, not multiplied: the public code's roundings
+            place += stride  # summed, not multiplied, to round as in the public code
         start += size
     return sorted(timesteps)
 

@@ -1,4 +1,4 @@
-"""MAR's diffusion head: an MLP modulated by time and condition, its table over a schedule, and the Gaussians of its steps."""
+"""MAR's diffusion head: an MLP modulated by time and condition, its tables over a schedule, and its steps' Gaussians."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch.nn.functional import linear, silu
 from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian, StepTables
 from mmspec.imagegen.continuous.mar.diffusion import Diffusion, thinned
 
-Modulation = tuple[Tensor, ...]  # shift, 1 + scale, and but for the last layer gate
-TABLE_SIZE = 512  # pairs of a step and a token whose modulations are computed at once
+Modulation = tuple[Tensor, ...]  # shift, 1 + scale and gate; the last layer has no gate
+TABLE_SIZE = 512  # the pairs of a step and a token whose modulations are computed at once
 
 
 class TimedMLP:
@@ -24,13 +24,17 @@ class TimedMLP:
             self.time = net.time_embed(timesteps.to(net.input_proj.weight.device))
 
     def about(self, z: Tensor) -> TokenModulations:
-        """The conditions of R tokens, z [R, condition], or [2, R, condition] of two branches."""
+        """Return the modulations of R tokens with conditions z [R, condition], or [2, R, condition] of two branches."""
         return TokenModulations(self, z)
 
     def __call__(self, x: Tensor, step: Tensor | int, about: TokenModulations, row: Tensor | None = None) -> Tensor:
-        """[C, n, out] of states x [n, d] under each of C branches.
+        """Return [C, n, out] of states under each of C branches.
 
-        step: one for all states, or int64 [n].   row: int64 [n], the token each state is of; None for one state a token.
+        Args:
+            x: [n, d], the states.
+            step: An int for all states, or int64 [n].
+            about: The modulations of the tokens.
+            row: int64 [n], the token of each state; None for a single state per token.
         """
         if isinstance(step, int) and row is None:
             modulations = about.at(step)
@@ -43,8 +47,9 @@ class TimedMLP:
 
 
 class TokenModulations:
-    """What a network does at each step of a schedule for R tokens, whatever their states: the modulations of its layers, as
-    `DenoisingMLP.modulations` gives them, for as many steps at once as AHEAD has room for.
+    """The modulations of a network's layers at each step of a schedule for R tokens, which do not depend on states.
+
+    They are those of `DenoisingMLP.modulations`, computed at once for as many steps as fit in TABLE_SIZE.
     """
 
     def __init__(self, timed: TimedMLP, z: Tensor):
@@ -52,38 +57,38 @@ class TokenModulations:
         self.embedded = net.cond_embed((z if z.dim() == 3 else z[None]).to(net.dtype))  # [C, R, width]
         self.branches, tokens = self.embedded.shape[:2]
         self._most = max(TABLE_SIZE // max(tokens, 1), 1)
-        self._first, self._made, self._views = 0, None, []  # of the steps first, first + 1...
+        self._first, self._table, self._views = 0, None, []  # of the steps first, first + 1...
 
     def at(self, step: int) -> list[Modulation]:
-        """Per layer what all tokens get at one step, each [C R, width]."""
+        """Return per layer the modulations of all tokens at a step, each [C R, width]."""
         self._make(step)
         return self._views[step - self._first]
 
     def of(self, step: Tensor, row: Tensor) -> list[Modulation]:
-        """Per layer what the tokens `row` get at the steps `step`, int64 [n], each [C n, width]."""
+        """Return per layer the modulations of the tokens `row` at the steps `step`, int64 [n], each [C n, width]."""
         steps, tokens = len(self.timed.time), self.embedded.shape[1]
         if steps > self._most:
-            made = self.timed.net.modulations((self.timed.time[step] + self.embedded[:, row]).flatten(0, 1))
-            return [layer.unbind(-2) for layer in made]
+            layers = self.timed.net.modulations((self.timed.time[step] + self.embedded[:, row]).flatten(0, 1))
+            return [layer.unbind(-2) for layer in layers]
         self._make(steps - 1)
         branch = torch.arange(self.branches, device=step.device)[:, None]
         chosen = ((step * self.branches + branch) * tokens + row).flatten()
-        return self._layers(self._made.flatten(0, 1).index_select(0, chosen))
+        return self._layers(self._table.flatten(0, 1).index_select(0, chosen))
 
     def _make(self, step: int) -> None:
-        """The table [steps, C R, all parts of all layers] that holds a step. Walks go down, so it holds those below too."""
-        if self._made is not None and self._first <= step < self._first + len(self._views):
+        """Compute the table [steps, C R, all parts of all layers] around a step and below, as sampling goes down."""
+        if self._table is not None and self._first <= step < self._first + len(self._views):
             return
         self._first = max(step + 1 - self._most, 0)
         time = self.timed.time[self._first : step + 1]
-        made = self.timed.net.modulations(time[:, None, None] + self.embedded)
-        self._made = torch.cat([layer.flatten(-2) for layer in made], -1).flatten(1, 2)
-        layers = [zip(*(part.unbind(0) for part in layer), strict=True) for layer in self._layers(self._made)]
+        table = self.timed.net.modulations(time[:, None, None] + self.embedded)
+        self._table = torch.cat([layer.flatten(-2) for layer in table], -1).flatten(1, 2)
+        layers = [zip(*(part.unbind(0) for part in layer), strict=True) for layer in self._layers(self._table)]
         self._views = [list(at) for at in zip(*layers, strict=True)]
 
-    def _layers(self, made: Tensor) -> list[Modulation]:
-        """Views of made [..., all parts of all layers]: three a block, two of the last layer."""
-        parts = made.split(self.embedded.shape[-1], -1)
+    def _layers(self, table: Tensor) -> list[Modulation]:
+        """Return views of a table [..., all parts of all layers]: three per block, two of the last layer."""
+        parts = table.split(self.embedded.shape[-1], -1)
         return [parts[first : first + 3] for first in range(0, len(parts), 3)]
 
 
@@ -91,7 +96,7 @@ _FREQUENCIES, _MAX_PERIOD, _EPS = 256, 10000, 1e-6
 
 
 def timestep_embedding(t: Tensor) -> Tensor:
-    """float32 [R, 256] of timesteps [R]: cosines first, then sines."""
+    """Return float32 [R, 256] of timesteps [R]: cosines first, then sines."""
     half = _FREQUENCIES // 2
     exponent = -math.log(_MAX_PERIOD) * torch.arange(half, dtype=torch.float32, device=t.device) / half
     angle = t[:, None].float() * exponent.exp()
@@ -110,7 +115,7 @@ class TimeEmbedding(nn.Module):
 
 
 class ResidualBlock(nn.Module):
-    """x + gate * MLP(norm(x) * (1 + scale) + shift), the three from the condition in the order shift, scale, gate."""
+    """x + gate * MLP(norm(x) * (1 + scale) + shift), with shift, scale and gate from the condition in this order."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -138,7 +143,15 @@ class FinalLayer(nn.Module):
 
 
 class DenoisingMLP(nn.Module):
-    """The head's network under the published names. dim: d of a token.   out: values it returns a row.   depth: blocks."""
+    """The head's network under the published names.
+
+    Args:
+        dim: d, the width of a token.
+        out: The number of outputs per row.
+        condition: The width of the condition.
+        depth: The number of blocks.
+        width: The width of the blocks.
+    """
 
     def __init__(self, dim: int, out: int, condition: int, depth: int, width: int):
         super().__init__()
@@ -151,7 +164,7 @@ class DenoisingMLP(nn.Module):
         self._start()
 
     def _start(self) -> None:
-        """Blocks begin as the identity and the output as 0."""
+        """Initialise the blocks as the identity and the output as 0."""
         if self.input_proj.weight.is_meta:
             return
         for module in self.modules():
@@ -165,18 +178,20 @@ class DenoisingMLP(nn.Module):
             nn.init.zeros_(layer.weight)
 
     def forward(self, x: Tensor, t: Tensor, z: Tensor) -> Tensor:
-        """[R, out] of states x [R, d], timesteps t [R] or [1], conditions z [R, condition]."""
-        made = self.modulations(self.time_embed(t) + self.cond_embed(z.to(self.dtype)))
-        return self.denoise(x, [layer.unbind(-2) for layer in made])
+        """Return [R, out] of states x [R, d], timesteps t [R] or [1], conditions z [R, condition]."""
+        layers = self.modulations(self.time_embed(t) + self.cond_embed(z.to(self.dtype)))
+        return self.denoise(x, [layer.unbind(-2) for layer in layers])
 
     def modulations(self, y: Tensor) -> list[Tensor]:
-        """What time and condition, embedded and added to y [..., width], do to each layer, [..., 3, width] and for the last
-        [..., 2, width]: shift, 1 + scale, gate. No state is needed for it."""
+        """Return the modulation of each layer by time and condition, which are embedded and summed in y [..., width].
+
+        They are [..., 3, width], and [..., 2, width] for the last layer: shift, 1 + scale, gate. No state is needed.
+        """
         y = silu(y)
         return [_modulation(layer.adaLN_modulation[1], y) for layer in (*self.res_blocks, self.final_layer)]
 
     def denoise(self, x: Tensor, modulations: list[Modulation]) -> Tensor:
-        """[R, out] of states x [R, d]; modulations: the parts of each layer's, [R, width] each."""
+        """Return [R, out] of states x [R, d], given the parts [R, width] of each layer's modulation."""
         x = self.input_proj(x.to(self.dtype))
         for layer, modulation in zip((*self.res_blocks, self.final_layer), modulations, strict=True):
             x = layer(x, modulation)
@@ -187,43 +202,52 @@ class DenoisingMLP(nn.Module):
         return self.input_proj.weight.dtype
 
     def at(self, timesteps: Tensor) -> TimedMLP:
-        """The network at the timesteps [T] of a schedule."""
+        """Return the network at the timesteps [T] of a schedule."""
         return TimedMLP(self, timesteps)
 
 
 def _modulation(layer: nn.Linear, y: Tensor) -> Tensor:
-    """[..., parts, width], one added to the scale."""
+    """Return [..., parts, width], with 1 added to the scale."""
     width = layer.in_features
-    one = torch.zeros_like(layer.bias)
-    one[width : 2 * width] = 1
-    return linear(y, layer.weight, layer.bias + one).unflatten(-1, (-1, width))
+    offset = torch.zeros_like(layer.bias)
+    offset[width : 2 * width] = 1
+    return linear(y, layer.weight, layer.bias + offset).unflatten(-1, (-1, width))
 
 
 class ReverseSteps:
-    """The Gaussians of a schedule's steps, from what a network says at them."""
+    """The Gaussians of a schedule's steps, from a network's outputs."""
 
     def __init__(self, schedule: Diffusion, device: torch.device):
-        one = schedule
         # the mean is clean x_0 + state x_t, and x_0 = recip x_t - recip_less noise, which is never clipped
-        clean, state = one.posterior_mean_coef1, one.posterior_mean_coef2
-        least, most = one.posterior_log_variance_clipped / 2, one.betas.log() / 2
-        of_state, of_noise = clean * one.sqrt_recip_alphas_cumprod + state, -clean * one.sqrt_recipm1_alphas_cumprod
+        clean, state = schedule.posterior_mean_coef1, schedule.posterior_mean_coef2
+        least, most = schedule.posterior_log_variance_clipped / 2, schedule.betas.log() / 2
+        of_state = clean * schedule.sqrt_recip_alphas_cumprod + state
+        of_noise = -clean * schedule.sqrt_recipm1_alphas_cumprod
         self._tables = StepTables(device, of_state, of_noise, (least + most) / 2, (most - least) / 2)
 
     def law(self, x: Tensor, step: Tensor | int, noise: Tensor, variance: Tensor) -> Gaussian:
-        """noise, variance: float32 [R, d], what the network predicts at the state x [R, d].   step: an int or int64 [R].
+        """Return the Gaussian of a step.
 
         log variance = f log(beta) + (1 - f) log(posterior variance), f = (v + 1) / 2.
+
+        Args:
+            x: float32 [R, d], the states.
+            step: An int, or int64 [R].
+            noise: float32 [R, d], the predicted noise.
+            variance: float32 [R, d], the predicted v.
         """
         of_state, of_noise, middle, half = self._tables.at(step)
         return Gaussian(of_state * x + of_noise * noise, middle + half * variance)
 
 
 class DiffusionHead:
-    """A `Head` of MAR: the network predicts the noise and where the variance lies between its bounds.
+    """MAR's `Head`: the network predicts the noise and the position of the variance between its bounds.
 
-    Guidance steers the noise alone, null + s (conditional - null); the variance is the conditional one's.
-    net: gives 2 d values a row.   schedule: of T steps; the network is fed the timesteps of training.
+    Guidance steers the noise alone, null + s (conditional - null); the variance is the conditional branch's.
+
+    Args:
+        net: A network with 2 d outputs per row.
+        schedule: The schedule of T steps; the network's input are the training timesteps.
     """
 
     network_variance, last_noise = True, False
@@ -234,10 +258,10 @@ class DiffusionHead:
         self._reverse = ReverseSteps(schedule, self._device)
 
     def step_drafter(self) -> CleanTokenDrafter:
-        """What of a prediction speculation over head time carries over to the next steps."""
-        one = self.schedule
-        tables = (one.posterior_mean_coef2, one.posterior_mean_coef1, one.posterior_log_variance_clipped / 2,
-                  one.betas.log() / 2)  # fmt: skip
+        """Return the drafter of the next steps for speculation over head time."""
+        plan = self.schedule
+        tables = (plan.posterior_mean_coef2, plan.posterior_mean_coef1, plan.posterior_log_variance_clipped / 2,
+                  plan.betas.log() / 2)  # fmt: skip
         return CleanTokenDrafter(*(table.to(self._device) for table in tables))
 
     def thinned(self, steps: int) -> DiffusionHead:

@@ -1,4 +1,4 @@
-"""Published MAR state dicts into our module."""
+"""Loading published MAR state dicts into our module."""
 
 from __future__ import annotations
 
@@ -21,31 +21,35 @@ from mmspec.io.loading import count_modules, fill_from_state_dict, sketch, unpic
 from mmspec.io.readers import naming
 from mmspec.io.validation import check_types
 
-# the average of the weights comes first: the published samples are its
+# the average of the weights comes first, because it drew the published samples
 WRAPPERS = ("model_ema", "model", "module", "state_dict")
 
 
 def mar_from_state_dict(sd: Mapping[str, Any] | str | Path, config: MARConfig | Mapping[str, Any] | None = None) -> MAR:
-    """The model a published checkpoint holds, in eval mode, in the checkpoint's dtype.
+    """Load the model of a published checkpoint in eval mode, in the checkpoint's dtype.
 
-    sd: tensors under the published names, raw or wrapped as the published .pth is (of `model_ema` and `model` the first is
-        taken), of any size; or a .safetensors file. They become the weights as they are, without a copy (meta tensors give
-        a model on the meta device).
-    config: published field names; what the weights tell may be left out. They do not tell heads: those of a published size
-        are known, others must be given; nor pixels, which are taken for 16 a token and side.
-    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and fields of a wrong type.
+    Args:
+        sd: Tensors under the published names, raw or wrapped as in the published .pth (`model_ema` before `model`), of
+            any size; or a .safetensors file. They become the weights without a copy, so meta tensors give a model on
+            the meta device.
+        config: Published field names; fields that follow from the weights may be left out. The numbers of heads are
+            known for the published sizes and needed for others. The image size is that of 16 pixels per token and side
+            by default.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen, or a field has a wrong type.
     """
     weights, _ = unwrap(sd if isinstance(sd, Mapping) else read_weights(sd, "mar"), WRAPPERS)
     with nullcontext() if isinstance(sd, Mapping) else naming(sd):
-        given = config.to_dict() if isinstance(config, MARConfig) else dict(config or {})
-        made = MARConfig.of(_fields(weights, {k: v for k, v in given.items() if k not in LEFT_OUT}))
-        return fill_from_state_dict(sketch(lambda: MAR(made), len(weights), "config"), weights)
+        fields = config.to_dict() if isinstance(config, MARConfig) else dict(config or {})
+        sizes = MARConfig.of(_fields(weights, {k: v for k, v in fields.items() if k not in LEFT_OUT}))
+        return fill_from_state_dict(sketch(lambda: MAR(sizes), len(weights), "config"), weights)
 
 
-def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The given fields and those that follow from the weights; what neither tells is left out."""
-    check_types(MARConfig, given)
-    found: dict[str, Any] = {}
+def _fields(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the config's fields and those that follow from the weights."""
+    check_types(MARConfig, config)
+    implied: dict[str, Any] = {}
     for name, key, axis in (
         ("encoder_embed_dim", "z_proj.weight", 0),
         ("decoder_embed_dim", "decoder_embed.weight", 0),
@@ -54,36 +58,36 @@ def _fields(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str
         ("caption_dim", "caption_proj.fc1.weight", 1),
     ):
         if _size(weights, key, axis):
-            found[name] = _size(weights, key, axis)
+            implied[name] = _size(weights, key, axis)
     for name, prefix in (
         ("encoder_depth", "encoder_blocks"),
         ("decoder_depth", "decoder_blocks"),
         ("diffloss_d", "diffloss.net.res_blocks"),
     ):
         if count := count_modules(weights, rf"{re.escape(prefix)}\.(\d+)\."):
-            found[name] = count
-    hidden, width = _size(weights, "encoder_blocks.0.mlp.fc1.weight", 0), found.get("encoder_embed_dim")
+            implied[name] = count
+    hidden, width = _size(weights, "encoder_blocks.0.mlp.fc1.weight", 0), implied.get("encoder_embed_dim")
     if hidden and width:
-        found["mlp_ratio"] = hidden / width
-    found |= _tokens(weights, given)
-    known = {**found, **given}
+        implied["mlp_ratio"] = hidden / width
+    implied |= _tokens(weights, config)
+    known = {**implied, **config}
     for part in ("encoder", "decoder"):
         if f"{part}_num_heads" not in known:
             known[f"{part}_num_heads"] = _heads(part, known.get(f"{part}_embed_dim"), known.get(f"{part}_depth"))
     return known
 
 
-def _tokens(weights: Mapping[str, Tensor], given: Mapping[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _tokens(weights: Mapping[str, Tensor], config: Mapping[str, Any]) -> dict[str, Any]:
+    implied: dict[str, Any] = {}
     count, slots = _size(weights, "diffusion_pos_embed_learned", 1), _size(weights, "encoder_pos_embed_learned", 1)
     if count and slots > count:
-        found["buffer_size"] = slots - count
-    patch, stride = max(given.get("patch_size", 1), 1), max(given.get("vae_stride", 16), 1)
+        implied["buffer_size"] = slots - count
+    patch, stride = max(config.get("patch_size", 1), 1), max(config.get("vae_stride", 16), 1)
     if count:
-        found["img_size"] = isqrt(count) * patch * stride
+        implied["img_size"] = isqrt(count) * patch * stride
     if values := _size(weights, "z_proj.weight", 1):
-        found["vae_embed_dim"] = values // patch**2
-    return found
+        implied["vae_embed_dim"] = values // patch**2
+    return implied
 
 
 def _heads(part: str, width: int | None, depth: int | None) -> int:
@@ -95,7 +99,7 @@ def _heads(part: str, width: int | None, depth: int | None) -> int:
 
 
 def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
-    """A tensor's size along an axis, 0 where there is none: the file may be damaged."""
+    """Return a tensor's size along an axis, 0 where there is none: the file may be damaged."""
     return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
 
 
@@ -109,14 +113,14 @@ def convert_mar(
     Args:
         path: The pickle.
         folder: The folder to write.
-        config: Fields that the weights do not determine, as the loaders take it.
-        dtype: Of the written weights, None for the file's.
+        config: Fields that the weights do not determine, as in the loaders.
+        dtype: The dtype of the written weights; None for the file's.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: As the loaders do.
+        ValueError: As the loaders.
     """
     path, folder = Path(path), Path(folder)
     state = unpickle(path)

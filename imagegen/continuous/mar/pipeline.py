@@ -1,4 +1,4 @@
-"""The MAR pipeline: class labels or captions into images, and the folder that holds its parts."""
+"""The MAR pipeline from class labels or captions to images, and the folder with its parts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SETTINGS = ("guidance_scale", "guidance_schedule", "num_iter")
 
 @dataclass(frozen=True, slots=True)
 class _MARIndex:
-    """What model_index.json says besides names of classes."""
+    """The fields of model_index.json besides class names."""
 
     vae: list | None = None
     text_encoder: list | None = None
@@ -51,20 +51,28 @@ _FILES = ("*.json", "*.safetensors")
 
 
 def _draft(weights: str, pipe: MARPipeline) -> MARPipeline:
-    """The smaller pipeline that a text names."""
+    """Load the smaller pipeline that a text names."""
     return fitted_pipeline(from_zoo(weights) or MARPipeline.from_pretrained(weights), MARPipeline, pipe)
 
 
 class MARPipeline(BasePipeline):
-    """Class labels (-1 for no class), and where the model knows them captions, into images. Calls take the fields of
-    `MARRequest`, and return tokens float32 [B, L, d].
+    """A pipeline from class labels (-1 for no class), and captions where the model supports them, to images.
 
-    A folder holds transformer/ and, where there are such, vae/, each as `convert` wrote it, text_encoder/ and tokenizer/ as
-    transformers wrote them, and model_index.json.
-    vae: None where only tokens are wanted.   captions: see `MARModel`.
-    guidance_scale, guidance_schedule, num_iter: what calls use by default. guidance_scale None is that of the published
-    evaluation for the published sizes, else 1; the schedule is its too, and num_iter the public sampler's 64.
-    Raises ValueError for defaults out of range and a vae of another model.
+    Calls accept the fields of `MARRequest` and return tokens float32 [B, L, d]. A folder holds transformer/ and, where
+    they exist, vae/, each as `convert` wrote it, text_encoder/ and tokenizer/ as transformers wrote them, and
+    model_index.json.
+
+    Args:
+        transformer: The transformer.
+        vae: The autoencoder; None where only tokens are needed.
+        captions: The caption encoder, see `MARModel`.
+        guidance_scale: The default guidance scale of calls; None for that of the published evaluation at the published
+            sizes, 1 otherwise.
+        guidance_schedule: The default schedule of calls, that of the published evaluation.
+        num_iter: The default number of passes of calls, that of the public sampler.
+
+    Raises:
+        ValueError: A default is out of range, or the vae belongs to another model.
     """
 
     Request = MARRequest
@@ -83,33 +91,38 @@ class MARPipeline(BasePipeline):
         cosine_steps(self.model.total, num_iter)
 
     def decoding(self, text: Any, num_sampling_steps: str | int | None = None) -> Any:
-        """The decoding that a text such as "cspd:gamma=8@FOLDER" asks for; an object as it is.
+        """Return the decoding that a text such as "cspd:gamma=8@FOLDER" names; an object is returned unchanged.
 
         Args:
             text: The text.
-            num_sampling_steps: Of the head that the decoding is made for; None for the model's own.
+            num_sampling_steps: The steps of the head that the decoding is for; None for the model's own.
 
         Raises:
-            ValueError: As `mmspec.methods.parse`, and where the smaller pipeline is not at hand.
+            ValueError: As `mmspec.methods.parse`, or the smaller pipeline is not available.
         """
         own = {"head": lambda: self.model.head(num_sampling_steps)}
         return decoding_from_text(text, self, "continuous", "masked", own)
 
     def tokens(self, target: MaskedTarget) -> Tensor:
-        """float32 [B, L, d]."""
+        """Return the tokens float32 [B, L, d]."""
         return target.values
 
     @property
     def image_size(self) -> int:
-        """Pixels a side."""
+        """Pixels per side."""
         return self.model.transformer.config.img_size
 
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
-        """The pipeline saved in a folder, or in a hub repository named by its id (the only case that uses the network).
+        """Load the pipeline of a folder, or of a hub repository named by its id (the only case that uses the network).
 
-        dtype: of the transformer, None for the file's. The autoencoder runs in float32, as in the public sampler.
-        Raises ValueError for a folder that is no pipeline, and as the loaders do.
+        Args:
+            path_or_repo: The folder or the hub id.
+            dtype: The dtype of the transformer, None for the file's. The autoencoder runs in float32, as in the public
+                sampler.
+
+        Raises:
+            ValueError: The folder is no pipeline, or as the loaders.
         """
         folder = folder_of(path_or_repo, _FILES)
         with naming(folder):
@@ -131,7 +144,11 @@ class MARPipeline(BasePipeline):
         return pipe if dtype is None else pipe.to(dtype=dtype)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the pipeline; the index comes last.   Raises ValueError as `write_captions` does."""
+        """Write the pipeline; the index is written last.
+
+        Raises:
+            ValueError: As `write_captions`.
+        """
         folder, model = Path(folder), self.model
         index = {"_class_name": type(self).__name__, "transformer": ["mmspec", "MAR"]}
         index |= {name: getattr(self, name) for name in SETTINGS}
@@ -144,7 +161,7 @@ class MARPipeline(BasePipeline):
         write_json_atomic(folder / INDEX, index)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Moves everything; `dtype` is for transformer and caption encoder, the autoencoder stays in its own."""
+        """Move all parts; `dtype` is for transformer and caption encoder, the autoencoder stays in its own."""
         self.model.transformer.to(device=device, dtype=dtype)
         if self.model.vae is not None:
             self.model.vae.to(device=device)

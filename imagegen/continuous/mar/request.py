@@ -21,17 +21,20 @@ from mmspec.methods import Domain
 class MARRequest(PipelineRequest):
     """The settings of a request to a `MARPipeline`.
 
-    decoding: None decodes plainly through the same loop: the target alone, several tokens a pass. So does "auto": decodings
-        that spare passes of masked models are relaxed, and never taken unasked. Else a decoding, or its text,
-        "cspd:gamma=8@FOLDER" with the folder of the smaller pipeline (`mmspec methods` lists them).
-    rule: None for the decoding's own; "exact" is the rule of plain decoding.
-    guidance_scale: s, see `TokenGuidance`; at 1 only the conditional branch runs. None for the pipeline's default.
-    guidance_schedule: "linear" or "constant"; None for the pipeline's default.
-    temperature: scales the noise of every denoising step; 0 leaves the initial noise alone.
-    num_iter: passes over the image; None for the pipeline's default.
-    num_sampling_steps: of the diffusion head, see `kept_timesteps`; None for the model's own.
-    order: int64 [B, L], a permutation of the positions a row, consumed from its end; None to draw it from the seed.
-    noise: None to draw it from the seed, see `GivenNoise`.
+    Args:
+        decoding: A decoding, or its text, "cspd:gamma=8@FOLDER" with the folder of the smaller pipeline (`mmspec
+            methods` lists them). None is plain decoding: the target alone, several tokens per pass. So is "auto",
+            because decodings that save passes of masked models are relaxed and need to be named.
+        rule: None for the decoding's own; "exact" is the rule of plain decoding.
+        guidance_scale: The scale s, see `TokenGuidance`; at 1 only the conditional branch runs. None for the pipeline's
+            default.
+        guidance_schedule: "linear" or "constant"; None for the pipeline's default.
+        temperature: The factor on the noise of every denoising step; 0 leaves the initial noise alone.
+        num_iter: The passes over the image; None for the pipeline's default.
+        num_sampling_steps: The steps of the diffusion head, see `kept_timesteps`; None for the model's own.
+        order: int64 [B, L], a permutation of the positions per row, consumed from its end; None to draw it from the
+            seed.
+        noise: None to draw it from the seed, see `GivenNoise`.
     """
 
     domain: ClassVar[Domain] = "continuous"
@@ -54,14 +57,14 @@ class MARRequest(PipelineRequest):
             decoding = ScheduledSteps(head_sampling=decoding)
         if not isinstance(decoding, MaskedDecoding):
             raise ValueError(f"decoding: expected None, 'auto' or a decoding of masked tokens, got {decoding!r}; leave it "
-                             "out or make one")  # fmt: skip
+                             "out or give such a decoding")  # fmt: skip
         temperature = number("temperature", self.temperature, 0, LARGEST_SCALE)
         if not isinstance(guidance, TokenGuidance):
             scale = number("guidance_scale", pipe.guidance_scale if guidance is None else guidance, 0, LARGEST_SCALE)
             guidance = TokenGuidance(scale, self.guidance_schedule or pipe.guidance_schedule)
         elif self.guidance_schedule is not None:
-            raise ValueError(f"guidance_schedule: expected it left out beside a TokenGuidance, got "
-                             f"{self.guidance_schedule!r}; name it there")  # fmt: skip
+            raise ValueError(f"guidance_schedule: expected None beside a TokenGuidance, got "
+                             f"{self.guidance_schedule!r}; set the schedule of the TokenGuidance")  # fmt: skip
         steps = decoding.steps(model.total, pipe.num_iter if self.num_iter is None else self.num_iter)
         labels = model.prepare(prompts)
         return self.with_rows(labels, len(labels), model.device, decoding=decoding, temperature=temperature,

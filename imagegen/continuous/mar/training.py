@@ -15,27 +15,36 @@ from mmspec.imagegen.continuous.mar.diffusion import TRAINING_STEPS, diffusion
 from mmspec.imagegen.continuous.mar.diffusion_head import DenoisingMLP, ReverseSteps
 from mmspec.imagegen.continuous.mar.transformer import MAR
 
-_BIN = 1 / 255  # half the width of the bins that the last step's likelihood is taken over
+_BIN = 1 / 255  # half the width of a bin of the last step's likelihood
 
 
 class HeadLoss(NamedTuple):
-    """Per row, float [R]. noise: mean squared error of the predicted noise.   variance: the variational bound in bits, which
-    teaches the variance alone. They are added without weights."""
+    """The head's losses per row, float [R]; their sum has no weights.
+
+    Attributes:
+        noise: The mean squared error of the predicted noise.
+        variance: The variational bound in bits, which trains the variance alone.
+    """
 
     noise: Tensor
     variance: Tensor
 
 
 def noised(tokens: Tensor, t: Tensor, noise: Tensor) -> Tensor:
-    """x_t of tokens float [R, d] at timesteps int64 [R] of the training's schedule."""
+    """Return x_t of tokens float [R, d] at timesteps int64 [R] of the training schedule."""
     level = diffusion().alphas_cumprod.to(tokens.device)[t][:, None]
     return level.sqrt().float() * tokens + (1 - level).sqrt().float() * noise
 
 
 def head_loss(net: DenoisingMLP, tokens: Tensor, t: Tensor, noise: Tensor, z: Tensor) -> HeadLoss:
-    """The losses of one step a row.
+    """Return the losses of a step per row.
 
-    tokens: clean, float [R, d].   t: int64 [R], 0..999.   noise: float [R, d], standard normal.   z: [R, condition].
+    Args:
+        net: The head's network.
+        tokens: float [R, d], the clean tokens.
+        t: int64 [R], the timesteps 0..999.
+        noise: float [R, d], standard normal.
+        z: [R, condition], the conditions.
     """
     x = noised(tokens, t, noise)
     predicted, variance = net(x, t, z).float().chunk(2, -1)
@@ -52,14 +61,14 @@ def _row(table: Tensor, t: Tensor) -> Tensor:
 
 
 def _divergence(mean: Tensor, log_variance: Tensor, law: Gaussian) -> Tensor:
-    """KL of N(mean, exp(log_variance)) from the law, [R, d]."""
+    """Return the KL divergence of N(mean, exp(log_variance)) from the Gaussian, [R, d]."""
     other = 2 * law.log_scale
     gap = (mean - law.mean).square() * (-other).exp()
     return 0.5 * (other - log_variance - 1 + (log_variance - other).exp() + gap)
 
 
 def _surprise(tokens: Tensor, law: Gaussian) -> Tensor:
-    """Negative log probability of the bin a token lies in, bins at the ends of -1..1 being open, [R, d]."""
+    """Return the negative log probability of a token's bin, [R, d]; the bins at the ends of -1..1 are open."""
     centred, scale = tokens - law.mean, (-law.log_scale).exp()
     above, below = _normal_cdf(scale * (centred + _BIN)), _normal_cdf(scale * (centred - _BIN))
     mass = torch.where(tokens < -0.999, above, torch.where(tokens > 0.999, 1 - below, above - below))
@@ -67,23 +76,23 @@ def _surprise(tokens: Tensor, law: Gaussian) -> Tensor:
 
 
 def _normal_cdf(x: Tensor) -> Tensor:
-    """The approximation the published models are trained with."""
+    """Return the approximation that the published models are trained with."""
     return 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
 
 
-LEAST, SPREAD, COPIES = 0.7, 0.25, 4  # of the published training: its least mask ratio, and draws of the head a token
+LEAST, SPREAD, COPIES = 0.7, 0.25, 4  # the published least mask ratio, its spread, and the head's draws per token
 
 
 def mask_ratio(u: float) -> float:
-    """Quantile at u in 0..1 of the normal of mean 1 and spread 0.25 that is cut to LEAST..1."""
+    """Return the quantile at u in 0..1 of the normal with mean 1 and spread 0.25 that is truncated to LEAST..1."""
     low = NormalDist().cdf((LEAST - 1) / SPREAD)
     return 1 + SPREAD * NormalDist().inv_cdf(low + u * (0.5 - low))
 
 
 def sampled_ratio(u: float) -> float:
-    """cos(pi u / 2): the shares that are masked while an image is sampled, each as often as its steps are.
+    """Return cos(pi u / 2), the masked share at a uniformly random step of sampling.
 
-    A small model that only saw the published 0.7 and more takes nothing from further tokens once they are known.
+    A small model that only saw the published 0.7 and more does not use further tokens once they are known.
     """
     return math.cos(math.pi / 2 * u)
 
@@ -91,7 +100,7 @@ def sampled_ratio(u: float) -> float:
 def training_mask(
     rows: int, total: int, drawn: torch.Generator, ratio: Callable[[float], float] = mask_ratio
 ) -> Tensor:
-    """bool [rows, total], True where masked: equally many in each row, at least one, at random places."""
+    """Return bool [rows, total], True where masked: the same number in each row, at least 1, at random places."""
     share = ratio(float(torch.rand((), generator=drawn, dtype=torch.float64)))
     masked = max(math.ceil(total * share), 1)
     return torch.rand(rows, total, generator=drawn).argsort(-1) < masked
@@ -101,15 +110,21 @@ def masked_loss(
     model: MAR, tokens: Tensor, labels: Tensor, drawn: torch.Generator, copies: int = COPIES,
     ratio: Callable[[float], float] = mask_ratio, most_weight: float = 1.0,
 ) -> HeadLoss:  # fmt: skip
-    """The head's losses at the masked positions of a batch, rows [copies * masked].
+    """Return the head's losses at the masked positions of a batch, rows [copies * masked].
 
     "Autoregressive Image Generation without Vector Quantization" with the defaults.
-    tokens: clean, float [B, L, d].   labels: as the model takes them, rows without a condition among them.
-    drawn: on the CPU; of mask, timesteps and noise.   copies: draws of timestep and noise for one condition.
-    ratio: quantiles of the share that is masked.
-    most_weight: errors of the noise weigh 1 / alpha-bar, at most this much; 1 weighs all alike, as published. What the
-    condition tells of a token hardly shows in its noise where there is most of it: errors of the velocity would, and they
-    are 1 / alpha-bar times those of the noise ("Progressive Distillation for Fast Sampling of Diffusion Models").
+
+    Args:
+        model: The model.
+        tokens: float [B, L, d], the clean tokens.
+        labels: The conditions; some rows may have none.
+        drawn: The CPU generator of mask, timesteps and noise.
+        copies: The draws of timestep and noise for each condition.
+        ratio: The quantiles of the masked share.
+        most_weight: The limit of the weights 1 / alpha-bar on errors of the noise; 1 gives all the same weight, as
+            published. Where there is most noise, the condition hardly affects its prediction. Errors of the velocity
+            show it, and they are 1 / alpha-bar times those of the noise ("Progressive Distillation for Fast Sampling of
+            Diffusion Models").
     """
     mask = training_mask(*tokens.shape[:2], drawn, ratio).to(tokens.device)
     z, clean = (x[mask].repeat(copies, 1) for x in (model(tokens, mask, labels), tokens))

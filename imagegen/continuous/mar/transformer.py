@@ -1,4 +1,4 @@
-"""MAR's transformer: an encoder over the visible tokens, a decoder over all, and behind it the diffusion head."""
+"""MAR's transformer: an encoder over the visible tokens, a decoder over all tokens, and the diffusion head."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from mmspec.imagegen.continuous.schedules.token_cache import FULL_PASS, DecoderP
 
 
 class MARAttention(nn.Module):
-    """Full attention, queries, keys and values in one projection."""
+    """Full attention, with queries, keys and values from a single projection."""
 
     def __init__(self, width: int, heads: int):
         super().__init__()
@@ -45,7 +45,7 @@ class MARMlp(nn.Module):
 
 
 class MARBlock(nn.Module):
-    """Both halves with the norm before them."""
+    """Attention and MLP, each with a norm before it and a residual."""
 
     def __init__(self, width: int, heads: int, ratio: float, eps: float):
         super().__init__()
@@ -57,18 +57,24 @@ class MARBlock(nn.Module):
     def forward(
         self, x: Tensor, there: Tensor | None = None, over: Callable[[Tensor, Tensor], KeysValues] = own_tokens
     ) -> Tensor:
-        """x: [R, N, width].   there: bool [R, 1, 1, N], the keys that count; None for all.   over: from the keys and values
-        [R, heads, N, size] of x to those that its attention goes over."""
+        """Return the block's output.
+
+        Args:
+            x: [R, N, width].
+            there: bool [R, 1, 1, N], the keys that count; None for all.
+            over: The function from the keys and values [R, heads, N, size] of x to those of the attention.
+        """
         x = x + self.attn(self.norm1(x), there, over)
         return x + self.mlp(self.norm2(x))
 
 
 class MAR(nn.Module):
-    """Modules carry the published names, so a published state dict loads as it is.
+    """MAR's transformer. Modules have the published names, so a published state dict loads unchanged.
 
-    "Autoregressive Image Generation without Vector Quantization". A pass reads tokens and a mask, and gives for
-    every position the vector that its token is drawn from; masked positions are seen by no one. The label -1 is no class.
-    With `caption_dim` the buffer takes captions too, a feature a position; that is ours, published models have classes.
+    "Autoregressive Image Generation without Vector Quantization". A pass reads tokens and a mask, and returns for every
+    position the vector that its token is drawn from. No position sees the masked positions. The label -1 is no class.
+    With `caption_dim` the buffer also accepts captions, a feature per position; that is our extension, published models
+    have classes.
     """
 
     def __init__(self, config: MARConfig):
@@ -112,22 +118,29 @@ class MAR(nn.Module):
                     nn.init.zeros_(module.bias)
 
     def head(self, num_sampling_steps: str | int | None = None) -> DiffusionHead:
-        """The diffusion head with as many steps, None for the config's; see `kept_timesteps`.   Raises ValueError as that."""
+        """Return the diffusion head with a number of steps, None for the config's; see `kept_timesteps`.
+
+        Raises:
+            ValueError: As `kept_timesteps`.
+        """
         steps = self.config.num_sampling_steps if num_sampling_steps is None else num_sampling_steps
         return DiffusionHead(self.diffloss["net"], diffusion(steps))
 
     def forward(self, tokens: Tensor, mask: Tensor, labels: Tensor, slots: DecoderPass = FULL_PASS) -> Tensor:
-        """z [B, L, decoder_embed_dim], what the head is conditioned on at every position.
+        """Return z [B, L, decoder_embed_dim], the head's condition at every position.
 
-        tokens: float [B, L, d].   mask: bool [B, L], True where masked; rows may differ in how many are.
-        labels: int64 [B], 0..class_num - 1, or -1 for no class; or captions, float [B, buffer_size, caption_dim], zeros all
-        over for none.   slots: which tokens the decoder computes.
+        Args:
+            tokens: float [B, L, d].
+            mask: bool [B, L], True where masked; rows may differ in their number.
+            labels: int64 [B], 0..class_num - 1, or -1 for no class; or captions, float [B, buffer_size, caption_dim],
+                all zeros for no caption.
+            slots: The tokens that the decoder computes.
         """
         states, visible = self.encode(tokens, mask, labels)
         return self.decode(states, visible, slots)
 
     def encode(self, tokens: Tensor, mask: Tensor, labels: Tensor) -> tuple[Tensor, VisibleTokens]:
-        """States [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens in raster order."""
+        """Return the states [B, buffer_size + V, encoder_embed_dim] of the buffer and the visible tokens."""
         visible = VisibleTokens(mask)
         buffer = self._buffer(labels)
         shown = self.z_proj(visible.gather(tokens).to(self.z_proj.weight.dtype))
@@ -140,7 +153,7 @@ class MAR(nn.Module):
         return self.encoder_norm(x), visible
 
     def decode(self, states: Tensor, visible: VisibleTokens, slots: DecoderPass = FULL_PASS) -> Tensor:
-        """z of what `encode` returned."""
+        """Return z of the result of `encode`."""
         x, buffer = self.decoder_embed(states), self.config.buffer_size
         tokens = visible.scatter(x[:, buffer:], self.mask_token)
         x = slots.enter(torch.cat((x[:, :buffer], tokens), 1) + self.decoder_pos_embed_learned)
@@ -157,10 +170,13 @@ class MAR(nn.Module):
 
 
 class VisibleTokens:
-    """Which positions of each row are visible, in raster order. Rows with fewer than the most are filled up with places that
-    no one sees: rows of one batch may come to differ in how much of them is known.
+    """The visible positions of each row in raster order.
 
-    mask: bool [B, L], True where masked.
+    Rows may differ in their number, as the rows of a batch may differ in their known tokens. Shorter rows are padded
+    with places that no position sees.
+
+    Args:
+        mask: bool [B, L], True where masked.
     """
 
     def __init__(self, mask: Tensor):
@@ -171,16 +187,16 @@ class VisibleTokens:
         self.there = None if least == most else torch.arange(most, device=mask.device) < count[:, None]
 
     def gather(self, x: Tensor) -> Tensor:
-        """[B, V, ...] of x [B, L, ...], 0 where filled up."""
-        taken = x.gather(1, self.position[..., None].expand(-1, -1, x.shape[-1]))
-        return taken if self.there is None else taken.masked_fill(~self.there[..., None], 0)
+        """Return [B, V, ...] of x [B, L, ...], 0 at padding."""
+        rows = x.gather(1, self.position[..., None].expand(-1, -1, x.shape[-1]))
+        return rows if self.there is None else rows.masked_fill(~self.there[..., None], 0)
 
     def keys(self, buffer: int) -> Tensor | None:
-        """bool [B, 1, 1, buffer + V], the keys that count; None for all."""
+        """Return bool [B, 1, 1, buffer + V], the keys that count; None for all."""
         return None if self.there is None else pad(self.there, (buffer, 0), value=True)[:, None, None]
 
     def scatter(self, x: Tensor, elsewhere: Tensor) -> Tensor:
-        """[B, L, width] with x [B, V, width] at the visible positions and `elsewhere` [1, 1, width] at the others."""
+        """Return [B, L, width] with x [B, V, width] at visible positions and `elsewhere` [1, 1, width] at the others."""
         place = self.position if self.there is None else torch.where(self.there, self.position, self.total)
         tokens = elsewhere.to(x.dtype).expand(len(x), self.total + 1, -1)
         return tokens.scatter(1, place[..., None].expand_as(x), x)[:, :-1]

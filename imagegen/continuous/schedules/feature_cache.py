@@ -1,4 +1,4 @@
-"""LazyMAR's feature caches: most passes run the conditional branch alone, and compute some of the decoder's tokens."""
+"""LazyMAR's feature caches: most passes run the conditional branch alone and compute only some of the decoder's tokens."""
 
 from __future__ import annotations
 
@@ -15,22 +15,23 @@ from mmspec.methods import method
 
 @method(
     "lazy", domain="continuous", kind="schedule", title="feature caches (LazyMAR)", exact=False, models=("masked",), order=1,
-    about="most passes run the conditional branch alone, and some of the decoder's tokens",
+    about="most passes run only the conditional branch and compute only some of the decoder's tokens",
     paper="LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class Lazy:
-    """What most passes of a request leave out. Relaxed, but for settings that leave nothing out.
+    """A schedule of partial passes. Relaxed, unless the settings make every pass complete.
 
     "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching".
 
     Args:
-        full: The first passes, which leave nothing out; the paper's by default.
-        every: Of the passes behind them, each such one leaves nothing out.
-        null: Whether the other passes run the conditional branch of guidance alone. The unconditional branch is then that
-            plus their last difference.
-        tokens: The share of the decoder's tokens that the other passes compute, those least like what they were
-            (`TokenCache`), beside those they are asked for and those whose value changed. None computes all.
+        full: The number of complete passes at the start; the paper's by default.
+        every: The period of complete passes after the first `full` passes.
+        null: Whether partial passes run only the conditional branch of guidance. The unconditional branch is then that
+            result plus their last difference.
+        tokens: The share of the decoder's tokens that partial passes compute. These are the tokens least similar to
+            their last inputs (`TokenCache`), besides the requested tokens and those whose value changed. None computes
+            all.
 
     Raises:
         ValueError: A setting is out of range.
@@ -52,24 +53,27 @@ class Lazy:
 
     @property
     def name(self) -> str:
-        """What tables print."""
+        """The name in tables."""
         tokens = "" if self.tokens is None else f"{' null+' if self.null else ' '}tokens {self.tokens:g}"
         return f"lazy {self.full}-{self.every}{tokens}"
 
     @property
     def plain(self) -> bool:
-        """Whether nothing is ever left out."""
+        """Whether every pass is complete."""
         return self.every == 1 or (self.tokens == 1 and not self.null)
 
     def whole(self, number: int) -> bool:
-        """Whether pass `number`, from 0 up, leaves nothing out."""
+        """Return whether pass `number`, from 0 up, is complete."""
         return number < self.full or (number - self.full + 1) % self.every == 0
 
 
 class FeatureCachedModel:
-    """A `MaskedModel` for one request, whose caches it has; which tokens a pass computes it says itself.
+    """A `MaskedModel` for a single request, with its caches. It decides which tokens a pass computes.
 
-    passes, skipped: in all, and without the unconditional branch.   cache: of the decoder's tokens, None for none.
+    Attributes:
+        passes: The number of passes so far.
+        skipped: The number of those without the unconditional branch.
+        cache: The cache of the decoder's tokens, None for none.
     """
 
     def __init__(self, model: MaskedModel, lazy: Lazy):
@@ -85,7 +89,7 @@ class FeatureCachedModel:
     def condition(
         self, tokens: Tensor, mask: Tensor, labels: Tensor, paired: bool, wanted: Tensor | None = None
     ) -> Tensor:
-        """As `MaskedModel.condition`."""
+        """Return the head's condition, see `MaskedModel.condition`."""
         whole = self.lazy.whole(self.passes)
         self.passes += 1
         alone = paired and self.lazy.null
@@ -99,19 +103,19 @@ class FeatureCachedModel:
         return torch.stack((z, z + self._gap))
 
     def _slots(self, tokens: Tensor, mask: Tensor, wanted: Tensor | None, whole: bool, rows: int | None) -> DecoderPass:
-        """rows: how many the next passes that are not whole will have, None for as many as this one."""
+        """Return the tokens to compute; `rows` is the number of rows of the next partial passes, None for the current."""
         if self.cache is None:
             return FULL_PASS
         before, self._seen = self._seen, (tokens.clone(), mask.clone())
         if whole:
             return self.cache.whole(rows)
-        # not only what became known: a draft that did not stand is masked again, or has another value
+        # besides newly known tokens: a rejected draft is masked again, or has another value
         changed = (mask != before[1]) | ((tokens != before[0]).any(-1) & ~mask)
         return self.cache.part(changed | _wanted_mask(wanted, mask))
 
 
 def _wanted_mask(wanted: Tensor | None, mask: Tensor) -> Tensor:
-    """bool [B, L], the positions that are asked for."""
+    """Return bool [B, L], the requested positions."""
     if wanted is None:
         return torch.ones_like(mask)
     return mask.new_zeros(len(mask), mask.shape[1] + 1).scatter_(1, wanted, True)[:, :-1]

@@ -16,9 +16,13 @@ _MOST_STEPS = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class GenerationStep:
-    """One step: it decides the positions at ranks first..last - 1 of the order, which is consumed from its end.
+    """A step that decides the positions at ranks first..last - 1 of the order, which is consumed from its end.
 
-    masked: tokens still masked behind it as the published sampler counts them: at least 1, also behind the last step.
+    Attributes:
+        first: The first rank.
+        last: The rank behind the last.
+        masked: The tokens that are masked after the step, as the published sampler counts them: at least 1, also after
+            the last step.
     """
 
     first: int
@@ -28,10 +32,13 @@ class GenerationStep:
 
 @lru_cache(maxsize=64, typed=True)  # True is not 1 step
 def cosine_steps(total: int, num_iter: int) -> tuple[GenerationStep, ...]:
-    """The steps that leave floor(total cos(pi/2 s / num_iter)) tokens masked behind step s, each deciding at least one.
+    """Return MAR's steps, which leave floor(total cos(pi/2 s / num_iter)) tokens masked after step s.
 
-    Fewer steps than `num_iter` where that is more than there are tokens: steps that would decide none are left out.
-    Raises ValueError for num_iter below 1.
+    Each step decides at least one token. There are fewer steps than `num_iter` where that exceeds the number of tokens,
+    because empty steps are left out.
+
+    Raises:
+        ValueError: num_iter is below 1.
     """
     if not 1 <= whole("num_iter", num_iter) <= _MOST_STEPS:
         raise ValueError(f"num_iter: expected 1 to {_MOST_STEPS} steps, got {num_iter}; use 1 to {total}")
@@ -47,35 +54,41 @@ def cosine_steps(total: int, num_iter: int) -> tuple[GenerationStep, ...]:
 
 
 def random_orders(keys: Keys, total: int) -> Tensor:
-    """int64 [B, total], a permutation of the positions a row, each row's from its own seed."""
+    """Return int64 [B, total], a permutation of the positions for each row, drawn from the row's seed."""
     return keys.uniform(Purpose.ORDER, total).argsort(dim=-1, stable=True)
 
 
 def ranks(order: Tensor) -> Tensor:
-    """int64 [B, total], where in its order each position stands."""
+    """Return int64 [B, total], the rank of each position in its order."""
     return order.argsort(-1)
 
 
 def checkerboard_orders(keys: Keys, grid: int) -> Tensor:
-    """int64 [B, grid^2], random orders in which the cells of even row plus column come last, which is first to be decided.
-    Raises ValueError for a grid below 2.
+    """Return int64 [B, grid^2], random orders whose last cells, which are decided first, have an even row plus column.
+
+    Raises:
+        ValueError: The grid is below 2.
     """
     if grid < 2:
-        raise ValueError(f"grid: expected at least 2 tokens a side, got {grid}; a checkerboard needs two colours")
+        raise ValueError(f"grid: expected at least 2 tokens per side, got {grid}; a checkerboard needs two colours")
     order = random_orders(keys, grid * grid)
     skeleton = (order // grid + order % grid) % 2 == 0
     return order.gather(1, skeleton.long().argsort(dim=1, stable=True))
 
 
 def checkerboard_steps(grid: int, num_iter: int, reconstruct: int = 1) -> tuple[GenerationStep, ...]:
-    """The plan of "Generation then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling": the
-    skeleton, half of the image, at plain decoding's pace, which is MAR's cosine in half of num_iter steps, and the other half
-    in `reconstruct` equal steps. Relaxed: the order is not MAR's own. The paper's longer denoising for tokens of high
-    frequency is left out.   Raises ValueError for a `reconstruct` that leaves steps without a token.
+    """Return the plan of a checkerboard: half of the cells first, the others in `reconstruct` equal steps.
+
+    "Generation then Reconstruction: Accelerating Masked Autoregressive Models via Two-Stage Sampling". Relaxed: the
+    order is not MAR's. The first half follows MAR's cosine in half of num_iter steps, which is plain decoding's pace.
+    The paper's longer denoising of high-frequency tokens is left out.
+
+    Raises:
+        ValueError: `reconstruct` would leave steps without a token.
     """
     total, rest = grid * grid, grid * grid // 2
     if not 1 <= reconstruct <= rest:
-        raise ValueError(f"reconstruct: expected 1 to {rest} steps, one for each of {rest} cells at most, got {reconstruct}; "
+        raise ValueError(f"reconstruct: expected 1 to {rest} steps, at most the number of cells, got {reconstruct}; "
                          "use a step or two")  # fmt: skip
     steps = [
         GenerationStep(step.first + rest, step.last + rest, step.masked + rest if step.first else rest)

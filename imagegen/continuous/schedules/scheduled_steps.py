@@ -1,4 +1,4 @@
-"""Decodings with schedules that are not MAR's own: fewer denoising steps, another order, cached features."""
+"""Decodings with schedules that are not MAR's: fewer denoising steps, another order, cached features."""
 
 from __future__ import annotations
 
@@ -25,13 +25,16 @@ from mmspec.methods import MethodParts, method, value_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedules(MaskedDecoding):
-    """A decoding whose parts can each be switched on.
+    """A decoding with optional schedules.
 
-    head_sampling: the sampler of heads, see `HeadSampling`.
-    reconstruct: None for MAR's order; else a checkerboard first and the cells between it in as many steps, see
-        `checkerboard_steps`.
-    lazy: None runs every pass whole, else see `Lazy`.
-    Raises ValueError for a `lazy` that is no `Lazy`.
+    Args:
+        head_sampling: The sampler of heads, see `HeadSampling`.
+        reconstruct: None for MAR's order; else a checkerboard first and the cells between it in this many steps, see
+            `checkerboard_steps`.
+        lazy: The schedule of partial passes, see `Lazy`; None for complete passes.
+
+    Raises:
+        ValueError: `lazy` is no `Lazy`.
     """
 
     head_sampling: HeadSampling = field(default_factory=HeadSampling)
@@ -41,23 +44,23 @@ class Schedules(MaskedDecoding):
     def __post_init__(self) -> None:
         check_fields(self)
         if not isinstance(self.lazy, Lazy | None):
-            raise ValueError(f"lazy: expected None or a Lazy, got {self.lazy!r}; write Lazy(5, 9)")
+            raise ValueError(f"lazy: expected None or a Lazy, got {self.lazy!r}; pass Lazy(5, 9)")
 
     @property
     def parts(self) -> list[str]:
-        """What is switched on, as tables print it."""
+        """The names of the active schedules, for tables."""
         annealing = self.head_sampling.annealing
-        named = (
+        names = (
             f"head window {self.head_sampling.window}" if self.head_sampling.window > 1 else "",
             f"annealed {annealing.first}-{annealing.last}" if annealing else "",
             f"checkerboard {self.reconstruct}" if self.reconstruct else "",
             self.lazy.name if self.lazy else "",
         )
-        return [name for name in named if name]
+        return [name for name in names if name]
 
     @property
     def plain(self) -> bool:
-        """Whether the target alone would draw every image with the law of plain decoding."""
+        """Whether the target alone would draw every image from the distribution of plain decoding."""
         return self.head_sampling.exact and self.reconstruct is None and (self.lazy is None or self.lazy.plain)
 
     def orders(self, keys: Keys, total: int) -> Tensor:
@@ -74,7 +77,7 @@ class Schedules(MaskedDecoding):
         return MaskedTarget(self.cached(model), labels, head_sampling=self.head_sampling, **settings)
 
     def cached(self, model: MaskedModel) -> MaskedModel:
-        """The model for one request, target or drafter."""
+        """Return the model for a single request, target or drafter."""
         return model if self.lazy is None else FeatureCachedModel(model, self.lazy)
 
 
@@ -87,16 +90,16 @@ class ScheduledDraw(OwnDraw):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledSteps(PlainSteps, Schedules):
-    """Steps of the target alone. With speculation over head time and nothing else exact; else relaxed. See `Schedules`."""
+    """Steps of the target alone, see `Schedules`. Exact with speculation over head time alone; else relaxed."""
 
     @property
     def name(self) -> str:
-        """What tables print."""
+        """The name in tables."""
         return ", ".join(self.parts) or "none"
 
     @property
     def exact(self) -> bool:
-        """Whether every image has the law of plain decoding."""
+        """Whether every image has the distribution of plain decoding."""
         return self.plain
 
     def rule(self, model: MaskedModel) -> Rule:
@@ -110,7 +113,7 @@ def schedules_of(
     checkerboard: int | None = None,
     lazy: str | None = None,
 ) -> dict[str, Any]:
-    """The arguments of `Schedules` that the settings of a text stand for; see `scheduled`."""
+    """Return the arguments of `Schedules` for the settings of a text; see `scheduled`."""
     annealed = value_of(annealing, "continuous", "schedule", parts)
     cached = value_of(lazy, "continuous", "schedule", parts)
     return {"head_sampling": HeadSampling(head, annealed), "reconstruct": checkerboard, "lazy": cached}
@@ -128,11 +131,11 @@ def scheduled(
     checkerboard: int | None = None,
     lazy: str | None = None,
 ) -> ScheduledSteps:
-    """`ScheduledSteps` with the schedules that are named.
+    """`ScheduledSteps` with the named schedules.
 
     Args:
         parts: The model and its head, "head".
-        head: The states that one call of the head evaluates of a token; more than 1 is exact.
+        head: The number of states that a call of the head evaluates per token; more than 1 is exact.
         annealing: The schedule of denoising steps, such as anneal or (anneal:first=50,last=5).
         checkerboard: The steps for the cells between a checkerboard, which is filled first; none for MAR's order.
         lazy: The schedule of cached features, such as lazy or lazy:tokens=0.1.

@@ -1,4 +1,4 @@
-"""DiSA: many denoising steps for the first tokens of an image, few for the last."""
+"""DiSA: many denoising steps for the first tokens of an image, few for the last tokens."""
 
 from __future__ import annotations
 
@@ -15,18 +15,27 @@ from mmspec.io.validation import check_fields
 from mmspec.methods import MethodParts, method
 
 Shape = Literal["linear", "cosine", "constant", "two-stage"]
-SHORTER = 10  # a last annealed walk is as many times shorter than the first; in the paper 50 steps become 5
+SHORTER = 10  # the default ratio of first to last denoising steps; in the paper 50 steps become 5
 
 
 @dataclass(frozen=True, slots=True)
 class Annealing:
-    """Denoising steps by autoregressive step: `first` at the first one, `last` at the last one. Relaxed: fewer steps have
-    another law.
+    """Denoising steps that fall from `first` to `last` over the autoregressive steps. Relaxed.
 
-    "DiSA: Diffusion Step Annealing in Autoregressive Image Generation". shape: "linear", last + floor((N - 1 - s) / (N - 1)
-    (first - last)); "cosine", the quarter wave from first to last in its place; "constant", `first` throughout;
-    "two-stage", `first` up to the fraction `switch` of the steps and then `last`. The paper's own cosine is not known to us.
-    Raises ValueError for settings out of range.
+    "DiSA: Diffusion Step Annealing in Autoregressive Image Generation".
+
+    Args:
+        first: The denoising steps of the first step.
+        last: The denoising steps of the last step.
+        shape: How the number falls.
+            "linear": last + floor((N - 1 - s) / (N - 1) (first - last)).
+            "cosine": the quarter wave from first to last instead; the paper's own cosine is not known to us.
+            "constant": `first` throughout.
+            "two-stage": `first` for the fraction `switch` of the steps, then `last`.
+        switch: The fraction at which "two-stage" switches.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     first: int = 50
@@ -41,13 +50,13 @@ class Annealing:
                 f"shape: expected one of {', '.join(get_args(Shape))}, got {self.shape!r}; use one of these"
             )
         if not 2 <= self.last <= self.first:
-            raise ValueError(f"last: expected 2 to {self.first} denoising steps, got {self.last}; end with as many or fewer "
-                             "than at first")  # fmt: skip
+            raise ValueError(f"last: expected 2 to {self.first} denoising steps, got {self.last}; use at most "
+                             f"first={self.first}")  # fmt: skip
         if not 0 <= self.switch <= 1:
             raise ValueError(f"switch: expected a fraction from 0 to 1, got {self.switch}")
 
     def at(self, step: int, total: int) -> int:
-        """Denoising steps of autoregressive step `step` of `total`."""
+        """Return the denoising steps of autoregressive step `step` of `total`."""
         left = 1 - step / (total - 1) if total > 1 else 1.0
         if self.shape == "constant":
             return self.first
@@ -57,10 +66,13 @@ class Annealing:
         return self.last + math.floor(share * (self.first - self.last) + 1e-9)
 
     def by_rank(self, steps: Sequence[GenerationStep], total: int, windows: Sequence[int] | None = None) -> Tensor:
-        """int64 [total], denoising steps of the token at each rank of the order, whoever decides it and when.
+        """Return int64 [total], the denoising steps of the token at each rank of the order.
 
-        windows: for each step the first step of its window, whose denoising steps it takes, so that a window is a single run
-            of the head; None for no windows.
+        Args:
+            steps: The plan.
+            total: The number of tokens.
+            windows: The first step of each step's window. The whole window gets that step's denoising steps, so that it
+                is a single run of the head; None for no windows.
         """
         counts = torch.empty(total, dtype=torch.long)
         for step, start in zip(steps, windows or range(len(steps)), strict=True):
@@ -76,13 +88,13 @@ class Annealing:
 def anneal(
     parts: MethodParts, first: int | None = None, last: int | None = None, shape: Shape = "linear", switch: float = 0.5
 ) -> Annealing:
-    """`Annealing` from the steps of a model's head on.
+    """`Annealing` that starts with the steps of a model's head.
 
     Args:
         parts: The model and its head, "head".
-        first: The denoising steps of the first tokens; those of the head where left out.
-        last: The denoising steps of the last tokens; a tenth of the first where left out.
-        shape: How the steps become fewer.
+        first: The denoising steps of the first tokens; those of the head by default.
+        last: The denoising steps of the last tokens; a tenth of the first by default.
+        shape: How the number of steps falls.
         switch: The share of the image at which two-stage switches.
     """
     most = parts.part("head").steps if first is None else first

@@ -1,4 +1,4 @@
-"""The tokens of a decoder that a pass computes, and the cache of the others: the token cache of one request."""
+"""The decoder tokens that a pass computes, and the cache of the other tokens of a request."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ KeysValues = tuple[Tensor, Tensor]
 
 
 def own_tokens(keys: Tensor, values: Tensor) -> KeysValues:
-    """Attention over the keys and values of the tokens at hand."""
+    """Return the keys and values unchanged: attention over the computed tokens only."""
     return keys, values
 
 
 class DecoderPass:
-    """One pass in which all tokens are computed and nothing is kept.
+    """A pass that computes all tokens and caches nothing.
 
-    A decoder hands `enter` the inputs of all tokens, N with its buffer, float [R, N, width], and computes what it is given
-    back, [R, Q, width]; every layer's attention takes its keys and values [R, heads, Q, size] through `layer(number)`, which
-    gives those of all tokens; `leave` makes outputs of all tokens of those computed.
+    A decoder passes the inputs of all tokens float [R, N, width], buffer included, to `enter`, and computes the tokens
+    [R, Q, width] that it returns. In each layer `layer(number)` extends their keys and values [R, heads, Q, size] to
+    those of all tokens. `leave` extends the outputs to all tokens.
     """
 
     def enter(self, x: Tensor) -> Tensor:
@@ -42,12 +42,16 @@ FULL_PASS = DecoderPass()
 
 
 class TokenCache:
-    """What was last computed of every token of a decoder, for one request.
+    """The last computed state of every token of a decoder, for a request. Relaxed.
 
-    "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching". Relaxed: the keys and values of tokens that a
-    pass leaves out are those of the pass that computed them last, and so are their outputs.
-    share: of all tokens, from 0 to 1, that are computed beside those that must be, see `least_similar`.
-    computed: of every partial pass, how many tokens each row computed.
+    "LazyMAR: Accelerating Masked Autoregressive Models via Feature Caching". Tokens that a pass leaves out have the
+    keys, values and outputs of the pass that computed them last.
+
+    Args:
+        share: The share of all tokens, from 0 to 1, that are computed besides the required tokens, see `least_similar`.
+
+    Attributes:
+        computed: The number of computed tokens per row, for every partial pass.
     """
 
     def __init__(self, share: float):
@@ -58,14 +62,15 @@ class TokenCache:
         self.outputs: _TokenStore | None = None
 
     def whole(self, rows: int | None = None) -> DecoderPass:
-        """A pass that computes all tokens and keeps what it computes of its first `rows` rows, None for all."""
+        """Return a pass that computes all tokens and caches its first `rows` rows, None for all."""
         return _FullPass(self, rows)
 
     def part(self, must: Tensor) -> DecoderPass:
-        """A pass that computes some tokens, of as many rows as the last whole one kept.
+        """Return a pass that computes some tokens, with the number of rows that the last complete pass cached.
 
-        must: bool [B, L], which of the last L tokens, behind the buffer, are computed in any case; for passes of
-        several branches, B rows each, in each of them.
+        Args:
+            must: bool [B, L], the required tokens among the last L, behind the buffer. In passes of several branches,
+                with B rows each, they are required in every branch.
         """
         return _PartialPass(self, must)
 
@@ -117,29 +122,37 @@ class _PartialPass(DecoderPass):
 
 
 class _TokenStore:
-    """A tensor [R, ..., N, size] of all tokens, with one place more, which takes what has none."""
+    """A tensor [R, ..., N, size] of all tokens, with a spare place for padding."""
 
     def __init__(self, x: Tensor):
         self.all = F.pad(x, (0, 0, 0, 1))
         self.now = self.all[..., :-1, :]
 
     def put(self, x: Tensor, place: Tensor) -> Tensor:
-        """All tokens with x [R, ..., Q, size] at place int64 [R, Q]."""
+        """Write x [R, ..., Q, size] at places int64 [R, Q] and return all tokens."""
         index = place.view(len(place), *[1] * (x.dim() - 3), -1, 1).expand_as(x)
         self.all.scatter_(-2, index, x)
         return self.now
 
 
 def least_similar(x: Tensor, last: Tensor, must: Tensor, share: float) -> tuple[Tensor, list[int]]:
-    """The tokens of each row to be computed, int64 [R, Q], with N where a row has fewer than the most; and how many each has.
+    """Choose the tokens of each row to compute: the required tokens and the ceil(share N) least similar others.
 
-    Those of `must` bool [R, N], and beside them the ceil(share N) whose inputs x float [R, N, width] have the lowest cosine
-    with `last`, the inputs they were last computed from. At which layer the paper reads likeness is not known
-    to us: the decoder's input, positions included, is our choice. A row's choice depends on no other row.
+    The paper does not say in which layer it compares tokens; we compare the decoder's input, positions included. A
+    row's choice depends on no other row.
+
+    Args:
+        x: float [R, N, width], the inputs.
+        last: float [R, N, width], the inputs that each token was last computed from.
+        must: bool [R, N], the required tokens.
+        share: The share of the tokens with the lowest cosine similarity to compute besides.
+
+    Returns:
+        The tokens int64 [R, Q], N where a row has fewer than the most, and the number of each row.
     """
     total = x.shape[1]
     like = F.cosine_similarity(x.float(), last.float(), dim=-1).clamp_max(1)
-    like = like.masked_fill((x == last).all(-1), 1)  # rounding must not say which of the unchanged come first
+    like = like.masked_fill((x == last).all(-1), 1)  # so that rounding does not order the unchanged tokens
     order = like.masked_fill(must, -math.inf).argsort(dim=1, stable=True)
     count = (must.sum(1) + math.ceil(share * total)).clamp_max(total)
     counts = count.tolist()  # the shape of the pass

@@ -1,8 +1,8 @@
-"""The Triton kernels behind the wrappers of `mmspec.kernels`, one file an op, and how they are launched.
+"""The Triton kernels behind the wrappers of `mmspec.kernels`, a file per op, and their launch.
 
-Imported by wrappers only, and only where a kernel is about to run: a machine without Triton never gets here.
+Only wrappers import this package, right before a kernel runs: a machine without Triton never imports it.
 
-In kernels `p_` names a pointer, `o_` an offset, upper case a constant of the compiled kernel. All addresses are 64 bits
-wide. What changes from round to round (batch, nodes, lengths) comes through the grid or unspecialised, so that no new size
-compiles anything. Sums run tile after tile in one order: a result depends on no scheduling.
+In kernels `p_` names a pointer, `o_` an offset, upper case a compile-time constant. All addresses have 64 bits. Sizes
+that change between rounds (batch, nodes, lengths) arrive through the grid or unspecialised, so that a new size compiles
+nothing. Sums run over tiles in a fixed order: results do not depend on scheduling.
 """

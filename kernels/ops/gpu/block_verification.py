@@ -1,4 +1,4 @@
-"""The walk of block verification and its heights, a program a row."""
+"""The walk of block verification and its heights, a program per row."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from mmspec.kernels.gpu.launch import launch, tile_of
 
 @triton.jit
 def larger(a, b):
-    return tl.where((a > b) | (a != a), a, b)  # keeps what is not a number
+    return tl.where((a > b) | (a != a), a, b)  # propagates NaN
 
 
 @triton.jit(do_not_specialize=["count"])

@@ -1,4 +1,4 @@
-"""Uniform numbers of many rows in one launch."""
+"""Uniform numbers of many rows in a single launch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Selection in a small program a row; moves of slots in a program a head of each layer and row, of states a program each."""
+"""Selection in a program per row, moves of slots in a program per layer, row and head, gathers in a program per state."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ def select_kernel(
     b = tl.cast(tl.program_id(0), tl.int64)
     i, j = tl.arange(0, NODES), tl.arange(0, NODES)
     o_i, o_j = b * nodes + i, b * nodes + j
-    there = j < nodes
-    # both views of one vector: along rows and along columns of the pairs
+    inside = j < nodes
+    # the same vector twice: along rows and along columns of the pairs
     passes_i = tl.load(p_uniform + o_i, mask=i < nodes, other=1.0) < tl.load(
         p_threshold + o_i, mask=i < nodes, other=0.0
     )
-    passes_j = tl.load(p_uniform + o_j, mask=there, other=1.0) < tl.load(p_threshold + o_j, mask=there, other=0.0)
-    valid_j = there
+    passes_j = tl.load(p_uniform + o_j, mask=inside, other=1.0) < tl.load(p_threshold + o_j, mask=inside, other=0.0)
+    valid_j = inside
     if RAGGED:
         passes_i = passes_i & (tl.load(p_valid + o_i, mask=i < nodes, other=0) != 0)
-        valid_j = tl.load(p_valid + o_j, mask=there, other=0) != 0
+        valid_j = tl.load(p_valid + o_j, mask=inside, other=0) != 0
         passes_j = passes_j & valid_j
-    pair = (i < nodes)[:, None] & there[None, :]
+    pair = (i < nodes)[:, None] & inside[None, :]
     above = tl.load(p_ancestor + b * s_ancestor + i[:, None] * nodes + j[None, :], mask=pair, other=0) != 0
     if DESCEND:
         tree = b * s_tree
         parent_i = tl.load(p_parent + tree + i, mask=i < nodes, other=-1)
-        parent_j = tl.load(p_parent + tree + j, mask=there, other=-1)
+        parent_j = tl.load(p_parent + tree + j, mask=inside, other=-1)
         rank_i = tl.load(p_rank + tree + i, mask=i < nodes, other=0)
-        rank_j = tl.load(p_rank + tree + j, mask=there, other=0)
-        # an earlier sibling that passes hides the later ones; columns hide rows, then rows and columns change places
+        rank_j = tl.load(p_rank + tree + j, mask=inside, other=0)
+        # an earlier sibling that passes hides later siblings: rows i are the earlier siblings of columns j
         sibling = (parent_i[:, None] == parent_j[None, :]) & (i > 0)[:, None] & (j > 0)[None, :]
         hidden = sibling & passes_i[:, None] & (rank_i[:, None] < rank_j[None, :])
-        stands = (passes_j & (tl.max(hidden.to(tl.int32), 0) == 0)) | (j == 0)
+        passable = (passes_j & (tl.max(hidden.to(tl.int32), 0) == 0)) | (j == 0)
         candidate = i < nodes
     else:
-        stands = valid_j | (j == 0)
+        passable = valid_j | (j == 0)
         candidate = passes_i
-    broken = above & (stands == 0)[None, :]
+    broken = above & (passable == 0)[None, :]
     candidate = (candidate & (tl.max(broken.to(tl.int32), 1) == 0)) | (i == 0)
     post = tl.load(p_post + b * s_tree + i, mask=i < nodes, other=0)
     key = tl.where(candidate & (i < nodes), post, nodes + 1)
@@ -70,13 +70,13 @@ def launch_select(
 
 @triton.jit
 def move_row(p_pool, p_source, width, s_slot, SIZE: tl.constexpr, TILE: tl.constexpr):
-    """One head's slots, front to back: nothing is written to a slot that is still to be read."""
+    """Move a head's slots front to back, so that no slot is written before it is read."""
     o = tl.arange(0, TILE)
     for r in range(width):
         a = tl.load(p_source + r)
         if a != r:
             held = tl.load(p_pool + a * s_slot + o, mask=o < SIZE)
-            tl.debug_barrier()  # no warp runs ahead and writes what another has yet to read
+            tl.debug_barrier()  # no warp may overwrite a slot that another warp has not read yet
             tl.store(p_pool + r * s_slot + o, held, mask=o < SIZE)
 
 

@@ -1,4 +1,4 @@
-"""Launches of kernels, and the device functions that several kernels share: reading a law, and the random numbers of a row."""
+"""Kernel launches, and device functions shared by kernels: reading a distribution, and the random numbers of a row."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 from mmspec.kernels.log_law import LogLaw
 
-TILE = 4096  # values of a vocabulary that one program looks at together
-SPAN = 16384  # values that one program works through; a row of an image vocabulary is one program's
+TILE = 4096  # values of a vocabulary that a program loads at once
+SPAN = 16384  # values per program, enough for a row of an image vocabulary
 
 
 _launched = 0
 
 
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
-    """Runs a kernel over a grid; nothing at all over an empty one."""
+    """Launch a kernel over a grid, or nothing over an empty grid."""
     global _launched
     if all(grid):
         _launched += 1
@@ -27,22 +27,26 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
 
 
 def launch_count() -> int:
-    """How many kernels of ours this process has launched; benches look at differences."""
+    """Return the number of kernels that this process has launched; benchmarks use differences."""
     return _launched
 
 
 def wide(dtype: torch.dtype) -> tl.dtype:
-    """What sums over a vocabulary are kept in: float64 for float64, float32 for all else."""
+    """Return the dtype of sums over a vocabulary: float64 for float64, float32 for all others."""
     return tl.float64 if dtype == torch.float64 else tl.float32
 
 
 def tile_of(size: int, most: int = TILE) -> int:
-    """A power of two that covers `size`, at most `most`, at least 16."""
+    """Return a power of two that covers `size`, at most `most`, at least 16."""
     return max(16, min(triton.next_power_of_2(size), most))
 
 
 def law_arguments(law: Tensor | LogLaw) -> tuple[tuple, dict[str, bool]]:
-    """(pointers and strides of a law [B, M, V], (is it scores, are its rows picked by an index)) as kernels take them."""
+    """Return a law [B, M, V] as kernel arguments.
+
+    Returns:
+        Its pointers and strides, and two constants: whether it is scores, and whether an index selects its rows.
+    """
     if isinstance(law, LogLaw):
         scores = law.scores
         row = scores if law.row is None else law.row
@@ -57,7 +61,7 @@ MIX2 = tl.constexpr(0x94D049BB133111EB)
 
 @triton.jit
 def law_row(p_law, p_stats, p_row, s_batch, s_row, rows, b, m, LOG: tl.constexpr, PICKED: tl.constexpr):
-    """Where row m of a law lies, and where its statistics do."""
+    """Return the address of row m of a law, and the address of its statistics."""
     r = tl.load(p_row + m) if PICKED else m
     b, r = tl.cast(b, tl.int64), tl.cast(r, tl.int64)
     return p_law + b * s_batch + r * s_row, p_stats + ((b * rows + r) * 3 if LOG else 0)
@@ -65,11 +69,11 @@ def law_row(p_law, p_stats, p_row, s_batch, s_row, rows, b, m, LOG: tl.constexpr
 
 @triton.jit
 def law_at(p_law, p_stats, o, inside, LOG: tl.constexpr, WIDE: tl.constexpr):
-    """The law's masses at offsets o; 0 outside. Of scores exp(score / T - lse), 0 below the floor."""
+    """Return the law's probabilities at offsets o, 0 outside. For scores exp(score / T - lse), 0 below the floor."""
     if LOG:
         score = tl.load(p_law + o, mask=inside, other=float("-inf")).to(WIDE) * tl.load(p_stats + 1)
         mass = tl.exp(score - tl.load(p_stats))
-        # the product keeps what is not a number: a row is a law throughout or nowhere
+        # the product propagates NaN, so that a bad row is NaN throughout
         return tl.where(inside & (score >= tl.load(p_stats + 2)), mass, 0.0 * mass)
     else:
         return tl.load(p_law + o, mask=inside, other=0.0).to(WIDE)
@@ -77,7 +81,7 @@ def law_at(p_law, p_stats, o, inside, LOG: tl.constexpr, WIDE: tl.constexpr):
 
 @triton.jit
 def mixed(x):
-    """The finaliser of SplitMix64, as `counter.mix`."""
+    """Apply the finaliser of SplitMix64, as `counter.mix`."""
     x = (x ^ (x >> 30)) * MIX1
     x = (x ^ (x >> 27)) * MIX2
     return x ^ (x >> 31)
@@ -85,19 +89,19 @@ def mixed(x):
 
 @triton.jit
 def row_key(p_seed, stream, b):
-    """The key of row b in a stream, as `counter.row_keys`."""
+    """Return the key of row b in a stream, as `counter.row_keys`."""
     seed = tl.load(p_seed + b).to(tl.uint64, bitcast=True)
     return mixed(seed ^ mixed(stream.to(tl.uint64, bitcast=True) * GOLDEN))
 
 
 @triton.jit
 def lane_bits(key, lane):
-    """53 random bits of a lane (from 0) as an integer below 2^53, as `counter.uniforms` has them."""
+    """Return 53 random bits of a lane (from 0) as an integer below 2^53, as in `counter.uniforms`."""
     return mixed(key + (lane.to(tl.uint64) + 1) * GOLDEN) >> 11
 
 
 @triton.jit
 def log1p_minus(w):
-    """-log(1 - w) for w in (0, 1), without the cancellation near 0."""
+    """Return -log(1 - w) for w in (0, 1), without cancellation near 0."""
     near = w * (1 + w * (0.5 + w * (0.33333333333 + w * 0.25)))
     return tl.where(w < 0.015625, near, -tl.log(1 - w))

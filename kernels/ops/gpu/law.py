@@ -1,4 +1,7 @@
-"""Lookups in laws, masses of residuals, dense laws and row statistics: spans side by side, then a small program a row."""
+"""Look-ups in distributions, residual masses, dense distributions and row statistics.
+
+Spans of the vocabulary run in parallel, followed by a small program per row.
+"""
 
 from __future__ import annotations
 
@@ -35,12 +38,12 @@ def mass_at_kernel(
 
 
 def launch_mass_at(law: Tensor | LogLaw, row: Tensor, token: Tensor) -> Tensor:
-    given, (log, picked) = law_arguments(law)
+    arguments, (log, picked) = law_arguments(law)
     row, token = row.contiguous(), token.contiguous()
     batch, nodes = token.shape
     out = torch.empty(batch, nodes, dtype=law.dtype, device=token.device)
     launch(
-        mass_at_kernel, (batch,), *given, row, nodes if len(row) > 1 else 0, token, nodes, out, nodes,
+        mass_at_kernel, (batch,), *arguments, row, nodes if len(row) > 1 else 0, token, nodes, out, nodes,
         V=law.shape[2], LOG=log, PICKED=picked, WIDE=wide(law.dtype), NODES=tile_of(nodes, 1 << 16),
     )  # fmt: skip
     return out
@@ -58,11 +61,11 @@ def dense_kernel(
 
 
 def launch_dense(law: LogLaw) -> Tensor:
-    given, (_, picked) = law_arguments(law)
+    arguments, (_, picked) = law_arguments(law)
     batch, nodes, size = law.shape
     tile, out = tile_of(size), torch.empty(batch, nodes, size, dtype=law.dtype, device=law.device)
     launch(
-        dense_kernel, (batch * nodes, triton.cdiv(size, tile)), *given, out, nodes,
+        dense_kernel, (batch * nodes, triton.cdiv(size, tile)), *arguments, out, nodes,
         V=size, PICKED=picked, WIDE=wide(law.dtype), TILE=tile,
     )  # fmt: skip
     return out
@@ -84,7 +87,7 @@ def residual_mass_kernel(
     for start in range(0, SPAN, TILE):
         o = span * SPAN + start + tl.arange(0, TILE)
         rest = alpha * law_at(p, p_stat, o, o < V, P_LOG, WIDE) - beta * law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
-        total += tl.where(rest <= 0, 0.0, rest)  # keeps what is not a number
+        total += tl.where(rest <= 0, 0.0, rest)  # propagates NaN
     tl.store(p_out + tl.cast(node, tl.int64) * tl.num_programs(1) + span, tl.sum(total, 0))
 
 
@@ -105,7 +108,7 @@ def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, 
 
 @triton.jit
 def added(m, total, other_m, other_total):
-    """Two sums of exponentials, each relative to its own largest term, as one."""
+    """Add two sums of exponentials, each relative to its own largest term."""
     top = tl.maximum(m, other_m)
     base = tl.where(top == float("-inf"), 0.0, top)
     return top, total * tl.exp(m - base) + other_total * tl.exp(other_m - base)
@@ -173,14 +176,14 @@ def launch_row_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | Non
     top, best = torch.empty(batch, rows, dtype=dtype, device=device), part_best[..., 0]
     scale = scores if inverse is None else inverse.contiguous()
     bound = scores if floor is None else floor.contiguous()
-    how = {"SCALED": inverse is not None, "CUT": floor is not None, "WIDE": wide(dtype)}
+    constants = {"SCALED": inverse is not None, "CUT": floor is not None, "WIDE": wide(dtype)}
     launch(
         row_stats_kernel, (batch * rows, spans), scores, *scores.stride()[:2], scale, bound, part, part_best, rows,
-        V=size, TILE=tile, SPAN=span, **how,
+        V=size, TILE=tile, SPAN=span, **constants,
     )  # fmt: skip
     best = torch.empty(batch, rows, dtype=torch.int64, device=device)
     launch(
         row_stats_end_kernel, (batch * rows,), part, part_best, scale, bound, stats, top, best, rows, spans,
-        SPANS=tile_of(spans, 1 << 16), **how,
+        SPANS=tile_of(spans, 1 << 16), **constants,
     )  # fmt: skip
     return stats, top, best

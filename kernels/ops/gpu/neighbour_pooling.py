@@ -1,4 +1,4 @@
-"""Pooled weights of image codes, a program a drafted code."""
+"""Pooled weights of image codes, a program per drafted code."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def borrowed_kernel(
     law = p_law + at // nodes * s_batch + at % nodes * s_row
     token = tl.load(p_token + at)
     o = tl.arange(0, TILE)
-    inside = tl.where(token < codes, o, WIDTH) < WIDTH  # specials have no neighbours
+    inside = tl.where(token < codes, o, WIDTH) < WIDTH  # special tokens have no neighbours
     near = tl.load(p_table + tl.minimum(token, codes - 1) * s_table + o, mask=inside, other=0)
     mass = tl.load(law + near, mask=inside, other=0.0)
     total = tl.cumsum(mass, 0)
@@ -38,7 +38,7 @@ def launch_borrowed(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -
 
 @triton.jit
 def next_below(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
-    """The likeliest code behind (last, here) in the ranking: less likely, or as likely with a higher id."""
+    """Return the likeliest code after (last, here) in the ranking: less likely, or equally likely with a higher id."""
     best, code = tl.full((), float("-inf"), last.dtype), here * 0 + V  # a product with an infinite `last` is NaN
     for start in range(0, V, TILE):
         o = start + tl.arange(0, TILE)
@@ -53,7 +53,7 @@ def next_below(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
 
 @triton.jit
 def next_above(law, last, here, V: tl.constexpr, TILE: tl.constexpr):
-    """The unlikeliest code ahead of (last, here) in the ranking: likelier, or as likely with a lower id."""
+    """Return the least likely code before (last, here) in the ranking: likelier, or equally likely with a lower id."""
     best, code = tl.full((), float("inf"), last.dtype), here * 0 - 1
     for start in range(0, V, TILE):
         o = start + tl.arange(0, TILE)

@@ -1,4 +1,4 @@
-"""Reflection coupling, a program a value."""
+"""Reflection coupling, a program per value."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from mmspec.kernels.log_law import TINY
 
 @triton.jit
 def standard(p_value, p_draft, p_mean, p_scale, row, o, SIZE: tl.constexpr, EACH: tl.constexpr):
-    """z and D of the components o, 0 outside; the mean and the scale."""
+    """Return z and D of the components o, 0 outside, and the mean and the scale."""
     inside = o < SIZE
     value = tl.load(p_value + row * SIZE + o, mask=inside, other=0.0)
     draft = tl.load(p_draft + row * SIZE + o, mask=inside, other=0.0)
@@ -71,7 +71,7 @@ def launch_reflect_point(value: Tensor, draft_mean: Tensor, mean: Tensor, scale:
 
 
 def _aligned(value: Tensor, draft_mean: Tensor, mean: Tensor, scale: Tensor) -> list[Tensor]:
-    """The four as dense rows [M, d] (scale [M, 1] or [M, d]) of one dtype."""
+    """Return the four tensors as dense rows [M, d] (scale [M, 1] or [M, d]) of a common dtype."""
     shape = torch.broadcast_shapes(value.shape, draft_mean.shape, mean.shape)
     dtype = torch.promote_types(torch.promote_types(value.dtype, mean.dtype), scale.dtype)
     rows = [t.to(dtype).expand(shape).reshape(-1, shape[-1]) for t in (value, draft_mean, mean)]

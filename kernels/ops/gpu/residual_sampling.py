@@ -1,4 +1,4 @@
-"""Races over tiles of the vocabulary, and the winner among the tiles'."""
+"""Exponential races over tiles of the vocabulary, and the winner among the tiles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FORMS = {"scaled": 0, "kseq": 1, "without": 2}
 
 @triton.jit
 def winner(pace, o, V: tl.constexpr):
-    """The best pace of a tile and the lowest id that has it."""
+    """Return the best pace of a tile and the lowest id that has it."""
     pace = tl.where(pace == pace, pace, -1.0)
     best = tl.max(pace, 0)
     return best, tl.min(tl.where(pace == best, o, V), 0).to(tl.int64)
@@ -34,7 +34,7 @@ def winner(pace, o, V: tl.constexpr):
 
 @triton.jit
 def exponential(p_uniform, p_seed, stream, b, o, V: tl.constexpr, GIVEN: tl.constexpr, WIDE: tl.constexpr):
-    """-log u of the lanes o: u = 1 - w, and w is what keeps its digits where u is near 1, which is where winners are."""
+    """Return -log u of the lanes o. It uses w = 1 - u, which keeps its digits where u is near 1, as for winners."""
     if GIVEN:
         w = 1 - tl.load(p_uniform + b * V + o, mask=o < V, other=0.5)
     else:
@@ -42,7 +42,7 @@ def exponential(p_uniform, p_seed, stream, b, o, V: tl.constexpr, GIVEN: tl.cons
             tl.float64
         ) * 1.1102230246251565e-16
     if WIDE == tl.float64:
-        # a plain number would be rounded to float32, which is 1, in Triton 3.6
+        # Triton 3.6 would round a Python number to float32, here to 1
         return -tl.log(1 - tl.minimum(w, tl.full((), 0.9999999999999999, tl.float64)))
     return log1p_minus(tl.minimum(w.to(tl.float32), 0.99999994))
 
@@ -72,8 +72,8 @@ def race_kernel(
         rest = tl.where(rest <= 0, 0.0, rest)
     if RAGGED:
         for i in range(nodes):
-            gone = tl.load(p_remove + b * nodes + i) != 0
-            rest = tl.where((o == tl.load(p_token + b * nodes + i)) & gone, 0.0, rest)
+            removed = tl.load(p_remove + b * nodes + i) != 0
+            rest = tl.where((o == tl.load(p_token + b * nodes + i)) & removed, 0.0, rest)
     number = tl.load(p_stream) if COUNTED else tl.cast(stream, tl.int64)
     e = exponential(p_uniform, p_seed, number, b, o, V, GIVEN, WIDE)
     first, first_id = winner(tl.where((rest > 0) & (o < V), rest / e, -1.0), o, V)
@@ -90,19 +90,19 @@ def race_kernel(
 def race_end_kernel(p_pace, p_mass, p_id, p_out, tiles, TILES: tl.constexpr, V: tl.constexpr):
     b = tl.cast(tl.program_id(0), tl.int64)
     tile = tl.arange(0, TILES)
-    there = tile < tiles
-    which = tl.where(tl.sum(tl.load(p_mass + b * tiles + tile, mask=there, other=0.0), 0) > 0, 0, 1)
+    inside = tile < tiles
+    which = tl.where(tl.sum(tl.load(p_mass + b * tiles + tile, mask=inside, other=0.0), 0) > 0, 0, 1)
     o = (b * tiles + tile) * 2 + which
-    pace = tl.load(p_pace + o, mask=there, other=-2.0)
-    found = tl.load(p_id + o, mask=there, other=V)
-    token = tl.min(tl.where(pace == tl.max(pace, 0), found, V), 0)
+    pace = tl.load(p_pace + o, mask=inside, other=-2.0)
+    ids = tl.load(p_id + o, mask=inside, other=V)
+    token = tl.min(tl.where(pace == tl.max(pace, 0), ids, V), 0)
     tl.store(p_out + b, tl.minimum(token, V - 1))
 
 
 def launch_residual_sample(
     residual: Residual, node: Tensor, seeds: Tensor, stream: int | Tensor, uniform: Tensor | None
 ) -> Tensor:
-    """See `residual_draw`; uniform: float64 [B, V] in place of the stream's lanes, or None."""
+    """Sample as `residual_sample`; `uniform` float64 [B, V] replaces the stream's lanes, None for those."""
     node, seeds = node.contiguous(), seeds.contiguous()
     p, q = residual.p, residual.p if residual.q is None else residual.q
     of_p, (p_log, p_picked) = law_arguments(p)
@@ -111,15 +111,15 @@ def launch_residual_sample(
     tile = tile_of(size, TILE)
     tiles, device = triton.cdiv(size, tile), node.device
     pace, mass = (torch.empty(batch, tiles, n, dtype=p.dtype, device=device) for n in (2, 1))
-    found = torch.empty(batch, tiles, 2, dtype=torch.int64, device=device)
+    ids = torch.empty(batch, tiles, 2, dtype=torch.int64, device=device)
     out, counted = torch.empty(batch, dtype=torch.int64, device=device), isinstance(stream, Tensor)
     rest = (residual.q_row, residual.alpha, residual.beta, residual.token, residual.remove)
     launch(
         race_kernel, (batch, tiles), *of_p, *of_q, node, *(node if t is None else t.contiguous() for t in rest), seeds,
         0 if counted else stream, stream if counted else seeds, seeds if uniform is None else uniform.contiguous(),
-        pace, mass, found, nodes, V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked,
+        pace, mass, ids, nodes, V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked,
         FORM=FORMS[residual.form], RAGGED=residual.remove is not None, GIVEN=uniform is not None, COUNTED=counted,
         WIDE=wide(p.dtype), TILE=tile,
     )  # fmt: skip
-    launch(race_end_kernel, (batch,), pace, mass, found, out, tiles, TILES=tile_of(tiles, 1 << 16), V=size)
+    launch(race_end_kernel, (batch,), pace, mass, ids, out, tiles, TILES=tile_of(tiles, 1 << 16), V=size)
     return out

@@ -1,7 +1,7 @@
-"""Cuts by pivots, a program a row.
+"""Truncation by pivots, a program per row.
 
-A float's bits become a key that orders as the float does. The largest key c that still leaves "enough above or at it" is
-found bit by bit, three bits a pass: for top-k "at least k keys >= c", for top-p "the mass of keys > c is at most p".
+A float's bits become an integer key of the same order. The largest key c that satisfies a condition is found three bits
+per pass: for top-k "at least k keys >= c", for top-p "the mass of keys > c exceeds p".
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from mmspec.kernels.gpu.launch import SPAN, launch, tile_of, wide
 
 @triton.jit
 def key_of(score):
-    """The order of floats as that of unsigned integers: negative ones turned round, the others above them.
+    """Map floats to unsigned integers of the same order: negative floats with all bits flipped, the others above them.
 
-    All bits are turned by an exclusive or: the interpreter of Triton 3.8 makes a -1 for `~`, which no unsigned integer is.
+    Bits are flipped by an exclusive or: the interpreter of Triton 3.8 evaluates `~` to -1, which no unsigned integer
+    can hold.
     """
     if score.dtype == tl.float64:
         bits = score.to(tl.uint64, bitcast=True)
@@ -39,55 +40,55 @@ def score_of(key):
 @triton.jit
 def scaled_tile(p_row, o, inverse, V: tl.constexpr, WIDE: tl.constexpr):
     score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
-    return tl.where(score == 0, 0.0, score)  # one zero: both have one key
+    return tl.where(score == 0, 0.0, score)  # both zeros get the same key
 
 
 @triton.jit
 def kth_key(p_row, inverse, k, V: tl.constexpr, WIDE: tl.constexpr, BITS: tl.constexpr, TILE: tl.constexpr):
-    """The key of the k-th largest score."""
-    found = key_of(tl.full((), 0.0, WIDE)) * 0
+    """Return the key of the k-th largest score."""
+    kth = key_of(tl.full((), 0.0, WIDE)) * 0
     for step in range((BITS + 2) // 3):
         low = BITS - 3 * (step + 1)
-        unit = (found * 0 + 1) << (low if low > 0 else 0)
+        unit = (kth * 0 + 1) << (low if low > 0 else 0)
         most = 7 if low >= 0 else 7 >> -low
         pivots = tl.arange(0, 8)
         counts = tl.zeros((8,), dtype=tl.int32)
         for start in range(0, V, TILE):
             o = start + tl.arange(0, TILE)
             key = key_of(scaled_tile(p_row, o, inverse, V, WIDE))
-            reach = (key[None, :] >= (found + pivots.to(found.dtype) * unit)[:, None]) & (o < V)[None, :]
+            reach = (key[None, :] >= (kth + pivots.to(kth.dtype) * unit)[:, None]) & (o < V)[None, :]
             counts += tl.sum(reach.to(tl.int32), 1)
         best = tl.max(tl.where((counts >= k) & (pivots <= most), pivots, 0), 0)
-        found += best.to(found.dtype) * unit
-    return found
+        kth += best.to(kth.dtype) * unit
+    return kth
 
 
 @triton.jit
 def nucleus_key(
     p_row, inverse, base, top_p, floor, V: tl.constexpr, WIDE: tl.constexpr, BITS: tl.constexpr, TILE: tl.constexpr
 ):  # fmt: skip
-    """The smallest key c for which the mass of keys above c is at most top_p of all from `floor` up."""
+    """Return the largest key c for which the mass of keys above c exceeds top_p of the mass from `floor` up."""
     total = tl.zeros((TILE,), dtype=WIDE)
     for start in range(0, V, TILE):
         score = scaled_tile(p_row, start + tl.arange(0, TILE), inverse, V, WIDE)
         total += tl.where(score < floor, 0.0, tl.exp(score - base))
     bound = tl.sum(total, 0) * top_p
-    found = key_of(tl.full((), 0.0, WIDE)) * 0
-    # the largest c whose mass above it is more than the bound; the cut is the next key that a score has
+    cut = key_of(tl.full((), 0.0, WIDE)) * 0
+    # the cut is the next larger key that occurs
     for step in range((BITS + 2) // 3):
         low = BITS - 3 * (step + 1)
-        unit = (found * 0 + 1) << (low if low > 0 else 0)
+        unit = (cut * 0 + 1) << (low if low > 0 else 0)
         most = 7 if low >= 0 else 7 >> -low
         pivots = tl.arange(0, 8)
         masses = tl.zeros((8,), dtype=WIDE)
         for start in range(0, V, TILE):
             score = scaled_tile(p_row, start + tl.arange(0, TILE), inverse, V, WIDE)
             mass = tl.where(score < floor, 0.0, tl.exp(score - base))
-            above = key_of(score)[None, :] > (found + pivots.to(found.dtype) * unit)[:, None]
+            above = key_of(score)[None, :] > (cut + pivots.to(cut.dtype) * unit)[:, None]
             masses += tl.sum(tl.where(above, mass[None, :], 0.0), 1)
         best = tl.max(tl.where((masses > bound) & (pivots <= most), pivots, 0), 0)
-        found += best.to(found.dtype) * unit
-    return found
+        cut += best.to(cut.dtype) * unit
+    return cut
 
 
 @triton.jit(do_not_specialize=["rows", "top_k", "top_p"])
@@ -120,8 +121,8 @@ def truncation_kernel(
         for start in range(0, V, TILE):
             o = start + tl.arange(0, TILE)
             score = scaled_tile(p_row, o, inverse, V, WIDE)
-            kept = (key_of(score) > short) & (o < V)
-            least = tl.minimum(least, tl.min(tl.where(kept, score, float("inf")), 0))
+            inside = (key_of(score) > short) & (o < V)
+            least = tl.minimum(least, tl.min(tl.where(inside, score, float("inf")), 0))
         floor = tl.maximum(floor, least)
     tl.store(p_floor + row, tl.where(bad, float("nan"), floor))
 

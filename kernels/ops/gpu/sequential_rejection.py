@@ -1,7 +1,8 @@
-"""Sequential rejection of a node's children, in turn.
+"""Sequential rejection of a node's children.
 
-A vocabulary of one span is one launch, a program a node. Wider ones take two launches a rank: spans side by side, then a step
-of every node's scalars. Ranks come packed in one table [ranks, B, M] with missing children marked: trees of any shape.
+A vocabulary of a single span takes one launch, with a program per node. Wider vocabularies take two launches per rank:
+spans in parallel, then a step of every node's scalars. Ranks are packed in a table [ranks, B, M] with missing children
+marked, which fits trees of any shape.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ def mass_left_kernel(
         o = start + tl.arange(0, TILE)
         share = law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
         for earlier in range(rank):
-            gone = tl.load(p_there + earlier * per_rank + node) != 0
-            share = tl.where((o == tl.load(p_token + earlier * per_rank + node)) & gone, 0.0, share)
+            removed = tl.load(p_there + earlier * per_rank + node) != 0
+            share = tl.where((o == tl.load(p_token + earlier * per_rank + node)) & removed, 0.0, share)
         total += share
     left = tl.sum(total, 0)
     tl.store(p_left + rank * per_rank + node, tl.where(left < TINY, TINY, left))
@@ -39,13 +40,13 @@ def mass_left_kernel(
 def launch_mass_left(q: Tensor | LogLaw, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = q.shape
-    there = _there(token, drawn, nodes)
+    exists = _exists(token, drawn, nodes)
     left = torch.ones(len(token), batch, nodes, dtype=q.dtype, device=q.device)
     launch(
-        mass_left_kernel, (batch * nodes, len(token) - 1), *of_q, _packed(token, nodes), there, left, nodes, len(token),
+        mass_left_kernel, (batch * nodes, len(token) - 1), *of_q, _packed(token, nodes), exists, left, nodes, len(token),
         batch * nodes, V=size, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(q.dtype), TINY=TINY, TILE=tile_of(size),
     )  # fmt: skip
-    return [left[rank, :, : one.shape[1]] for rank, one in enumerate(token)]
+    return [left[rank, :, : tokens.shape[1]] for rank, tokens in enumerate(token)]
 
 
 @triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes", "ranks", "per_rank"])
@@ -95,7 +96,7 @@ def reject_span_kernel(
     V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
     WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    """The mass that the rejection of the children of one rank leaves in a span."""
+    """Sum the mass in a span that remains after rejecting the children of a rank."""
     node, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     b, m = node // nodes, node % nodes
     p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
@@ -115,7 +116,7 @@ def reject_step_kernel(
     p_child, p_there, p_part, p_accept, p_state, spans, rank, per_rank,
     WIDE: tl.constexpr, TINY: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    """The weights of the children of one rank, and every node's scalars behind their rejection."""
+    """Compute the weights of the children of a rank, and every node's scalars after their rejection."""
     node = tl.cast(tl.program_id(0), tl.int64)
     a, upper = tl.load(p_state + node), tl.load(p_state + per_rank + node)
     lower = tl.load(p_state + 2 * per_rank + node)
@@ -142,7 +143,7 @@ def launch_reject_siblings(
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = p.shape
-    ranks, there = len(child), _there([values[0] for values in child], drawn, nodes)
+    ranks, exists = len(child), _exists([values[0] for values in child], drawn, nodes)
     accept = torch.empty(ranks, batch, nodes, dtype=p.dtype, device=p.device)
     packed, per_rank, sums = _packed(child, nodes), batch * nodes, wide(p.dtype)
     laws = {
@@ -156,7 +157,7 @@ def launch_reject_siblings(
     if size <= SPAN:
         state = torch.empty(3, batch, nodes, dtype=p.dtype, device=p.device)
         launch(
-            reject_kernel, (per_rank,), *of_p, *of_q, weight.contiguous(), packed, there, accept, state,
+            reject_kernel, (per_rank,), *of_p, *of_q, weight.contiguous(), packed, exists, accept, state,
             nodes, ranks, per_rank, WIDE=sums, TINY=TINY, **laws,
         )  # fmt: skip
     else:
@@ -169,20 +170,20 @@ def launch_reject_siblings(
                 WIDE=sums, SPAN=SPAN, **laws,
             )  # fmt: skip
             launch(
-                reject_step_kernel, (per_rank,), packed, there, part, accept, state, spans, rank, per_rank,
+                reject_step_kernel, (per_rank,), packed, exists, part, accept, state, spans, rank, per_rank,
                 WIDE=sums, TINY=TINY, SPANS=tile_of(spans, 1 << 16),
             )  # fmt: skip
     return [accept[rank, :, : values.shape[2]] for rank, values in enumerate(child)], state
 
 
 def _packed(ranks: Sequence[Tensor], nodes: int) -> Tensor:
-    """Ranks [..., B, n] side by side, [ranks, ..., B, M], 1 where a node has no such child."""
+    """Stack ranks [..., B, n] to [ranks, ..., B, M], padded with 1 for missing children."""
     pad = torch.nn.functional.pad
-    return torch.stack([pad(one, (0, nodes - one.shape[-1]), value=1) for one in ranks])
+    return torch.stack([pad(x, (0, nodes - x.shape[-1]), value=1) for x in ranks])
 
 
-def _there(ranks: Sequence[Tensor], drawn: Sequence[Tensor] | None, nodes: int) -> Tensor:
-    """bool [ranks, B, M], whether a node has a child of this rank."""
-    flags = [torch.ones_like(one, dtype=torch.bool) for one in ranks] if drawn is None else drawn
+def _exists(ranks: Sequence[Tensor], drawn: Sequence[Tensor] | None, nodes: int) -> Tensor:
+    """Return bool [ranks, B, M], whether a node has a child of this rank."""
+    flags = [torch.ones_like(x, dtype=torch.bool) for x in ranks] if drawn is None else drawn
     pad = torch.nn.functional.pad
-    return torch.stack([pad(one, (0, nodes - one.shape[-1]), value=False) for one in flags])
+    return torch.stack([pad(x, (0, nodes - x.shape[-1]), value=False) for x in flags])

@@ -1,4 +1,4 @@
-"""Thresholds of target-match in a small program a row; the discount of K-SEQ in a program a node, by bisection."""
+"""Thresholds of target-match in a small program per row, and the discount of K-SEQ by bisection in a program per node."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def match_kernel(
     pair = (i < nodes)[:, None] & (j < nodes)[None, :]
     tree = p_earlier + b * s_earlier
     before = tl.load(tree + i[:, None] * nodes + j[None, :], mask=pair, other=0) != 0  # j is an earlier sibling of i
-    behind = tl.load(tree + j[None, :] * nodes + i[:, None], mask=pair, other=0) != 0  # i of j
+    behind = tl.load(tree + j[None, :] * nodes + i[:, None], mask=pair, other=0) != 0  # i is an earlier sibling of j
     same = token_i[:, None] == token_j[None, :]
     twin_i, twin_j = before & same, behind & same
     if RAGGED:
@@ -54,7 +54,7 @@ def launch_match(mass: Tensor, token: Tensor, earlier: Tensor, live: Tensor | No
 
 @triton.jit
 def any_of(beta, count):
-    """1 - (1 - beta)^n as beta times the sum of (1 - beta)^i for i < n, which cancels nowhere."""
+    """Return 1 - (1 - beta)^n as beta times the sum of (1 - beta)^i for i < n, without cancellation."""
     total, power = beta - beta, beta - beta + 1
     for _ in range(count):
         total += power

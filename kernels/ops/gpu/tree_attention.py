@@ -1,6 +1,6 @@
-"""Tree attention: splits of the cache side by side, then one merge.
+"""Tree attention: splits of the cache in parallel, then a merge.
 
-Queries of one key head are gathered into one block, [group of heads x nodes, d], so that every slot is read once.
+The queries of a key head form a block, [group of heads x nodes, d], so that every slot is read once.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from torch import Tensor
 from mmspec.kernels.dispatch import INTERPRETED
 from mmspec.kernels.gpu.launch import launch, tile_of
 
-SPLIT = 512  # slots that one program reads
-SLOTS = 64  # ... so many at a time
+SPLIT = 512  # slots per program
+SLOTS = 64  # slots that a program loads at once
 
 
 @triton.jit(do_not_specialize=["hidden_width", "nodes", "s_bits"])
@@ -29,11 +29,11 @@ def split_kernel(
     splits = tl.num_programs(1)
     row, head = at // KEY_HEADS, at % KEY_HEADS
     o = block * QUERIES + tl.arange(0, QUERIES)
-    there = o < GROUP * nodes
+    valid = o < GROUP * nodes
     node, d = o % nodes, tl.arange(0, WIDTH)
     q_at = row * q_row + (head * GROUP + o // nodes) * q_head + node * q_node
-    query = tl.load(p_query + q_at[:, None] + d[None, :], mask=there[:, None] & (d < SIZE)[None, :], other=0.0)
-    bits = tl.load(p_bits + row * s_bits + node, mask=there, other=0)
+    query = tl.load(p_query + q_at[:, None] + d[None, :], mask=valid[:, None] & (d < SIZE)[None, :], other=0.0)
+    bits = tl.load(p_bits + row * s_bits + node, mask=valid, other=0)
     length = tl.load(p_length + row)
     tree = split == splits - 1
     first = tl.where(tree, length, split * SPLIT)
@@ -49,7 +49,7 @@ def split_kernel(
         if WIDEN:
             query, key = query.to(tl.float32), key.to(tl.float32)
         score = tl.dot(query, key, input_precision="ieee") * scale
-        seen = inside[None, :] & there[:, None]
+        seen = inside[None, :] & valid[:, None]
         if tree:
             seen = seen & (((bits[:, None] >> (slot - length)[None, :]) & 1) != 0)
         if PADDED:

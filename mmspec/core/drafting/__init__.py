@@ -1,1 +1,1 @@
-"""What trained drafters of every domain share: shapes of drafts, their growth, and the transformer layer that runs."""
+"""The common parts of trained drafters: shapes of drafts, their growth, and the transformer layer."""

@@ -20,9 +20,11 @@ from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 
 @dataclass(frozen=True, slots=True)
 class DraftBudget:
-    """The size of the next draft: `depth` levels for all rows, of which row b has use for `rooms[b]`.
+    """The size of the next draft: `depth` levels for all rows, of which row b can use `rooms[b]`.
 
-    rooms: a list, or int64 [B] in a captured round, where the host reads nothing from the device.
+    Attributes:
+        depth: The levels to draft.
+        rooms: A list, or int64 [B] in a captured round, where the host reads nothing from the device.
     """
 
     depth: int
@@ -30,18 +32,19 @@ class DraftBudget:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row has use for a draft."""
+        """Whether no row can use a draft."""
         return not isinstance(self.rooms, Tensor) and not any(self.rooms)
 
 
 def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, budget: DraftBudget) -> Draft:
-    """A draft in that shape, at most `budget.depth` levels deep.
+    """Return a draft in a shape, at most `budget.depth` levels deep.
 
-    A row near its end drafts no further than it would alone. In a captured round all levels are drafted, and those beyond a
-    row's room are invalid. The draft's own slots leave the cache again: accepted ones come back with the target's states.
+    A row near its end drafts no further than it would alone. A captured round drafts all levels and marks those beyond
+    a row's room as invalid. The draft's slots leave the drafter's cache again: accepted nodes return with the target's
+    states.
     """
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
-    # siblings that are shared by all parents have one law, which no constraint on a path can change
+    # siblings shared by all parents have a single distribution, which constraints on a path cannot change
     guide = None if getattr(shape, "shared", False) else guide_of(target)
     if isinstance(shape, DynamicTree) and state.independent and guide is None:
         draft = best_prefixes(state, target, shape)
@@ -66,11 +69,11 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
 
 
 def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, guide: DraftGuide | None = None) -> Draft:
-    """EAGLE-2's tree: expand the `width` best nodes a level, keep the best `nodes` of all candidates."""
+    """Grow the tree of EAGLE-2: expand the `width` best nodes of a level, and select the best `nodes` of all candidates."""
     width, batch, scorer = shape.width, target.batch, LevelScores(state, target, guide, sampled=False)
     score, token = best_values(scorer.scores(state.root[:, None], 1)[:, 0], width, state.ids)
     parent = torch.zeros_like(token)
-    scores, tokens, above = [score], [token], []  # above[l]: pool index of the nodes level l + 1 was expanded from
+    scores, tokens, above = [score], [token], []  # above[l]: pool index of the parents of level l + 1
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
     hidden = state.root[:, None].expand(-1, width, -1)
     ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
@@ -80,7 +83,7 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
         scorer.descend(token, parent)
         step, child = best_values(scorer.scores(out, level + 1), width, state.ids)  # [B, W, W]
         total = (score[..., None] + step).flatten(1)
-        if guide is not None:  # below a node that leaves no value nothing is a number
+        if guide is not None:  # below a node without any allowed value, totals are NaN
             total = total.where(total > -torch.inf, -torch.inf)
         scores.append(total)
         tokens.append(child.flatten(1))
@@ -99,9 +102,10 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
 
 
 def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
-    """The `nodes` likeliest prefixes under the product of the levels' laws, `width` tokens of each ("Accelerating Speculative
-    Decoding with Block Diffusion Draft Trees"): a best-first search without the host, since no prefix is likelier than its
-    own.
+    """Return the `nodes` likeliest prefixes under the product of the levels' distributions, `width` tokens of each.
+
+    "Accelerating Speculative Decoding with Block Diffusion Draft Trees": a best-first search without host reads, since
+    a prefix is at least as likely as its extensions.
     """
     score, last = state.root.new_zeros(target.batch, 1, dtype=torch.float32), None
     scores, tokens, parents, start = [], [], [], 0
@@ -119,15 +123,20 @@ def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> 
 
 
 def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree) -> Draft:
-    """The draft of the `nodes` best candidates of a pool in which parents stand before their children.
+    """Return the draft of the `nodes` best candidates of a pool in which parents precede their children.
 
-    scores, tokens: [B, P].   parents: int64 [B, P], places in the pool, -1 for children of the root.
+    Args:
+        pending: int64 [B], the root.
+        scores: float32 [B, P].
+        tokens: int64 [B, P].
+        parents: int64 [B, P], indices in the pool, -1 for children of the root.
+        shape: The shape of the tree.
     """
     nodes = min(shape.nodes, scores.shape[1])
     pool = scores.topk(nodes, -1).indices.sort(-1).values
     origin = parents.gather(1, pool)
     at = torch.searchsorted(pool, origin).clamp(max=nodes - 1)
-    # a tie can leave a child whose parent fell out: such a node is hung on the root and ruled out
+    # after a tie a child may be selected without its parent: it becomes an invalid child of the root
     orphan = (origin >= 0) & (pool.gather(1, at) != origin)
     parent = torch.where((origin < 0) | orphan, 0, at + 1)
     parent = torch.cat([torch.zeros_like(parent[:, :1]), parent], 1)
@@ -137,11 +146,13 @@ def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor,
 
 
 class _LevelPlan:
-    """The tensors that growing a static tree needs per level, computed once per shape and device.
+    """The index tensors for growing a static tree, computed once per shape and device.
 
-    row, level: int64 [N], for nodes with children the place among these and the depth, -1 for leaves.
-    levels: per level, its nodes [n], the place of their parent among the expanded ones and their rank [n], which of them have
-    children [m], what these see, bool [1, m, so far], and how many nodes were expanded before.
+    Attributes:
+        row: int64 [N], the index of each node among the nodes with children, -1 for leaves.
+        level: int64 [N], the depth of each node with children, -1 for leaves.
+        levels: Per level, its nodes [n], their parents' indices among the expanded nodes [n], their ranks [n], which of
+            them have children [m], their ancestors, bool [1, m, so far], and the number of nodes expanded before.
     """
 
     def __init__(self, tree: Tree):
@@ -174,13 +185,14 @@ def _level_plan(parents: tuple[int, ...], device: str) -> _LevelPlan:
 def static_draft(
     state: LevelwiseState, target: object, shape: StaticTree, keys: Keys, guide: DraftGuide | None = None
 ) -> Draft:
-    """A fixed shape: top tokens for a greedy request, draws for a sampled one.
+    """Return a draft of a fixed shape: top tokens for a greedy request, draws for a sampled request.
 
-    Raises ValueError for shared siblings of a drafter whose levels look at each other.
+    Raises:
+        ValueError: The shape shares siblings, and the drafter's levels depend on each other.
     """
     if shape.shared and not state.independent:
-        raise ValueError("shared: expected a drafter whose levels do not look at each other, got one whose do; draw siblings "
-                         "of each parent apart")  # fmt: skip
+        raise ValueError("shared: expected a drafter with independent levels, got a drafter whose levels depend on each "
+                         "other; use a shape with shared=False")  # fmt: skip
     plan = _level_plan(shape.parents, str(target.device))
     batch, nodes = target.batch, plan.tree.nodes
     value = target.pending[:, None].repeat(1, nodes)
@@ -191,7 +203,7 @@ def static_draft(
         state.independent and guide is None,
     )
     for level, (node, source, rank, keep, seen, before) in enumerate(plan.levels, 1):
-        read = out[:, :1] if independent else out  # what has one law for all parents is scored once
+        read = out[:, :1] if independent else out  # a distribution shared by all parents is scored once
         scores = scorer.scores(read, level)
         laws.append(scores if guide is None else drawable(scores)[0])
         own = scores if shape.shared else scores.expand(-1, out.shape[1], -1)
@@ -213,8 +225,7 @@ def static_draft(
 def chain_draft(
     state: LevelwiseState, target: object, shape: Chain, keys: Keys, longest: int, guide: DraftGuide | None = None
 ) -> Draft:
-    """A chain of at most `longest`: the top token each time for a greedy request and a deterministic chain, else a draw from
-    the law on record."""
+    """Return a chain of at most `longest` values: top tokens for a greedy request or a deterministic chain, else draws."""
     out, growing, picked = state.root[:, None], None, target.greedy or shape.drawn == "deterministic"
     tokens, valid, laws, scorer = [], [], [], LevelScores(state, target, guide, sampled=not picked)
     growth = shape.length.begin()
@@ -228,7 +239,7 @@ def chain_draft(
             more = growth.grow(step, law_of(scores[:, 0]).amax(-1), state.feature(out, step + 1)[:, 0])
             growing = more if growing is None else growing & more
         if growing is not None:
-            if not growing.any():  # it ends here for every row, so the pass over it can be shorter
+            if not growing.any():  # all rows end here, so the pass can be shorter
                 break
             valid.append(growing)
         scores = scores[:, 0]
@@ -243,18 +254,22 @@ def chain_draft(
 def draft_of_chain(
     target: object, tokens: list[Tensor], laws: list[Tensor], valid: list[Tensor], ids: Tensor | None = None
 ) -> Draft:
-    """A draft of one path behind the root; per value, in order:
+    """Return a draft of a single path after the root.
 
-    tokens: int64 [B].   laws: float32 [B, V or k], what it was drawn from; [] where the top values were taken.
-    valid: bool [B]; [] where all are.   ids: int64 [k], see `Law`.
+    Args:
+        target: The target, for its pending values and its device.
+        tokens: Per value, int64 [B].
+        laws: Per value, the scores it was drawn from, float32 [B, V or k]; [] for top values.
+        valid: Per value, bool [B]; [] for all valid.
+        ids: int64 [k], see `Law`.
     """
     count, law = len(tokens), Law("deterministic")
     if laws:
         law = Law(
             "without_replacement", row=_chain_rows(count, str(target.device)), scores=torch.stack(laws, 1), ids=ids
         )
-    there = torch.stack([torch.ones_like(valid[0]), *valid], 1) if valid else None
-    return Draft(torch.stack([target.pending, *tokens], 1), chain(count, target.device), law, there)
+    mask = torch.stack([torch.ones_like(valid[0]), *valid], 1) if valid else None
+    return Draft(torch.stack([target.pending, *tokens], 1), chain(count, target.device), law, mask)
 
 
 @lru_cache(maxsize=64)
@@ -263,6 +278,5 @@ def _chain_rows(count: int, device: str) -> Tensor:
 
 
 def _unless_all(valid: Tensor) -> Tensor | None:
-    """`valid`, or None where every node is valid, which spares the rules half their steps. Asked on the CPU only: elsewhere
-    it would be a sync."""
+    """Return `valid`, or None where all nodes are valid, which halves the rules' steps. Only on the CPU, to avoid a sync."""
     return None if valid.is_cpu and bool(valid.all()) else valid

@@ -1,4 +1,4 @@
-"""The decoder layer that feature drafters run, as few launches as it takes."""
+"""The decoder layer of feature drafters, with few kernel launches."""
 
 from __future__ import annotations
 
@@ -16,15 +16,21 @@ from mmspec.core.pool import SlotPool
 
 @dataclass(frozen=True, slots=True)
 class LayerConfig:
-    """Sizes of the layer.
+    """The sizes of the layer.
 
     Attributes:
-        hidden_size: Of its output.
-        num_key_value_heads: 0 for as many as queries have.
-        head_dim: 0 for hidden_size / heads.
-        read_size: Of the input of queries, keys and values, 0 for hidden_size.
-        qkv_bias, out_bias, mlp_bias: Whether these projections have biases.
-        rope_scaling: Of scaled positions, see `check_scaling`; empty for plain ones.
+        hidden_size: The width of its output.
+        intermediate_size: The width of its MLP.
+        num_attention_heads: The heads of queries.
+        num_key_value_heads: The heads of keys and values, 0 for as many as queries have.
+        head_dim: The size of a head, 0 for hidden_size / heads.
+        read_size: The width of the input of queries, keys and values, 0 for hidden_size.
+        qkv_bias: Whether the projection of queries, keys and values has a bias.
+        rope_theta: The base of rotary positions.
+        rms_norm_eps: The epsilon of norms.
+        rope_scaling: The fields of scaled positions, see `check_scaling`; empty for plain positions.
+        out_bias: Whether the output projection of the attention has a bias.
+        mlp_bias: Whether the projections of the MLP have biases.
         norms_input: Whether the layer norms the input of its attention itself.
         qk_norm: Whether queries and keys are normed by head, as in Qwen3.
         window: A query at position p sees the keys at p - window + 1 to p; 0 for all up to p.
@@ -53,13 +59,13 @@ class LayerConfig:
         if not self.head_dim and self.hidden_size % heads or heads % self.groups:
             raise ValueError(f"expected hidden_size a multiple of heads, and heads of key-value heads, got {self}")
         if self.window < 0:
-            raise ValueError(f"window: expected positions that a query sees, or 0 for all, got {self.window}")
+            raise ValueError(f"window: expected a number of positions, or 0 for all, got {self.window}")
         check_scaling(self.rope_scaling)
 
     @classmethod
     def of(cls, config: object, **others: Any) -> Self:
-        """The layer of a drafter: the sizes its config has under these names, and `others`."""
-        names = {one.name for one in fields(cls)}
+        """Return the layer of a drafter: the fields of the same names in its config, and `others`."""
+        names = {entry.name for entry in fields(cls)}
         return cls(**{name: getattr(config, name) for name in names if hasattr(config, name)}, **others)
 
     @property
@@ -72,10 +78,11 @@ class LayerConfig:
 
 
 class DraftLayer(nn.Module):
-    """Attention and SwiGLU of a Llama or Qwen3 layer. Without `norms_input` whoever feeds it norms its input.
+    """The attention and SwiGLU of a Llama or Qwen3 layer. Without `norms_input` the caller norms its input.
 
-    Rotary positions are half-split; `rotary` makes 1-D ones, any other table of the same layout will do. Holds weights only;
-    keys and values go to the request's cache. Its window is in the bias that it is given, see `unroll` for training.
+    Rotary positions are half-split; `rotary` makes 1-D positions, and any table of the same layout fits. The layer
+    holds weights only; keys and values go to the request's cache. Its window is part of the given bias, see `unroll`
+    for training.
     """
 
     def __init__(self, config: LayerConfig):
@@ -94,13 +101,15 @@ class DraftLayer(nn.Module):
             setattr(self, name, nn.RMSNorm(size, eps=config.rms_norm_eps) if present[name] else None)
 
     def rotary(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """cos and signed sin of positions 0..count-1, [count, 2, head_dim], for `heads`."""
+        """Return cos and signed sin of positions 0..count-1, [count, 2, head_dim], for `heads`."""
         return rotary(count, self.config.dim, self.config.rope_theta, device, dtype, self.config.rope_scaling)
 
     def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys, and values: [B, heads, n, dim] and twice [B, groups, n, dim].
+        """Return rotated queries [B, heads, n, dim], rotated keys and values [B, groups, n, dim].
 
-        attend: [B, n, read_size].   rotary: rows of `rotary()` at their positions, [B or 1, n, 2, dim].
+        Args:
+            attend: [B, n, read_size].
+            rotary: [B or 1, n, 2, dim], rows of `rotary()` at their positions.
         """
         batch, count = attend.shape[:2]
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
@@ -114,30 +123,35 @@ class DraftLayer(nn.Module):
         return qk[:, :number], qk[:, number:], qkv[:, :, number + groups :].transpose(1, 2)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
-        """[B, heads, n, dim] from queries [B, heads, n, dim] and keys and values [B, groups, slots, dim]."""
+        """Return [B, heads, n, dim] from queries [B, heads, n, dim] and keys and values [B, groups, slots, dim]."""
         grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=grouped)
 
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
-        # a step is a few small products, so functions are called on the weights: a module call costs as much as one
+        """Return the layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
+        # a step is a few small products and a module call costs as much as a product, so functions use the weights
         u = carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
         normed = rms_norm(self.norm, u)
         gate, up = F.linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
         return u + F.linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotPool, bias: Tensor | None) -> Tensor:
-        """Outputs [B, n, H] of n new slots, whose keys and values go to `cache`.
+        """Return outputs [B, n, H] of n new slots, whose keys and values go to `cache`.
 
-        bias: additive [B or 1, 1, n, slots]. Without one, a single slot attends all before it, and more slots attend
-        causally over an empty cache.
+        Args:
+            attend: [B, n, read_size].
+            carry: [B, n, H], the residual.
+            rotary: As in `heads`.
+            cache: The drafter's cache.
+            bias: Additive, [B or 1, 1, n, slots]. Without a bias, a single slot attends all before it, and several
+                slots attend causally over an empty cache.
         """
         q, k, v = self.heads(attend, rotary)
         keys, values = cache.write(0, k, v)
         return self.finish(carry, self.attention(q, keys, values, bias, bias is None and attend.shape[1] > 1))
 
     def remember(self, attend: Tensor, rotary: Tensor, cache: SlotPool) -> None:
-        """Writes keys and values of new slots whose outputs nothing reads; arguments as in `heads`."""
+        """Write the keys and values of new slots whose outputs are not needed; arguments as in `heads`."""
         config = self.config
         if self.input_norm is not None:
             attend = rms_norm(self.input_norm, attend)
@@ -145,19 +159,19 @@ class DraftLayer(nn.Module):
         write_keys_values(self.qkv, sizes, attend, rotary, cache, self.k_norm)
 
     def rotary_at(self, position: Tensor, dtype: torch.dtype) -> Tensor:
-        """Rows of `rotary()` at position int64 [B, n], [B, n, 2, head_dim]."""
+        """Return rows of `rotary()` at position int64 [B, n], [B, n, 2, head_dim]."""
         return self.rotary(int(position.max()) + 1, position.device, dtype)[position]
 
     def unroll(
         self, attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
         hidden: Tensor | None = None,
     ) -> list[Tensor]:  # fmt: skip
-        """Outputs [B, R - first, H] of slots first.. of R at each depth of a drafter of this layer alone, see `unroll`."""
+        """Return outputs [B, R - first, H] of the slots from `first` at each depth, for a drafter of this layer alone."""
         return unroll([self], attend, carry, rotary, first, depths, fuse, hidden)
 
 
 def rms_norm(norm: nn.RMSNorm, x: Tensor) -> Tensor:
-    """The norm of x in x's own dtype, which autocast may have changed."""
+    """Norm x in its own dtype, which autocast may have changed."""
     return F.rms_norm(x, norm.normalized_shape, norm.weight.to(x.dtype), norm.eps)
 
 
@@ -169,11 +183,11 @@ def write_keys_values(
 
     Args:
         qkv: The projection.
-        sizes: heads, groups, dim.
-        attend: float [B, n, A], its input.
-        rotary: See `DraftLayer.heads`.
-        cache: They become the keys and values of its first layer.
-        k_norm: Of keys, by head; None where they are not normed.
+        sizes: The number of heads, the number of groups, and dim.
+        attend: float [B, n, A], the input of the projection.
+        rotary: As in `DraftLayer.heads`.
+        cache: The cache, whose first layer is written.
+        k_norm: The norm of keys by head; None for no norm.
     """
     heads, groups, dim = sizes
     bias = None if qkv.bias is None else qkv.bias[heads * dim :]

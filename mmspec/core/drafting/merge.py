@@ -1,4 +1,4 @@
-"""A copied path in the tree of a drafter: both are verified in one pass of the target."""
+"""A copied path in the tree of a drafter: a single target pass verifies both."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from mmspec.core.tree import dynamic_tree
 
 
 def with_copied_paths(draft: Draft, paths: Sequence[Sequence[int]], alone: Sequence[bool]) -> Draft:
-    """The union of a draft of tokens and one copied path a row; see "Graft" and "RASD" for such trees.
+    """Return the union of a draft of tokens and a copied path per row; see "Graft" and "RASD" for such trees.
 
-    The path goes down the draft as long as the drawn tokens are its own, and branches off behind the drawn siblings there. A
-    row's nodes do not depend on the other rows: its copied nodes follow its own last drawn node.
+    The path follows the draft as long as the drawn tokens agree, then branches off after the drawn siblings. A row's
+    nodes do not depend on other rows: its copied nodes follow its own last drawn node.
 
     Args:
-        draft: token ids int64 [B, N] over any tree. A draft whose law is on record has one tree for all rows. A root alone
-            may have such a law too, so that its copies are judged as those of other rounds are.
-        paths: per row, the copied tokens behind the root. They must not depend on what was drawn for this draft.
-        alone: per row, whether the drawn nodes are left out; decided without looking at them.
+        draft: Token ids int64 [B, N] over any tree. A draft with a distribution on record has a tree shared by all
+            rows. A root alone may have such a record too, so that its copies are tested like those of other rounds.
+        paths: Per row, the copied tokens after the root. They must not depend on the values drawn for this draft.
+        alone: Per row, whether the drawn nodes are dropped; decided independently of their values.
 
     Raises:
-        ValueError: where the law of `draft` is on record over a tree per row.
+        ValueError: A distribution is on record over a tree per row.
     """
     rows = _rows_of(draft)
     for row, path, single in zip(rows, paths, alone, strict=True):
@@ -43,7 +43,7 @@ def with_copied_paths(draft: Draft, paths: Sequence[Sequence[int]], alone: Seque
 
 @dataclass(slots=True)
 class _Row:
-    """The nodes of one row as lists; copied: which of them were."""
+    """The nodes of a row as lists; `copied` lists the copied nodes."""
 
     value: list[int]
     parent: list[int]
@@ -51,7 +51,7 @@ class _Row:
     copied: list[int] = field(default_factory=list)
 
     def join(self, path: Sequence[int], alone: bool) -> None:
-        """Adds the path behind the last valid node, in the places of invalid ones and beyond."""
+        """Add the path after the last valid node, in place of invalid nodes and beyond."""
         if alone:
             self.valid = [True] + [False] * (len(self.valid) - 1)
         child: dict[tuple[int, int], int] = {}
@@ -65,12 +65,12 @@ class _Row:
         for token in path[known:]:
             self._put(place, token, at)
             at, place = place, place + 1
-        # nodes without a place in the tree hang on the root, where they are in nobody's way
+        # invalid nodes become children of the root, where they affect no other node
         self.parent = [parent if valid else 0 for parent, valid in zip(self.parent, self.valid, strict=True)]
 
     @property
     def depth(self) -> int:
-        """The depth of the deepest node, and no mere bound of it: a tree as deep as it has nodes counts as a chain."""
+        """The exact depth of the deepest node: a tree as deep as its number of nodes counts as a chain."""
         depth = [0]
         for parent in self.parent[1:]:
             depth.append(depth[parent] + 1)
@@ -98,7 +98,7 @@ def _law(draft: Draft, rows: Sequence[_Row], nodes: int) -> Law:
     if law.drawn in ("deterministic", "none"):
         return Law("deterministic")
     if len(draft.tree.parent) > 1:
-        raise ValueError("draft: expected one tree for all rows where the law of a draft is on record, got a tree per row; "
+        raise ValueError("draft: expected one tree for all rows of a draft with a recorded distribution, got a tree per row; "
                          "draft with a chain or a StaticTree")  # fmt: skip
     copied = torch.tensor([[node in row.copied for node in range(nodes)] for row in rows], device=draft.value.device)
     row = None if law.row is None else pad(law.row, (0, nodes - draft.tree.nodes), value=-1)

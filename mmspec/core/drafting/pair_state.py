@@ -1,6 +1,6 @@
-"""The state of drafters that read pairs of a hidden feature and the token behind it.
+"""The state of drafters that read pairs of a hidden feature and the token after it.
 
-Pairs are noted after every round and read in one pass before the next draft.
+Pairs are stored after every round and read in a single pass before the next draft.
 """
 
 from __future__ import annotations
@@ -21,8 +21,12 @@ Pairs = tuple[Tensor, Tensor, list[int]]
 
 
 class PendingFeatures:
-    """Per round: hidden states of the accepted path [B, n, F], the values that followed each, int64 [B, n], and how many
-    of them count in each row."""
+    """The pairs of rounds that the drafter has not read yet.
+
+    Attributes:
+        rounds: Per round, hidden states of the accepted path [B, n, F], the value after each, int64 [B, n], and the
+            number of valid pairs per row.
+    """
 
     def __init__(self) -> None:
         self.rounds: list[Pairs] = []
@@ -31,7 +35,7 @@ class PendingFeatures:
         return len(self.rounds)
 
     def note(self, paths: list[list[int]], draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Notes one round. paths: per row, the accepted nodes (root first), empty for a stopped row."""
+        """Store a round. `paths` holds the accepted nodes per row (root first), empty for a stopped row."""
         counts = [len(path) for path in paths]
         if draft.tree.nodes == 1:
             self.rounds.append((evidence.hidden, verdict.correction[:, None], counts))
@@ -42,22 +46,28 @@ class PendingFeatures:
         self.rounds.append((hidden, following[:, :width], counts))
 
     def take(self) -> Pairs:
-        """All noted pairs as one, every row's own ones first; nothing is pending afterwards."""
+        """Return all stored pairs, concatenated with each row's valid pairs first, and clear the store."""
         rounds, self.rounds = self.rounds, []
         return rounds[0] if len(rounds) == 1 else _joined(rounds)
 
 
 def _joined(rounds: list[Pairs]) -> Pairs:
     hidden, ids = torch.cat([r[0] for r in rounds], 1), torch.cat([r[1] for r in rounds], 1)
-    there = [[place < counts[row] for _, new, counts in rounds for place in range(new.shape[1])]
+    valid = [[place < counts[row] for _, new, counts in rounds for place in range(new.shape[1])]
              for row in range(ids.shape[0])]  # fmt: skip
-    counts = [sum(row) for row in there]
-    order = torch.tensor(there, device=ids.device).logical_not().long().argsort(dim=1, stable=True)[:, : max(counts)]
+    counts = [sum(row) for row in valid]
+    order = torch.tensor(valid, device=ids.device).logical_not().long().argsort(dim=1, stable=True)[:, : max(counts)]
     return gather_nodes(hidden, order), ids.gather(1, order), counts
 
 
 class FixedPendingFeatures:
-    """`PendingFeatures` of one round. hidden: [B, W, F]; value: int64 [B, W]; count: int64 [B]."""
+    """`PendingFeatures` of a single round in fixed tensors, for captured rounds.
+
+    Attributes:
+        hidden: [B, W, F].
+        value: int64 [B, W].
+        count: int64 [B].
+    """
 
     def __init__(self, rows: int, width: int, pairs: PendingFeatures | FixedPendingFeatures):
         hidden, value, _ = _latest(pairs)
@@ -69,7 +79,7 @@ class FixedPendingFeatures:
         return 1
 
     def load(self, pairs: PendingFeatures | FixedPendingFeatures) -> None:
-        """Takes over those of a request."""
+        """Copy the pairs of a request."""
         hidden, value, count = _latest(pairs)
         count = count if isinstance(count, Tensor) else value.new_tensor(count)
         for own, new in ((self.hidden, hidden), (self.value, value)):
@@ -77,13 +87,13 @@ class FixedPendingFeatures:
         self.count.zero_()[: len(count)] = count
 
     def note(self, counts: Tensor, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Notes one round. counts: int64 [B], nodes of every row's path that count."""
+        """Store a round. `counts` int64 [B] is the number of valid nodes of every row's path."""
         self.hidden = gather_nodes(evidence.hidden, verdict.path)
         self.value, _ = run_of(draft, verdict)
         self.count = counts
 
     def take(self) -> tuple[Tensor, Tensor, Tensor]:
-        """All of them; they stay."""
+        """Return the stored pairs, which stay stored."""
         return self.hidden, self.value, self.count
 
 
@@ -94,12 +104,17 @@ def _latest(pairs: PendingFeatures | FixedPendingFeatures) -> tuple[Tensor, Tens
 class PairState:
     """Base of the states that `growth.py` steps over a `BatchTarget`. A domain adds `read`, `logits` and `law`.
 
-    cache: of committed slots.   next_position: int64 [B], of the next slot; None before the prompt is read.
-    root: float [B, F], the predicted feature behind the last committed pair, which depth 1 is drawn from.
-    deepest: the most levels of a draft: the shape's, cut to the drafter's `trained_depth`.   passes: of the drafter's layer.
-    pending_features: pairs accepted since.   counts: per row, how many pairs the last `catch_up` read.
-    ids: the values that it scores, see `LevelwiseState`; None for all.
-    held: names of what else lasts from round to round; a class that lists it can draft in captured rounds.
+    Attributes:
+        cache: The committed slots.
+        next_position: int64 [B], the position of the next slot; None before the prompt is read.
+        root: float [B, F], the predicted feature after the last committed pair, from which depth 1 is drawn.
+        deepest: The most levels of a draft: those of the shape, limited by the drafter's `trained_depth`.
+        passes: The passes of the drafter's layer.
+        pending_features: The pairs accepted since the last read.
+        counts: Per row, the number of pairs that the last `catch_up` read.
+        ids: The values that it scores, see `LevelwiseState`; None for all.
+        held: Names of further attributes that persist between rounds; a class that lists them can draft in captured
+            rounds.
     """
 
     cache: SlotPool
@@ -116,27 +131,36 @@ class PairState:
         self.next_position: Tensor | None = None
 
     def serve(self, target: object) -> None:
-        """Drafts for `target` from now on."""
+        """Draft for `target` from now on."""
         self.target = target
         self.shape = self.drafter.shape_for(target.greedy)
         limit = self.drafter.trained_depth
         self.deepest = self.shape.longest if limit is None else min(self.shape.longest, limit)
 
     def resize(self, shape: Shape) -> None:
-        """Draft in another shape from now on, one of `tree_sizes`. It must not depend on values that are not verified."""
+        """Draft in another shape of `tree_sizes` from now on. The choice must not depend on unverified values."""
         self.shape = shape
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
-        """Predicted features [B, n, F] of new slots, not counted yet: values int64 [B, n] behind features [B, n, F].
+        """Return predicted features [B, n, F] of new slots, which do not count yet.
 
-        ahead: how far their positions lie behind the next one, int64 [1, n] or one number.   ancestor, back: see `bias`.
+        Args:
+            value: int64 [B, n], the values after the features.
+            hidden: [B, n, F], the features.
+            ahead: Their positions relative to the next position, int64 [1, n] or a number.
+            ancestor: As in `bias`.
+            back: As in `bias`.
         """
         raise NotImplementedError
 
     def bias(self, ancestor: Tensor | None, back: int, dtype: torch.dtype, count: int = 1) -> Tensor | None:
-        """The attention bias of `count` new slots; None where they see all before them and rows are alike.
+        """Return the attention bias of `count` new slots; None if they see all earlier slots and rows are equally long.
 
-        ancestor: bool [R, n, back + n] over the drafted nodes in the cache, None on a chain.   back: how many are there.
+        Args:
+            ancestor: bool [R, n, back + n] over the drafted nodes in the cache, None on a chain.
+            back: The number of drafted nodes in the cache.
+            dtype: The dtype of the bias.
+            count: The number of new slots.
         """
         if ancestor is None:
             if self.cache.uniform:
@@ -145,10 +169,14 @@ class PairState:
         return self.cache.bias(ancestor, dtype, back)
 
     def remember(self, attend: Tensor, rotary: Tensor, count: Tensor) -> None:
-        """Writes a prompt to the empty cache, or behind its slots where all rows have S slots; later slots attend only these
-        keys.
+        """Write a prompt to the cache without computing its outputs; later slots attend only its keys.
 
-        attend: float [R, S, A], row r's first `count[r]` slots in use.   rotary: see `DraftLayer.heads`.   count: int64 [R].
+        The cache is empty, or all rows have the same number of slots.
+
+        Args:
+            attend: float [R, S, A], of which row r uses the first `count[r]` slots.
+            rotary: As in `DraftLayer.heads`.
+            count: int64 [R].
         """
         layer, (rows, slots, _) = self.drafter.layer, attend.shape
         if not slots:
@@ -163,17 +191,18 @@ class PairState:
             self.cache.lengths, self.cache.length = count.tolist(), count
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Notes the accepted pairs: hidden states of the path, and what followed each. They are read before a draft."""
+        """Store the accepted pairs: hidden states of the path, and the value after each. They are read before a draft."""
         self.pending_features.note(target.paths, draft, evidence, verdict)
 
     def prefill(self) -> None:
-        """Reads the prompt."""
+        """Read the prompt."""
         raise NotImplementedError
 
     def catch_up(self, depth: int | None = None) -> None:
-        """Extends the cache by the pairs noted since the last draft, in one pass.
+        """Extend the cache by the stored pairs in a single pass.
 
-        depth: levels of the draft that follows, for drafters that make it in the same pass; None for `deepest`.
+        Args:
+            depth: The levels of the next draft, for drafters that draft in the same pass; None for `deepest`.
         """
         hidden, value, self.counts = self.pending_features.take()
         counts, tree = self.counts, chain(value.shape[1] - 1, value.device)
@@ -189,25 +218,25 @@ class PairState:
         self.cache.advance(counts)
 
     def rewind(self, count: int) -> None:
-        """Forgets the last `count` pairs of every row, which have been read, a slot each."""
+        """Remove the last `count` pairs of every row from the cache, a slot each."""
         self.cache.advance(-count)
         self.next_position = self.next_position - count
 
     def ready(self, depth: int | None = None) -> None:
-        """Reads all that is known so far; `root` is up to date afterwards.   depth: see `catch_up`."""
+        """Read all that is known so far, after which `root` is up to date; `depth` as in `catch_up`."""
         if self.next_position is None:
             self.prefill()
         if self.pending_features:
             self.catch_up(depth)
 
     def draft_budget(self, longest: int | None = None) -> DraftBudget:
-        """The size of the next draft: the least of `deepest`, `longest` and each row's room."""
+        """Return the size of the next draft: the least of `deepest`, `longest` and each row's room."""
         depth = self.deepest if longest is None else min(self.deepest, longest)
         return DraftBudget(depth, self.target.rooms(depth))
 
     @torch.no_grad()
     def propose(self, target: object, keys: Keys, longest: int | None = None) -> Draft:
-        """A draft in the request's shape.   longest: at most so many levels; None for `deepest`."""
+        """Return a draft in the request's shape, of at most `longest` levels; None for `deepest`."""
         budget = self.draft_budget(longest)
         if budget.is_empty:
             return root_only(target.pending)
@@ -215,16 +244,16 @@ class PairState:
         return self.draft(target, keys, budget)
 
     def draft(self, target: object, keys: Keys, budget: DraftBudget) -> Draft:
-        """The draft behind `root`, right after `ready`; levels are left out before anything is drawn."""
+        """Return the draft after `root`, right after `ready`; levels are cut before anything is drawn."""
         whole = isinstance(self.shape, Chain) or budget.depth >= self.deepest
         return grow_draft(self, target, self.shape if whole else self.shape.cut(budget.depth), keys, budget)
 
     def feature(self, out: Tensor, depth: int) -> Tensor:
-        """The predicted features [B, n, F] that the children at `depth` (from 1) are drawn from."""
+        """Return the predicted features [B, n, F] behind the children at `depth` (from 1)."""
         return out
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Predicted features [B, n, F] of one level of drafted nodes, which share a position; see `LevelwiseState`."""
+        """Return predicted features [B, n, F] of a level of drafted nodes, which share a position; see `LevelwiseState`."""
         out = self.read(token, hidden, depth - 1, ancestor, back)
         self.cache.advance(token.shape[1])
         return out

@@ -1,7 +1,7 @@
-"""The picks of one level of a draft: the likeliest values of a law, or draws from it, as values of the target's vocabulary.
+"""The picks for a level of a draft: top values or draws, as values of the target's vocabulary.
 
-A drafter with a reduced vocabulary scores its own values only. They are ranked and drawn among themselves, so that no pick
-costs more than the drafter's vocabulary is wide.
+A drafter with a reduced vocabulary scores, ranks and draws its own values only, so a pick costs no more than its
+vocabulary is wide.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from mmspec.core.sampling import draw_several
 
 
 def values_of(column: Tensor, ids: Tensor | None) -> Tensor:
-    """The values that columns int64 [...] of a law stand for. ids: int64 [k], None where a column is a value.
+    """Return the values behind columns int64 [...] of a distribution.
 
     A column beyond the last, which `pick_siblings` adds to a small vocabulary, becomes any value.
+
+    Args:
+        column: int64 [...].
+        ids: int64 [k], None where a column is a value.
     """
     return column if ids is None else ids[column.clamp(max=len(ids) - 1)]
 
 
 def best_values(scores: Tensor, count: int, ids: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The `count` likeliest values of each row, the best first.
+    """Return the `count` likeliest values of each row, the best first.
 
     Args:
         scores: float32 [..., k], log-weights.
-        count: the number of values.
+        count: The number of values.
         ids: int64 [k], see `values_of`.
 
     Returns:
@@ -40,15 +44,15 @@ def best_values(scores: Tensor, count: int, ids: Tensor | None) -> tuple[Tensor,
 def pick_siblings(
     drawn: str, scores: Tensor, count: int, keys: Keys, level: int, ids: Tensor | None
 ) -> tuple[Tensor, Tensor]:
-    """`count` children of each node of a level.
+    """Return `count` children of each node of a level.
 
     Args:
-        drawn: "deterministic" for the likeliest values, the best first; "without_replacement" for draws in their order (Gumbel
-            top-k); "with_replacement" for independent draws.
+        drawn: "deterministic" for the likeliest values, the best first; "without_replacement" for draws in their order
+            (Gumbel top-k); "with_replacement" for independent draws.
         scores: float32 [B, m, k], log-weights.
-        count: the number of children.
-        keys: random numbers of the request.
-        level: depth of the children, which separates the draws of a round.
+        count: The number of children.
+        keys: The random numbers of the request.
+        level: The depth of the children, which separates the draws of a round.
         ids: int64 [k], see `values_of`.
 
     Returns:
@@ -59,7 +63,7 @@ def pick_siblings(
 
 
 def _widened(scores: Tensor, count: int) -> Tensor:
-    """Scores with at least `count` columns; those that a small vocabulary lacks are minus infinity."""
+    """Pad scores with minus infinity to at least `count` columns."""
     lacking = count - scores.shape[-1]
     return scores if lacking <= 0 else pad(scores, (0, lacking), value=-torch.inf)
 

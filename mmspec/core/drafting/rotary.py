@@ -1,4 +1,4 @@
-"""Rotary positions of drafter layers: plain ones, and ones that are scaled for contexts longer than those of training."""
+"""Rotary positions of drafter layers: plain positions, and positions scaled for contexts longer than in training."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ def check_scaling(scaling: Mapping[str, Any]) -> None:
     """Check the fields of scaled positions.
 
     Args:
-        scaling: As in `rope_parameters` of transformers' configs, without the base; empty for plain positions.
+        scaling: The `rope_parameters` of a transformers config, without the base; empty for plain positions.
 
     Raises:
-        ValueError: The kind is none of `SCALED`, or a field of the kind is missing.
+        ValueError: The kind is not in `SCALED`, or a field of the kind is missing.
     """
     if not scaling:
         return
     if scaling.get("rope_type") not in SCALED:
         raise ValueError(
             f"rope_parameters: expected plain rotary positions or one of {', '.join(SCALED)}, got "
-            f"{scaling.get('rope_type')!r}; a drafter here would turn positions otherwise than it was trained"
+            f"{scaling.get('rope_type')!r}; a drafter would rotate positions differently than in training"
         )
     try:
         frequencies(8, 10000.0, scaling, torch.device("cpu"))
@@ -37,31 +37,31 @@ def check_scaling(scaling: Mapping[str, Any]) -> None:
 
 
 def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torch.device) -> tuple[Tensor, float]:
-    """The angle that each pair of numbers turns by a position, float32 [dim / 2], and the factor of cos and sin.
+    """Return the rotation angle per position of each pair, float32 [dim / 2], and the factor of cos and sin.
 
     Args:
         dim: The size of a head.
         theta: The base.
         scaling: See `check_scaling`.
-        device: Of the result.
+        device: The device of the result.
     """
     if not scaling:
         half = dim // 2
         return theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half), 1.0
     trained = scaling.get("original_max_position_embeddings") or 2048
-    longest = max(round(trained * scaling["factor"]), trained + 1)  # only to be in keeping with the factor
+    longest = max(round(trained * scaling["factor"]), trained + 1)  # only for consistency with the factor
     config = LlamaConfig(
         hidden_size=dim, num_attention_heads=1, head_dim=dim, max_position_embeddings=longest,
         rope_parameters={**scaling, "rope_theta": theta},
     )  # fmt: skip
-    with torch.device(device):  # parts of these functions do not say where their tensors lie
+    with torch.device(device):  # these functions make some tensors without a device
         return ROPE_INIT_FUNCTIONS[scaling["rope_type"]](config, device)
 
 
 def rotary(
     count: int, dim: int, theta: float, device: torch.device, dtype: torch.dtype, scaling: Mapping[str, Any] = {}
 ) -> Tensor:
-    """cos and signed sin of positions 0..count-1, [count, 2, dim]: the sign of the swapped halves is in the table."""
+    """Return cos and signed sin of positions 0..count-1, [count, 2, dim]: the table has the sign of the swapped halves."""
     frequency, factor = frequencies(dim, theta, scaling, device)
     angle = torch.arange(count, device=device, dtype=torch.float32)[:, None] * frequency
     cos, sin = angle.cos() * factor, angle.sin() * factor
@@ -69,11 +69,11 @@ def rotary(
 
 
 def apply_rotary(heads: Tensor, rotary: Tensor) -> Tensor:
-    """Rotary embedding in the half-split layout, in heads' dtype.
+    """Apply a rotary embedding in the half-split layout, in the dtype of `heads`.
 
     Args:
         heads: [B, n, heads, dim].
-        rotary: [B or 1, n, 2, dim], in heads' dtype or a wider one, which is then the dtype of the product.
+        rotary: [B or 1, n, 2, dim], in the dtype of `heads` or a wider dtype, which is then that of the product.
     """
     cos, sin = rotary[:, :, :1], rotary[:, :, 1:]
     return torch.addcmul(heads * cos, heads.roll(heads.shape[-1] // 2, -1), sin).to(heads.dtype)

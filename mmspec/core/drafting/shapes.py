@@ -1,4 +1,4 @@
-"""Shapes of drafts (dynamic trees, static trees, chains), and the mixin of drafters that take them."""
+"""Shapes of drafts (dynamic trees, static trees, chains), and the mixin of drafters that use them."""
 
 from __future__ import annotations
 
@@ -15,11 +15,17 @@ from mmspec.methods import value_of
 
 
 def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[int, ...]:
-    """Parents of the tree of `nodes` nodes (root included) with the most expected accepted tokens.
+    """Return the parents of the tree with the most expected accepted tokens.
 
-    depth: no node lies deeper.   hit_rates: falling chances in (0, 1) that a node's child of rank 0, 1, ... is right.
-    Nodes come in order of falling chance, so a prefix of the list is the best smaller tree.
-    Raises ValueError when the sizes leave no such tree.
+    Nodes are sorted by falling chance, so a prefix of the list is the best smaller tree.
+
+    Args:
+        nodes: The number of nodes, root included.
+        depth: The largest depth of a node.
+        hit_rates: Falling chances in (0, 1) that a node's child of rank 0, 1, ... is right.
+
+    Raises:
+        ValueError: No tree has these sizes.
     """
     rates = tuple(hit_rates)
     if any(not 0 < r < 1 for r in rates) or any(a < b for a, b in zip(rates, rates[1:], strict=False)):
@@ -46,11 +52,15 @@ def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[
 
 @dataclass(frozen=True, slots=True)
 class DynamicTree:
-    """A deterministic tree grown where the drafter is confident ("EAGLE-2: Faster Inference of Language Models with
-    Dynamic Draft Trees"): each level expands the `width` best nodes by cumulative probability into `width` children each,
-    and the best `nodes` of all candidates are kept.
+    """A deterministic tree that grows where the drafter is confident.
 
-    nodes: drafted nodes kept (the root not counted).   depth: levels.   width: nodes expanded a level, children of each.
+    "EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees": each level expands the `width` best nodes
+    by cumulative probability into `width` children each, and the best `nodes` of all candidates form the draft.
+
+    Args:
+        nodes: The drafted nodes (without the root).
+        depth: The number of levels.
+        width: The nodes expanded in a level, and the children of each.
     """
 
     nodes: int = 24
@@ -59,7 +69,7 @@ class DynamicTree:
 
     @property
     def longest(self) -> int:
-        """Levels of a draft."""
+        """The levels of a draft."""
         return self.depth
 
     def __post_init__(self) -> None:
@@ -74,7 +84,7 @@ class DynamicTree:
             )
 
     def cut(self, depth: int) -> DynamicTree:
-        """The same tree with at most so many levels, and no more nodes than they hold."""
+        """Return the same tree with at most `depth` levels, and no more nodes than they hold."""
         return self if depth >= self.depth else _cut_dynamic(self, depth)
 
 
@@ -84,19 +94,23 @@ def _cut_dynamic(shape: DynamicTree, depth: int) -> DynamicTree:
 
 
 def _pool(depth: int, width: int) -> int:
-    """How many candidates a dynamic tree chooses its nodes among."""
+    """The number of candidates from which a dynamic tree selects its nodes."""
     return width + (depth - 1) * width**2
 
 
 @dataclass(frozen=True, slots=True)
 class StaticTree:
-    """A fixed shape: `parents[i]` is the parent of node i, node 0 the root. Siblings are the top tokens of a greedy request
-    and are drawn from their parent's law for a sampled one; the shape never looks at what was drawn.
+    """A fixed shape: `parents[i]` is the parent of node i, node 0 the root.
 
-    drawn: "without_replacement", in draw order, for traversal verification; "with_replacement", independent draws that may
-    coincide, for K-SEQ and recursive rejection with replacement.
-    shared: all parents of a level share one set of draws, for drafters whose levels do not look at each other. What stands
-    below a rejected node then stands elsewhere too, so only rules that never look ahead may judge it.
+    Siblings are the top tokens in a greedy request, and are drawn from their parent's distribution in a sampled
+    request. The shape never depends on drawn values.
+
+    Args:
+        parents: The parent of each node.
+        drawn: "without_replacement", in draw order, for traversal verification; "with_replacement", independent draws
+            that may coincide, for K-SEQ and recursive rejection with replacement.
+        shared: Whether all parents of a level share a set of draws, for drafters with independent levels. Values below
+            a rejected node then occur elsewhere too, so only rules that never look ahead support it.
     """
 
     parents: tuple[int, ...] = (0, 0, 0, 0, 1, 1, 2, 4, 4, 5, 7, 7, 10, 10, 12)
@@ -105,7 +119,7 @@ class StaticTree:
 
     @property
     def longest(self) -> int:
-        """Levels of a draft."""
+        """The levels of a draft."""
         return _static_depth(self.parents)
 
     def __post_init__(self) -> None:
@@ -118,7 +132,7 @@ class StaticTree:
             raise ValueError(f"shared: expected siblings drawn without replacement, got {self.drawn!r}")
 
     def cut(self, depth: int) -> StaticTree:
-        """The same tree without the nodes below so many levels."""
+        """Return the same tree with at most `depth` levels."""
         return _cut_static(self, depth)
 
 
@@ -142,10 +156,12 @@ def _depths(parents: tuple[int, ...]) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """One path, as long as `length` allows: a controller, or its text, "confidence:threshold=0.4".
+    """A single path, as long as `length` allows.
 
-    drawn: how a sampled request gets its values: "without_replacement", drawn from the drafter's law; "deterministic",
-    the top value each time, which is on record as such. A greedy request gets top values in any case.
+    Args:
+        length: A length controller, or its text, such as "confidence:threshold=0.4".
+        drawn: How a sampled request gets its values: "without_replacement" draws from the drafter's distribution,
+            "deterministic" takes the top values. A greedy request takes top values in any case.
     """
 
     length: LengthControl | str = field(default_factory=FixedLength)
@@ -159,26 +175,26 @@ class Chain:
 
     @property
     def longest(self) -> int:
-        """Levels of a draft."""
+        """The levels of a draft."""
         return self.length.longest
 
 
 def nodes_of(shape: Shape) -> int:
-    """Nodes of a draft in that shape, the root and those that are grown and not kept included, at most."""
+    """Return the most nodes of a draft in that shape, with the root and grown candidates."""
     if isinstance(shape, DynamicTree):
         return max(shape.nodes, shape.depth * shape.width) + 1
     return len(shape.parents) if isinstance(shape, StaticTree) else shape.longest + 1
 
 
 Shape = DynamicTree | StaticTree | Chain
-_TREES = (8, 16, 24, 32, 48, 64)  # drafted nodes of the smaller trees that a controller compares
+_TREES = (8, 16, 24, 32, 48, 64)  # the drafted nodes of the smaller trees that a controller compares
 
 
 def tree_sizes(shape: Shape) -> dict[int, Shape]:
-    """The smaller drafts of a tree that a controller compares, by drafted nodes, the tree itself last; 0 is a chain.
+    """Return the smaller drafts that a controller compares, by drafted nodes, the tree itself last; 0 is a chain.
 
     Args:
-        shape: Of the request. Chains have no sizes, and trees whose levels share their draws have no chain.
+        shape: The shape of the request. Chains have no sizes, and trees whose levels share their draws have no chain.
     """
     if isinstance(shape, Chain):
         return {}
@@ -192,7 +208,7 @@ def tree_sizes(shape: Shape) -> dict[int, Shape]:
 
 @lru_cache(maxsize=1024)
 def verified_nodes(shape: Shape, depth: int) -> int:
-    """Nodes that a target pass reads of a draft of at most `depth` levels, the root included."""
+    """Return the nodes of a target pass over a draft of at most `depth` levels, the root included."""
     if isinstance(shape, Chain):
         return depth + 1
     cut = shape.cut(depth)
@@ -202,27 +218,29 @@ def verified_nodes(shape: Shape, depth: int) -> int:
 class ShapeMixin:
     """Mixin of drafters whose drafts are grown level by level (see `growth.py`).
 
-    shapes: of greedy and of sampled requests.   trained_depth: the most levels the drafter can draft; None for no limit.
+    Attributes:
+        shapes: The shapes of greedy and of sampled requests.
+        trained_depth: The most levels that the drafter can draft; None for no limit.
     """
 
     shapes: tuple[Shape, Shape]
     trained_depth: int | None = None
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """The same weights drafting in another shape; `sampled` where sampled requests should get one of their own."""
+        """Return a drafter with the same weights and another shape, and optionally a `sampled` shape for sampled requests."""
         other = copy.copy(self)
         other.shapes = (shape, sampled or shape)
         return other
 
     def shape_for(self, greedy: bool) -> Shape:
-        """The shape a request gets."""
+        """Return the shape of a request."""
         return self.shapes[0 if greedy else 1]
 
 
 def shape_of(
     chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, length: LengthControl | str | None = None
 ) -> Shape | None:
-    """The shape that settings ask for, None where they ask for none.
+    """Return the shape that settings request, None where they request none.
 
     Args:
         chain: The tokens of a chain.
@@ -232,12 +250,14 @@ def shape_of(
         length: The controller of a chain's length, such as confidence or (confidence:threshold=0.4,longest=8).
 
     Raises:
-        ValueError: Two of a chain, a tree and a controller are asked for, or a number is out of range.
+        ValueError: More than one of a chain, a tree and a controller is requested, or a number is out of range.
     """
     if chain and nodes:
-        raise ValueError(f"chain: expected it or nodes, got both ({chain} and {nodes}); leave one out")
+        raise ValueError(f"chain: expected either chain or nodes, got both ({chain} and {nodes}); leave one out")
     if length is not None and (chain or nodes):
-        raise ValueError(f"length: expected it, chain or nodes, got {length} beside {chain or nodes}; leave one out")
+        raise ValueError(
+            f"length: expected either length, chain or nodes, got {length} beside {chain or nodes}; leave one out"
+        )
     if chain or length is not None:
         return Chain(FixedLength(chain) if length is None else length)
     return DynamicTree(nodes, depth, width) if nodes else None

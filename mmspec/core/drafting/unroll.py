@@ -1,4 +1,4 @@
-"""The outputs of a drafter's layers at every depth of a draft, in training ("training-time test" of EAGLE-3)."""
+"""The outputs of a drafter's layers at every depth of a draft, for training ("training-time test" of EAGLE-3)."""
 
 from __future__ import annotations
 
@@ -13,39 +13,43 @@ Fuse = Callable[[Tensor], tuple[Tensor, Tensor]]
 
 
 class UnrolledLayer(Protocol):
-    """A decoder layer, see `DraftLayer`.   config: its LayerConfig, of which the window is read."""
+    """A decoder layer, see `DraftLayer`.
+
+    Attributes:
+        config: Its LayerConfig, of which the window is read.
+    """
 
     config: Any
 
     def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries and keys, and values."""
+        """Return rotated queries and keys, and values."""
 
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
-        """The layer's output from the residual and the attended values."""
+        """Return the layer's output from the residual and the attended values."""
 
 
 def unroll(
     layers: Sequence[UnrolledLayer], attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,
     hidden: Tensor | None = None, finish: Callable[[Tensor], Tensor] = lambda out: out,
 ) -> list[Tensor]:  # fmt: skip
-    """The outputs of the last layer of slots first.. at each depth, attending as in drafting.
+    """Return the outputs of the last layer for the slots from `first` at each depth, attending as in drafting.
 
-    A slot at depth d reads the drafter's own output of the slot before it at depth d - 1. In each layer it attends the true
-    slots up to d before it, and its own drafted ancestors in between, as far as the layer's window reaches from its position.
+    A slot at depth d reads the drafter's output of the previous slot at depth d - 1. In each layer it attends the true
+    slots up to d before it, and its own drafted ancestors in between, within the layer's window.
 
     Args:
         layers: The decoder layers, the first of which reads `attend`.
         attend: float [B, R, A], of the true slots.
         carry: float [B, R, H], their residual.
-        rotary: At their positions, [B or 1, R, 2, dim].
-        first: The first slot whose outputs are wanted.
+        rotary: [B or 1, R, 2, dim], at their positions.
+        first: The first slot whose outputs are needed.
         depths: The number of depths.
-        fuse: From outputs [B, R - first, H] of the slots before, the pair (attend, carry) of these slots.
-        hidden: bool [B, R], slots before `first` that nothing sees; None for none.
-        finish: From outputs of the last layer, the outputs that are read on.
+        fuse: Maps outputs [B, R - first, H] of the previous slots to the pair (attend, carry) of these slots.
+        hidden: bool [B, R], slots before `first` that are masked; None for none.
+        finish: Maps outputs of the last layer to the outputs that are returned and read at the next depth.
 
     Returns:
-        float [B, R - first, H] a depth.
+        float [B, R - first, H] per depth.
     """
     passes = [_LayerPasses(layer) for layer in layers]
     outputs: list[Tensor] = []
@@ -54,16 +58,16 @@ def unroll(
         if depth:
             attend, carry = fuse(F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
             turned = rotary[:, first:]
-        for number, one in enumerate(passes, 1):
-            # later layers read the keys of all true slots, so that earlier ones have to put them all out
+        for number, layer_pass in enumerate(passes, 1):
+            # later layers read the keys of all true slots, so earlier layers output all of them
             start = first if depth or number == len(passes) else 0
-            attend = carry = one(attend, carry, turned, start, depth, hidden)
+            attend = carry = layer_pass(attend, carry, turned, start, depth, hidden)
         outputs.append(finish(carry))
     return outputs
 
 
 class _LayerPasses:
-    """The passes of one layer, with the keys and values of true slots, and of depth 1, 2, ... over the slots `first`.."""
+    """The passes of a layer, with the keys and values of true slots and of every depth from 1 over the slots from `first`."""
 
     def __init__(self, layer: UnrolledLayer):
         self.layer = layer
@@ -73,7 +77,7 @@ class _LayerPasses:
     def __call__(
         self, attend: Tensor, carry: Tensor, rotary: Tensor, start: int, depth: int, hidden: Tensor | None
     ) -> Tensor:
-        """Outputs of the slots start.. at the next depth; of true slots `attend` and `carry` hold all, else these."""
+        """Return outputs of the slots from `start` at the next depth; `attend` and `carry` hold all true slots at depth 0."""
         query, key, value = self.layer.heads(attend, rotary)
         repeat = query.shape[1] // key.shape[1]
         pair = _wide(key, repeat), _wide(value, repeat)
@@ -94,7 +98,7 @@ class _LayerPasses:
         if hidden is not None:
             hides = hides | hidden[:, None, None]
         scores = (query @ key.transpose(-1, -2) * scale).masked_fill(hides, -torch.inf)
-        # depth t + 1 of the draft lies depth - 1 - t slots back
+        # depth t + 1 of the draft is depth - 1 - t slots back
         back = [(depth - 1 - t, pair) for t, pair in enumerate(self.drafted) if not window or depth - 1 - t < window]
         own = [(_back(k, steps), _back(v, steps)) for steps, (k, v) in back]
         diagonal = [(query * k).sum(-1, keepdim=True) * scale for k, _ in own]
@@ -110,5 +114,5 @@ def _wide(x: Tensor, repeat: int) -> Tensor:
 
 
 def _back(x: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j - steps of x [B, heads, m, dim] (zeros before the start)."""
+    """Shift x [B, heads, m, dim] by `steps` rows, with zeros at the start."""
     return F.pad(x, (0, 0, steps, 0))[:, :, : x.shape[2]]

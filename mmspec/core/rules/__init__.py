@@ -1,4 +1,4 @@
-"""Acceptance rules: thresholds for every node of a draft, and what follows the accepted path."""
+"""Acceptance rules: a threshold for every node of a draft, and the value after the accepted path."""
 
 from __future__ import annotations
 

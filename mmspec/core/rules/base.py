@@ -1,4 +1,4 @@
-"""The base of rules: weigh every node, select (domain-free), resample; and the look-ups that rules share."""
+"""The base of rules: weigh every node, select (the same for all domains), resample; and shared look-ups."""
 
 from __future__ import annotations
 
@@ -25,14 +25,17 @@ _EVIDENCE_NAMES = {"scores": "scores of tokens", "mean": "Gaussians", "reward": 
 
 @dataclass(slots=True)
 class Weights:
-    """The first stage's result.
+    """The result of the first stage.
 
-    threshold: float [B, N], the probability that node i passes its own test; the root's entry is ignored.
-    order: "descend" (from the root, first passing sibling), "post" (first passing node in post-order) or
-        "mask" (every node stands or falls alone).
-    p, q: laws [B, N, V] and [B, M, V] that the residual needs, kept so that they are computed once.
-    alpha, beta: float [B, N]; after all children of node i were rejected its residual is [alpha p - beta q]+.
-    extra: float [B, N], one more scalar per node where a rule needs it.
+    Attributes:
+        threshold: float [B, N], the probability that node i passes its own test; the root's entry is ignored.
+        order: "descend" (from the root, first passing sibling), "post" (first passing node in post-order) or "mask"
+            (every node is tested independently).
+        p: The target's distributions [B, N, V] if the residual needs them, so that they are computed once.
+        q: The drafter's distributions [B, M, V], likewise.
+        alpha: float [B, N]; after all children of node i were rejected, its residual is [alpha p - beta q]+.
+        beta: float [B, N], see `alpha`.
+        extra: float [B, N], a further scalar per node for rules that need it.
     """
 
     threshold: Tensor
@@ -46,24 +49,27 @@ class Weights:
 
 @lru_cache(maxsize=64)
 def _root(batch: int, device: str) -> tuple[Tensor, Tensor]:
-    """The node [B] and the path [B, 1] of a draft of the root alone, which is always accepted; never written to."""
+    """Return the node [B] and the path [B, 1] of a draft of the root alone, which is always accepted; both are read-only."""
     node = torch.zeros(batch, dtype=torch.long, device=device)
     return node, node[:, None]
 
 
 class UnsupportedCombination(ValueError):
-    """A rule was asked to judge what it is not made for."""
+    """A rule was combined with a draft or a target that it does not support."""
 
 
 class Rule:
-    """An acceptance rule. Subclasses set the class attributes and implement `weigh` and one of `form` and `residual`.
+    """An acceptance rule. Subclasses set the class attributes and define `weigh` and either `form` or `residual`.
 
-    name: what tables print.   exact: the emitted sequence has the target's law.
-    proven_for: (law kind, how siblings were drawn) pairs the rule is proven for; `check` refuses others.
-    reads: the field of the evidence it judges by; a target that gives none of it is refused, whatever was drafted.
-    chains_only: the rule has no meaning for siblings.
-    looks_ahead: whether a node stands may depend on values drawn below it; such a rule takes no draft that is reused.
-    takes_copies: whether a draft may hold copied nodes beside drawn ones, see `Copies`.
+    Attributes:
+        name: The name in tables.
+        exact: Whether the emitted sequence has the target's distribution.
+        proven_for: The supported pairs (law kind, how siblings were drawn); `check` refuses others.
+        reads: The evidence field that the rule reads; targets without it are refused.
+        chains_only: Whether the rule is undefined for siblings.
+        looks_ahead: Whether the acceptance of a node may depend on values drawn below it. Such a rule refuses drafts
+            that are reused after a rejection.
+        takes_copies: Whether a draft may contain copied nodes beside drawn nodes, see `Copies`.
     """
 
     name: ClassVar[str]
@@ -75,27 +81,35 @@ class Rule:
     takes_copies: ClassVar[bool] = False
 
     def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
-        """The rule to apply to this draft: `self`, or the rule that a dispatching rule selects."""
+        """Return the rule to apply to this draft: `self`, or the rule that a dispatching rule selects."""
         return self
 
     def check_evidence(self, evidence: Evidence) -> None:
-        """Raises UnsupportedCombination, a ValueError, when the target does not say what the rule judges by."""
+        """Refuse a target without the evidence that the rule reads.
+
+        Raises:
+            UnsupportedCombination: The evidence lacks the field `reads`. It is a ValueError.
+        """
         if getattr(evidence, self.reads) is None:
-            given = " and ".join(
-                said for field, said in _EVIDENCE_NAMES.items() if getattr(evidence, field) is not None
+            fields = " and ".join(
+                name for field, name in _EVIDENCE_NAMES.items() if getattr(evidence, field) is not None
             )
             raise UnsupportedCombination(
-                f"rule {self.name!r}: expected a target that gives {_EVIDENCE_NAMES[self.reads]}, got one that gives "
-                f"{given or 'none of its evidence'}; take a rule for such targets, such as 'exact'"
+                f"rule {self.name!r}: expected a target that gives {_EVIDENCE_NAMES[self.reads]}, got a target that gives "
+                f"{fields or 'no evidence'}; use a rule for such targets, such as 'exact'"
             )
 
     def check(self, draft: Draft) -> None:
-        """Raises UnsupportedCombination, a ValueError, when the rule is not proven for this draft's q record or shape."""
+        """Refuse a draft whose q record or shape the rule is not proven for.
+
+        Raises:
+            UnsupportedCombination: The rule does not support the draft. It is a ValueError.
+        """
         if draft.tree.nodes == 1:
             return
         pair = (draft.law.kind, draft.law.drawn)
         drawn = {"without_replacement", "with_replacement"}
-        alike = drawn if not draft.tree.max_rank and pair[1] in drawn else {pair[1]}  # one child: the same thing
+        alike = drawn if not draft.tree.max_rank and pair[1] in drawn else {pair[1]}  # the same for a single child
         if not any((pair[0], way) in self.proven_for for way in alike):
             allowed = ", ".join(f"{k} {d}" for k, d in sorted(self.proven_for))
             raise UnsupportedCombination(
@@ -103,12 +117,12 @@ class Rule:
             )
         if self.looks_ahead and draft.law.reused:
             raise UnsupportedCombination(
-                f"rule {self.name!r}: expected drafts made anew every round, got drafts that live on after a rejection; "
+                f"rule {self.name!r}: expected drafts drawn anew every round, got drafts reused after a rejection; "
                 "use rule 'token' for chains and 'recursive' for trees"
             )
         if draft.law.copies is not None and not self.takes_copies:
             raise UnsupportedCombination(
-                f"rule {self.name!r}: expected drafts whose every node was drawn, got copied nodes beside drawn ones; use "
+                f"rule {self.name!r}: expected drafts without copied nodes, got copied nodes beside drawn nodes; use "
                 "rule 'exact', 'traversal', 'recursive' or 'match'"
             )
         if self.chains_only and draft.tree.max_rank:
@@ -117,23 +131,22 @@ class Rule:
             )
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        """Thresholds of all nodes, and what the residual needs."""
+        """Return the thresholds of all nodes, and the terms of the residual."""
         raise TypeError(f"{type(self).__name__} must define weigh")
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual | None:
-        """What follows the accepted node int64 [B], in a form that kernels draw from without writing it out; None for a
-        residual that has none."""
+        """Return the residual after the accepted node int64 [B] in a form that kernels sample; None without such a form."""
         return None
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
-        """Unnormalised law float [B, V] of the value that follows the accepted node int64 [B]."""
+        """Return the unnormalised distribution float [B, V] of the value after the accepted node int64 [B]."""
         form = self.form(evidence, draft, weights, node)
         if form is None:
             raise TypeError(f"{type(self).__name__} must define form, residual or resample")
         return residual_weights(form, node)
 
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:
-        """The verdict without its correction, from explicit uniforms float [B, N]."""
+        """Return the verdict without its correction, from explicit uniforms float [B, N]."""
         tree, batch = draft.tree, draft.batch
         if tree.nodes == 1 and weights.order != "mask":
             node, path = _root(batch, str(uniform.device))
@@ -150,8 +163,10 @@ class Rule:
         return Verdict("path", node, at_node(tree.path, node), at_node(tree.depth, node))
 
     def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:
-        """The value that follows the accepted node int64 [B], int64 [B]: a race over the residual's form where kernels
-        run, else one uniform and an inversion, which costs a CPU less."""
+        """Draw the value after the accepted node int64 [B], int64 [B].
+
+        Kernels run a race over the residual's form; a CPU inverts a single uniform, which is cheaper there.
+        """
         form = self.form(evidence, draft, weights, node)
         if form is not None and isinstance(form.p, LogLaw):
             return residual_sample(form, node, keys.seeds, keys.stream(Purpose.RESIDUAL))
@@ -159,15 +174,15 @@ class Rule:
         return sample_categorical(law, keys.uniform(Purpose.RESIDUAL, 1)[:, 0])
 
     def resample(self, evidence: Evidence, draft: Draft, weights: Weights, verdict: Verdict, keys: Keys) -> Verdict:
-        """Fills `verdict.correction`."""
+        """Set `verdict.correction`."""
         verdict.correction = self.draw(evidence, draft, weights, verdict.node, keys)
         return verdict
 
 
 def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
-    """bool [B, N], True where a node and all above it were drawn and judged by finite evidence; None for everywhere.
+    """Return bool [B, N], True where a node and all its ancestors are valid with finite evidence; None for everywhere.
 
-    What follows a bad node counts as never drawn, so no rule accepts it or anything below it.
+    The children of a bad node count as not drawn, so no rule accepts them or nodes below them.
     """
     if draft.valid is None and evidence.bad is None:
         return None
@@ -181,11 +196,16 @@ def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
 
 @dataclass(slots=True)
 class Laws:
-    """p: [B, N, V], the target's law after each node.   q: [B, M, V], the laws children were drawn from.
+    """Both distributions of a draft, and their probabilities of its tokens.
 
-    child_p, child_q: float [B, N], both at each node's own token, under the laws of its parent.
-    token: int64 [B, N], in range at undrafted nodes too.   row: int64 [N], row of q for a node's children, 0 for leaves.
-    live: bool [B, N] or None, see `live_nodes`.
+    Attributes:
+        p: [B, N, V], the target's distribution after each node.
+        q: [B, M, V], the distributions from which children were drawn.
+        child_p: float [B, N], p of each node's own token after its parent.
+        child_q: float [B, N], q of each node's own token after its parent.
+        token: int64 [B, N], in range even at invalid nodes.
+        row: int64 [N], the row of q for a node's children, 0 for leaves.
+        live: bool [B, N] or None, see `live_nodes`.
     """
 
     p: Tensor | LogLaw
@@ -198,7 +218,7 @@ class Laws:
 
     @property
     def lumped(self) -> Laws:
-        """The same laws over the drafter's tokens and all others together, where it knows only some: what tests need."""
+        """The distributions over the drafter's tokens and the sum of all others, for drafters of a reduced vocabulary."""
         q = self.q
         if not isinstance(q, ReducedLaw):
             return self
@@ -206,9 +226,13 @@ class Laws:
 
 
 def laws_of(evidence: Evidence, draft: Draft) -> Laws:
-    """Both laws of a draft whose q record is categorical."""
+    """Return both distributions of a draft with a categorical q record.
+
+    Raises:
+        ValueError: The record is over another vocabulary.
+    """
     p = law_rows(evidence.scores)
-    q = p if draft.law.scores is None else _recorded(draft, p.shape[-1])  # a root alone has no law and needs none
+    q = p if draft.law.scores is None else _recorded(draft, p.shape[-1])  # a root alone has no q record
     if q.shape[-1] != p.shape[-1]:
         raise ValueError(f"q record: expected scores over the target's {p.shape[-1]} values, got {q.shape[-1]}; "
                          "map the drafter's vocabulary onto the target's")  # fmt: skip
@@ -220,7 +244,7 @@ def laws_of(evidence: Evidence, draft: Draft) -> Laws:
 
 
 def _recorded(draft: Draft, vocab: int) -> Tensor | LogLaw | ReducedLaw:
-    """The law on record, over `vocab` values."""
+    """Return the distribution on record, over `vocab` values."""
     scores, ids = draft.law.scores, draft.law.ids
     if ids is None:
         return law_rows(scores)
@@ -230,14 +254,14 @@ def _recorded(draft: Draft, vocab: int) -> Tensor | LogLaw | ReducedLaw:
 
 
 def law_row(draft: Draft) -> Tensor:
-    """int64 [N], the row of the q record for each node's children; 0 where there is none, and then it is not read."""
+    """Return int64 [N], the row of the q record for each node's children; 0, which is not read, where there is none."""
     if draft.law.row is None:
         return torch.zeros(draft.tree.nodes, dtype=torch.long, device=draft.value.device)
     return draft.law.row.clamp_min(0)
 
 
 def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
-    """Thresholds with 0 at nodes that do not count."""
+    """Set the thresholds of nodes that do not count to 0."""
     return threshold if live is None else torch.where(live, threshold, 0.0)
 
 
@@ -249,7 +273,7 @@ class TwoScalarRule(Rule):
 
 
 def is_followed(tensor: Tensor, live: Tensor | None) -> Tensor:
-    """1 where the next node of a chain was drawn, 0 at its end, shaped like `tensor` [B, N]."""
+    """Return 1 where the next node of a chain was drawn, 0 at its end, shaped like `tensor` [B, N]."""
     if live is None:
         more = torch.ones_like(tensor)
         more[:, -1] = 0

@@ -1,4 +1,4 @@
-"""Rules by name, and the rule that picks the best exact one for each draft."""
+"""Rules by name, and the rule that picks the best exact rule for each draft."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from mmspec.methods.registry import DOMAINS, ModelParts
     about="the exact rule that accepts most of each draft", order=0,
 )  # fmt: skip
 class BestExact(Rule):
-    """Chooses per draft: block verification on chains, traversal on trees drawn without replacement, recursive rejection on
-    trees drawn with replacement, for Gaussians block verification too and reflection where one value was drafted, and
-    target-match for greedy requests and drafts without a law. A chain with a copied path beside it counts as a tree. Drafts
-    that live on after a rejection are judged node by node: token-wise or by reflection on chains, by recursive rejection on
-    trees.
+    """Applies the exact rule that accepts most of each draft.
+
+    Drafted tokens: block verification on chains, traversal on trees drawn without replacement, recursive rejection on
+    trees drawn with replacement, and target-match for greedy requests and drafts without a distribution. Gaussians:
+    reflection for a single value, block verification for several. A chain with a copied path beside it counts as a
+    tree. Drafts that are reused after a rejection are tested node by node: token-wise or by reflection on chains, by
+    recursive rejection on trees.
     """
 
     name = "exact"
@@ -46,15 +48,15 @@ class BestExact(Rule):
 
 
 def resolve(rule: str | Rule, *, greedy: bool, domain: Domain | None = None, model: object = None) -> Rule:
-    """The rule that a text asks for; a Rule is taken as it is.
+    """Return the rule of a text; a Rule is returned as it is.
 
-    Where the request is greedy the target's laws are one-hot and every exact rule over tokens accepts what target-match
-    accepts, so target-match is returned in their place.
+    In a greedy request the target's distributions are one-hot, so every exact rule over tokens accepts the same as
+    target-match, which is returned instead.
 
     Args:
         rule: A name with settings, such as "lantern:delta=0.2,k=100", or a rule.
         greedy: Whether the target takes its likeliest values.
-        domain: Where the name is looked for, None for everywhere.
+        domain: The domain of the name, None for all domains.
         model: The target, whose codebook some rules read; None where there is none.
 
     Raises:

@@ -1,11 +1,12 @@
-"""Copied nodes beside drawn ones: one path with a one-hot law, tested behind the drawn siblings of its first node.
+"""Copied nodes beside drawn nodes: a path with a one-hot distribution, tested after its drawn siblings.
 
-With r = [alpha p - beta q]+ the residual that the drawn siblings left at a node of weight a, a copied child x passes with
-w = a r(x). Its rejection takes x out of r, the weight to (a - w) / (1 - w), and scales alpha and beta alike. So a copied path
-costs nothing as wide as the vocabulary, and the residual is two scalars and at most one token that goes.
+Let r = [alpha p - beta q]+ be the residual that the drawn siblings left at a node of weight a. A copied child x passes
+with w = a r(x). Its rejection removes x from r, changes the weight to (a - w) / (1 - w), and scales alpha and beta
+alike. So a copied path needs no operation as wide as the vocabulary: the residual is two scalars and at most one
+removed token.
 
-Exact for any path that is known before the draft is drawn, and for its mapping onto drawn nodes of the same tokens: a child
-with a one-hot law that repeats an earlier sibling is rejected for certain, so it may be left out.
+Exact for any path that is known before the draft is drawn, and for its merging with drawn nodes of the same tokens: a
+child with a one-hot distribution that repeats an earlier sibling is always rejected, so it may be omitted.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from mmspec.kernels.log_law import TINY, LogLaw, Residual
 
 
 class SiblingRule(TwoScalarRule):
-    """Base of rules that test siblings one after the other; a subclass weighs the drawn ones with `weigh_drawn`."""
+    """Base of rules that test siblings in turn; a subclass weighs drawn nodes with `weigh_drawn`."""
 
     takes_copies: ClassVar[bool] = True
 
     def weigh_drawn(self, laws: Laws, tree: Tree) -> Weights:
-        """Weights of a tree of drawn nodes."""
+        """Return the weights of a tree of drawn nodes."""
         raise TypeError(f"{type(self).__name__} must define weigh_drawn")
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
@@ -43,13 +44,13 @@ class SiblingRule(TwoScalarRule):
         residual = super().form(evidence, draft, weights, node)
         if draft.law.copies is None:
             return residual
-        # `extra` is 0 but at copied nodes that can be rejected
-        gone = (draft.tree.parent == node[:, None]) & (weights.extra > 0)
-        return replace(residual, token=draft.value.clamp(0, weights.p.shape[-1] - 1), remove=gone)
+        # `extra` is nonzero only at copied nodes that can be rejected
+        removed = (draft.tree.parent == node[:, None]) & (weights.extra > 0)
+        return replace(residual, token=draft.value.clamp(0, weights.p.shape[-1] - 1), remove=removed)
 
 
 def drawn_laws(laws: Laws, copies: Copies) -> Laws:
-    """The laws of the drawn nodes alone; the places that copied nodes took in their tree are not live."""
+    """Return the distributions of the drawn nodes alone; positions that copied nodes use in their tree are not live."""
     count = copies.drawn.nodes
     place = torch.arange(count, device=laws.token.device)
     p = laws.p.index_select(1, place) if isinstance(laws.p, LogLaw) else laws.p[:, :count]
@@ -59,10 +60,11 @@ def drawn_laws(laws: Laws, copies: Copies) -> Laws:
 
 
 def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weights:
-    """Weights of the whole tree from those of its drawn nodes.
+    """Extend the weights of the drawn nodes to the whole tree.
 
-    Returns the residual's scalars after every drawn and copied child was rejected, and as `extra` float [B, N] the chance that
-    a copied node passes, 0 at drawn ones.
+    Returns:
+        The weights, with the residual's scalars after every drawn and copied child was rejected. Their `extra`, float
+        [B, N], is the chance that a copied node passes, 0 at drawn nodes.
     """
     batch, nodes = laws.token.shape
     post, copied, parent = drawn.order == "post", copies.node, expand_tree(tree.parent, batch)
@@ -70,12 +72,12 @@ def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weig
     entry = (alpha.gather(1, parent) * laws.child_p - beta.gather(1, parent) * laws.child_q).nan_to_num_(0.0)
     passing = torch.where(copied.gather(1, parent), laws.child_p, entry).clamp_(0, 1)
     if post:
-        # a path's weight is the product down to the node, as its nodes stand in order
+        # a path's weight is the product down to the node, since its nodes are in order
         passing = torch.where(copied, passing, 1.0).cumprod(-1)
     start = torch.where(copied, passing if post else 1.0, start)
-    there = copied if laws.live is None else copied & laws.live
-    tried = torch.where(there, passing, 0.0)
-    lost = torch.zeros_like(tried).scatter_add_(1, parent, tried)  # of every node to its copied child
+    tested = copied if laws.live is None else copied & laws.live
+    tried = torch.where(tested, passing, 0.0)
+    lost = torch.zeros_like(tried).scatter_add_(1, parent, tried)  # the mass of each node's copied child
     room = (1 - lost).clamp_min_(TINY)
     threshold = (start - lost).clamp_min_(0).div_(room) if post else torch.where(copied, passing, start)
     alpha, beta = torch.where(copied, start, alpha).div_(room), torch.where(copied, 0.0, beta).div_(room)
@@ -83,9 +85,9 @@ def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weig
 
 
 def _states(drawn: Weights, tree: Tree, nodes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Weight, A and B of the drawn nodes with their drawn children rejected, float [B, nodes] each; 0 elsewhere."""
+    """Return weight, A and B of the drawn nodes with their drawn children rejected, float [B, nodes] each; 0 elsewhere."""
     weight, alpha = drawn.threshold, drawn.alpha
     if drawn.order == "post":
         leaf = torch.ones_like(tree.parent, dtype=torch.bool).scatter_(1, tree.parent[:, 1:], False)
         alpha = torch.where(leaf, weight, alpha)  # a leaf's A is its weight; only the ratio of A to B matters elsewhere
-    return tuple(pad(one, (0, nodes - tree.nodes)) for one in (weight, alpha, drawn.beta))
+    return tuple(pad(x, (0, nodes - tree.nodes)) for x in (weight, alpha, drawn.beta))

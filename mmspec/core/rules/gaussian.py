@@ -13,7 +13,7 @@ from mmspec.kernels.block_verification import excess_draw, gaussian_block_thresh
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point, reflect_threshold
 from mmspec.methods import method
 
-SAME_SCALE = 1e-6  # relative; two models reading one noise schedule agree to rounding
+SAME_SCALE = 1e-6  # relative; two models with the same noise schedule agree up to rounding
 
 
 @method(
@@ -22,11 +22,12 @@ SAME_SCALE = 1e-6  # relative; two models reading one noise schedule agree to ro
     paper="Accelerated Diffusion Models via Speculative Sampling", order=8,
 )  # fmt: skip
 class Reflection(Rule):
-    """Accepts a vector drawn from N(m_q, s^2) with min(1, p / q), else emits its mirror image, which has the law
-    N(m_p, s^2). Exact for chains of isotropic Gaussians of equal scale; accepts with probability 2 Phi(-|m_q - m_p| / 2s).
+    """Accepts a vector drawn from N(m_q, s^2) with min(1, p / q), else emits its mirror image.
 
-    "Accelerated Diffusion Models via Speculative Sampling". No residual is ever sampled. A value whose two scales differ
-    is rejected unseen and followed by a plain draw from the target, so the output stays exact there too.
+    "Accelerated Diffusion Models via Speculative Sampling". The mirror image has the distribution N(m_p, s^2), so no
+    residual is sampled. Exact for chains of isotropic Gaussians of equal scale; the acceptance rate is 2 Phi(-|m_q -
+    m_p| / 2s). A value whose scales differ is rejected and followed by a plain draw from the target, so the output
+    stays exact.
     """
 
     name = "reflection"
@@ -52,7 +53,7 @@ class Reflection(Rule):
         mean, scale = at_node(evidence.mean, node), at_node(evidence.scale, node)
         fresh = mean + scale * keys.normal(Purpose.BONUS, mean.shape[-1]).to(mean.dtype)
         if draft.tree.nodes > 1:
-            # on a chain, the value after an accepted node was rejected if it was drawn at all
+            # on a chain, a value drawn after the last accepted node was rejected
             after = (node + 1).clamp_max(draft.tree.nodes - 1)
             mirrored = reflect_point(
                 at_node(draft.value, after), at_node(draft.law.mean, draft.law.row.clamp_min(0)[node]), mean, scale
@@ -64,7 +65,7 @@ class Reflection(Rule):
 
 
 def same_scale(first: Tensor, second: Tensor) -> Tensor:
-    """bool [B, N], whether scales float [B, N, 1] of two models are one but for rounding."""
+    """Return bool [B, N], whether the scales float [B, N, 1] of two models agree up to rounding."""
     return ((first - second).abs() <= SAME_SCALE * second).squeeze(-1)
 
 
@@ -74,16 +75,13 @@ def same_scale(first: Tensor, second: Tensor) -> Tensor:
     paper="Accelerating Speculative Diffusions via Block Verification", order=9,
 )  # fmt: skip
 class GaussianBlock(Rule):
-    """Accepts the longest prefix whose joint test passes. Exact for chains of isotropic Gaussians of equal scale, and
-    never shorter on average than `Reflection`.
+    """Accepts the longest prefix whose joint test passes. Exact for chains of isotropic Gaussians of equal scale.
 
-    "Block Verification Accelerates Speculative Decoding" with densities for probabilities, as "Accelerating Speculative
-    Diffusions via Block Verification" does: with P_i = min(1, P_{i-1} p/q) a prefix of i values is kept with probability
-    P_i given its values, by induction from the end: P(more than i) = integral of min(q, P_i p) = P_i - Z_i with
-    Z_i = integral of [P_i p - q]+, and P_i - Z_i + (1 - P_i + Z_i) Z_i / (Z_i + 1 - P_i) = P_i. What follows has the law
-    min(q, P_i p) if drafted and [P_i p - q]+ if not, P_i p together. For Gaussians of one scale Z_i is a difference of two
-    normal distribution functions, and the residual is a normal across the line of the means and known along it.
-    A value whose two scales differ ends the draft before it, so the output stays exact there too.
+    "Accelerating Speculative Diffusions via Block Verification": block verification with densities, never shorter on
+    average than `Reflection`. With P_0 = 1, P_i = min(1, P_{i-1} p / q) and Z_i the integral of [P_i p - q]+, prefix i
+    passes with probability Z_i / (Z_i + 1 - P_i), the last prefix with P_i. For Gaussians of equal scale Z_i is a
+    difference of two normal distribution functions; the residual is normal across the line of the means and
+    one-dimensional along it. A value whose scales differ ends the draft before it, so the output stays exact.
     """
 
     name = "gaussian_block"
@@ -113,7 +111,7 @@ class GaussianBlock(Rule):
         mean, scale = at_node(evidence.mean, node), at_node(evidence.scale, node)
         noise = keys.normal(Purpose.BONUS, mean.shape[-1]).to(mean.dtype)
         if draft.tree.nodes > 1:
-            # the value after the kept prefix was drawn, or nothing was
+            # beta is 1 where a value was drawn after the accepted prefix
             line = torch.nn.functional.normalize(mean - at_node(draft.law.mean, law_row(draft)[node]), dim=-1)
             uniform = keys.uniform(Purpose.RESIDUAL, 1)[:, 0]
             along = excess_draw(at_node(weights.alpha, node), at_node(weights.extra, node), uniform).to(mean.dtype)

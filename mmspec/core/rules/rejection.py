@@ -1,4 +1,4 @@
-"""Rejection rules for drafts whose law is on record: token-wise, block, recursive, traversal verification and K-SEQ."""
+"""Rejection rules for drafts with a recorded distribution: token-wise, block, recursive, traversal and K-SEQ."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ from mmspec.methods import method
     paper="Fast Inference from Transformers via Speculative Decoding", order=1,
 )  # fmt: skip
 class TokenWise(TwoScalarRule):
-    """Accepts a value with probability min(1, p / q), on to the first failure. Exact for chains drawn from q.
+    """Accepts each value with probability min(1, p / q) until the first rejection. Exact for chains drawn from q.
 
     "Fast Inference from Transformers via Speculative Decoding", "Accelerating Large Language Model Decoding with
-    Speculative Sampling". What follows a failure has the law [p - q]+, what follows the last value the law p.
+    Speculative Sampling". The value after a rejection has the distribution [p - q]+, the value after the last node p.
     """
 
     name = "token"
@@ -57,12 +57,12 @@ class TokenWise(TwoScalarRule):
     paper="Block Verification Accelerates Speculative Decoding", order=2,
 )  # fmt: skip
 class BlockVerification(TwoScalarRule):
-    """Accepts the longest prefix whose joint test passes. Exact for chains drawn from q, and never shorter on average than
-    token-wise rejection.
+    """Accepts the longest prefix whose joint test passes. Exact for chains drawn from q.
 
-    "Block Verification Accelerates Speculative Decoding". With P_0 = 1, P_i = min(1, P_{i-1} p/q) and
-    Z_i = sum [P_i p - q]+, prefix i passes with probability Z_i / (Z_i + 1 - P_i), the last drawn one with P_i; what
-    follows prefix i has the law [P_i p - q]+, what follows the last value the law p.
+    "Block Verification Accelerates Speculative Decoding": never shorter on average than token-wise rejection. With P_0
+    = 1, P_i = min(1, P_{i-1} p / q) and Z_i = sum [P_i p - q]+, prefix i passes with probability Z_i / (Z_i + 1 - P_i),
+    the last prefix with P_i. The value after prefix i has the distribution [P_i p - q]+, the value after the last node
+    p.
     """
 
     name = "block"
@@ -88,7 +88,7 @@ class BlockVerification(TwoScalarRule):
     paper="Recursive Speculative Decoding", order=5,
 )  # fmt: skip
 class RecursiveRejection(SiblingRule):
-    """Tests siblings in draw order against the residual that the earlier ones left, from the root down. Exact.
+    """Tests siblings in draw order against the residual of the earlier siblings, from the root down. Exact.
 
     "SpecInfer" for children drawn with replacement, "Recursive Speculative Decoding" for children drawn without. The
     residual after any number of rejections is [alpha p - beta q]+ with two scalars per node.
@@ -125,13 +125,12 @@ def _with_replacement() -> RecursiveRejection:
     paper="Traversal Verification for Speculative Tree Decoding", order=3,
 )  # fmt: skip
 class Traversal(SiblingRule):
-    """Tests leaves before their ancestors, so that a path is judged as a whole. Exact for trees drawn without replacement;
-    on a chain it is block verification.
+    """Tests leaves before ancestors, so that paths are judged as a whole. Exact for trees drawn without replacement.
 
-    "Traversal Verification for Speculative Tree Decoding", with the threshold of block verification at every node: a node
-    whose children were all rejected passes with probability a, where each rejection takes a to Z / (Z + 1 - a) and the
-    residual r to [a r - s]+ / Z. Which node is drawn, and whether children are drawn below it, may depend on everything
-    drawn on the levels up to it, never on what lies below.
+    "Traversal Verification for Speculative Tree Decoding", with the threshold of block verification at every node; on a
+    chain it is block verification. A node whose children were all rejected passes with probability a; each rejection
+    changes a to Z / (Z + 1 - a) and the residual r to [a r - s]+ / Z. The draw of a node, and whether it gets children,
+    may depend on everything drawn down to its level, never on values below it.
     """
 
     name = "traversal"
@@ -146,11 +145,11 @@ class Traversal(SiblingRule):
 
 
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:
-    """Recursive rejection runs one fan of all parents at weight 1, traversal one fan per depth at the weights so far."""
+    """Weigh a tree. Recursive rejection has a table of all parents at weight 1, traversal a table per depth."""
     live, columns, p_rows, q_rows = laws.live, tree.nodes, laws.p, laws.q
     laws = laws.lumped
     if not tree.static:
-        # the last column stands for the children a parent lacks
+        # the last column stands for missing children
         live = pad(torch.ones_like(laws.token, dtype=torch.bool) if live is None else live, (0, 1))
         columns += 1
     state = laws.child_p.new_ones(3, len(laws.token), columns)  # per node the weight, A and B
@@ -166,7 +165,7 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, rep
             )
             for child, weight in zip(fan.child, accepted, strict=True):
                 scatter_children(state[0], child, weight)
-            if not tree.static:  # the fan names all nodes, parents of this depth or not
+            if not tree.static:  # the table lists all nodes, even those without children at this depth
                 after = torch.where(torch.stack(drawn).any(0), after, state[..., :-1])
             first = 0 if order == "post" else 1
             state[first:].index_copy_(2, fan.node, after[first:])
@@ -175,7 +174,7 @@ def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, rep
 
 
 def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
-    """Traversal of a static tree: `_weigh` with everything gathered once, and the chain it ends in taken in one step."""
+    """Do the same as `_weigh` for traversal of a static tree, with gathers shared and the final chain in a single step."""
     layout, live, p_rows, q_rows = tree_layout(tree), laws.live, laws.p, laws.q
     laws = laws.lumped
     p, q = laws.p.index_select(1, layout.parent), laws.q.index_select(1, laws.row[layout.parent])
@@ -186,23 +185,23 @@ def _weigh_by_depth(laws: Laws, tree: Tree) -> Weights:
         here = slice(step.first, step.first + step.count)
         begun = weight[-1] if step.start is None else weight[-1].index_select(1, step.start)
         cut = [slice(start, start + count) for start, count in step.ranks]
-        there = None if drawn is None else [drawn[:, one] for one in cut]
+        valid = None if drawn is None else [drawn[:, span] for span in cut]
         if step.chain:
-            found, state = reject_chain(p[:, here], q[:, here], begun, values[:, :, cut[0]], there and there[0])
+            accepted, state = reject_chain(p[:, here], q[:, here], begun, values[:, :, cut[0]], valid and valid[0])
         else:
-            ranked, state = reject_siblings(p[:, here], q[:, here], begun, [values[:, :, one] for one in cut], there)
-            found = ranked[0] if len(ranked) == 1 else torch.cat(ranked, 1)
-        weight.append(found)
+            ranked, state = reject_siblings(p[:, here], q[:, here], begun, [values[:, :, span] for span in cut], valid)
+            accepted = ranked[0] if len(ranked) == 1 else torch.cat(ranked, 1)
+        weight.append(accepted)
         after.append(state)
     weight = torch.cat(weight, 1).index_select(1, layout.place)
-    state = torch.stack((weight, torch.ones_like(weight), torch.zeros_like(weight)))  # as of leaves
+    state = torch.stack((weight, torch.ones_like(weight), torch.zeros_like(weight)))  # the state of leaves
     state.index_copy_(2, layout.parent, torch.cat(after, 2))
     threshold, alpha, beta = state.unbind()
     return Weights(keep_live(threshold, live), "post", p_rows, q_rows, alpha, beta)
 
 
 def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool) -> Tensor:
-    """float [4, B, N]: p, q and s at every node's own token, and s / q, where s is the law it was really drawn from."""
+    """Return float [4, B, N]: p, q and s at every node's token, and s / q, where s is the distribution of the actual draw."""
     both = torch.stack((laws.child_p, laws.child_q))
     token = laws.token
     if not tree.static:
@@ -225,12 +224,12 @@ def _at_children(laws: Laws, tree: Tree, live: Tensor | None, replacement: bool)
     paper="SpecTr: Fast Speculative Decoding via Optimal Transport", order=7,
 )  # fmt: skip
 class KSeq(Rule):
-    """Accepts each of a node's n children with probability min(1, p / (rho q)), first success wins. Exact for children drawn
-    independently from q; n is the number of children really drawn and may differ from node to node.
+    """Accepts the first child that passes with min(1, p / (rho q)). Exact for children drawn independently from q.
 
-    "SpecTr: Fast Speculative Decoding via Optimal Transport". rho is the smallest that leaves a residual: with
-    beta = sum min(p / rho, q), 1 - (1 - beta)^n <= rho beta; what follows a node whose children all failed has the law
-    p - min(p / rho, q) (1 - (1 - beta)^n) / beta. Flat laws gain most over recursive rejection.
+    "SpecTr: Fast Speculative Decoding via Optimal Transport". The number n of children drawn may differ between nodes.
+    rho is the smallest value that leaves a residual: with beta = sum min(p / rho, q), 1 - (1 - beta)^n <= rho beta.
+    After rejections of all children the value has the distribution p - min(p / rho, q) (1 - (1 - beta)^n) / beta. The
+    gain over recursive rejection is largest for flat distributions.
     """
 
     name = "kseq"
@@ -244,10 +243,10 @@ class KSeq(Rule):
         drawn = drawn * (torch.arange(draft.tree.nodes, device=node.device) > 0)
         count = torch.zeros_like(laws.token).scatter_add_(1, parent, drawn).index_select(1, node)
         tested = laws.lumped
-        found = kseq_discount(tested.p.index_select(1, node), tested.q.index_select(1, laws.row[node]), count)
+        scalars = kseq_discount(tested.p.index_select(1, node), tested.q.index_select(1, laws.row[node]), count)
         state = torch.ones(2, *count.shape[:1], draft.tree.nodes, dtype=laws.p.dtype, device=node.device)
         state[1] = 0
-        rho, scale = state.index_copy_(2, node, torch.stack(found))
+        rho, scale = state.index_copy_(2, node, torch.stack(scalars))
         threshold = (laws.child_p / (rho.gather(1, parent) * laws.child_q).clamp_min(TINY)).clamp_max(1)
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha=scale, extra=rho)
 

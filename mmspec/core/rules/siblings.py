@@ -1,4 +1,4 @@
-"""Parents and their children by sibling rank, in the layout that sequential rejection works through."""
+"""Parents and their children by sibling rank, in the layout of sequential rejection."""
 
 from __future__ import annotations
 
@@ -13,9 +13,11 @@ from mmspec.core.tree import Tree
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SiblingTable:
-    """M parents, those with most children first; the first n of them have a child of rank r.
+    """M parents, sorted by falling number of children; the first n of them have a child of rank r.
 
-    node: int64 [M].   child: per rank int64 [n], or [B, M] for trees per row with N standing for "no such child".
+    Attributes:
+        node: int64 [M], the parents.
+        child: Per rank int64 [n], or [B, M] for trees per row, where N stands for a missing child.
     """
 
     node: Tensor
@@ -24,11 +26,13 @@ class SiblingTable:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeLayout:
-    """A static tree as sequential rejection works through it, depth by depth, so that slices serve where nodes would have
-    to be gathered one fan at a time.
+    """A static tree in the depth-by-depth order of sequential rejection, so that slices replace a gather per depth.
 
-    parent: int64 [M], the parents of all fans in a row.   child: int64 [N - 1], their children, by fan and rank.
-    place: int64 [N], where a node stands in (root, *child).   steps: the fans, root first; the last may be a chain.
+    Attributes:
+        parent: int64 [M], the parents of all steps in order.
+        child: int64 [N - 1], their children, by step and rank.
+        place: int64 [N], the index of each node in (root, *child).
+        steps: The steps, root first; the last may be a chain.
     """
 
     parent: Tensor
@@ -39,9 +43,14 @@ class TreeLayout:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayoutStep:
-    """One fan, or the chain below the last one. first, count: which of the parents are its own.   start: int64 [count],
-    where these stand among the children of the step before; None for the root.
-    ranks: per rank the first of its children and how many.   chain: every parent is the only child of the one before.
+    """The parents of a depth with their children, or the final chain of a tree.
+
+    Attributes:
+        first: The first of its parents in `TreeLayout.parent`.
+        count: The number of its parents.
+        start: int64 [count], the indices of its parents among the children of the previous step; None for the root.
+        ranks: Per rank, the first of its children and their number.
+        chain: Every parent is the only child of its predecessor.
     """
 
     first: int
@@ -53,11 +62,11 @@ class LayoutStep:
 
 @lru_cache(maxsize=512)
 def tree_layout(tree: Tree) -> TreeLayout:
-    """The layout of a static tree; the single nodes that it ends in are one step."""
+    """Return the layout of a static tree, with the single nodes at its end as one step."""
     device, fans = tree.parent.device, _static_tables(tree, True)
     parent, child, steps, before = [], [], [], [0]
     for number, fan in enumerate(fans):
-        nodes, ranks = fan.node.tolist(), [one.tolist() for one in fan.child]
+        nodes, ranks = fan.node.tolist(), [rank.tolist() for rank in fan.child]
         tail = all(len(f.node) == 1 and len(f.child) == 1 for f in fans[number:]) and len(fans) - number > 1
         start = torch.tensor([before.index(node) for node in nodes], device=device) if number else None
         if tail:
@@ -67,24 +76,24 @@ def tree_layout(tree: Tree) -> TreeLayout:
             parent, child = parent + rest, child + below
             break
         begun, spans = len(child), []
-        for one in ranks:
-            spans.append((len(child), len(one)))
-            child += one
+        for siblings in ranks:
+            spans.append((len(child), len(siblings)))
+            child += siblings
         steps.append(LayoutStep(len(parent), len(nodes), start, tuple(spans)))
         parent, before = parent + nodes, child[begun:]
     order = [0, *child]
     place = [order.index(node) for node in range(tree.nodes)]
-    made = (torch.tensor(x, dtype=torch.long, device=device) for x in (parent, child, place))
-    return TreeLayout(*made, tuple(steps))
+    tensors = (torch.tensor(x, dtype=torch.long, device=device) for x in (parent, child, place))
+    return TreeLayout(*tensors, tuple(steps))
 
 
 def sibling_table(tree: Tree) -> SiblingTable:
-    """All parents of the tree in one fan."""
+    """Return all parents of the tree in a single table."""
     return _static_tables(tree, False)[0] if tree.static else _row_table(tree, None)
 
 
 def sibling_tables_by_depth(tree: Tree) -> tuple[SiblingTable, ...]:
-    """One fan per depth of the parents, root first."""
+    """Return a table per depth of the parents, root first."""
     return _static_tables(tree, True) if tree.static else tuple(_row_table(tree, d) for d in range(tree.max_depth))
 
 
@@ -106,7 +115,7 @@ def _static_tables(tree: Tree, by_depth: bool) -> tuple[SiblingTable, ...]:
 
 
 def _row_table(tree: Tree, depth: int | None) -> SiblingTable:
-    # every node counts as a parent, because rows differ in which ones are
+    # every node counts as a parent, since parents differ between rows
     rows, nodes = tree.parent.shape
     index = torch.arange(nodes, device=tree.parent.device)
     ranks = tree.max_rank + 1
@@ -119,14 +128,14 @@ def _row_table(tree: Tree, depth: int | None) -> SiblingTable:
 
 
 def gather_children(tensor: Tensor, child: Tensor) -> Tensor:
-    """tensor [..., B, N] at children int64 [n] or [B, n] -> [..., B, n]."""
+    """Return `tensor` [..., B, N] at the children int64 [n] or [B, n], [..., B, n]."""
     if child.dim() == 1:
         return tensor.index_select(-1, child)
     return tensor.gather(-1, child.expand(*tensor.shape[:-1], -1))
 
 
 def scatter_children(tensor: Tensor, child: Tensor, value: Tensor) -> None:
-    """The inverse of `gather_children`, in place, for a tensor [B, N]."""
+    """Write the inverse of `gather_children` into a tensor [B, N]."""
     if child.dim() == 1:
         tensor.index_copy_(1, child, value)
     else:

@@ -1,4 +1,4 @@
-"""Target-match: drafted values are accepted when they are what the target would have drawn."""
+"""Target-match: a drafted value is accepted where the target would draw the same."""
 
 from __future__ import annotations
 
@@ -23,12 +23,11 @@ from mmspec.methods import method
     order=4,
 )  # fmt: skip
 class TargetMatch(Rule):
-    """Accepts a child with the target's probability of its token among what earlier siblings left. Exact for any draft,
-    however it was made; a token that stands twice among siblings counts once.
+    """Accepts a child with the target's probability of its token, given the rejected siblings. Exact for any draft.
 
-    Threshold p(x) / (1 - p(earlier siblings)); what follows a node whose children all failed has the law p without their
-    tokens. For a greedy request a child passes when it is the argmax (lowest index) of its parent's scores, and the
-    argmax follows the path; no softmax is computed.
+    The threshold is p(x) / (1 - p(earlier siblings)); a token that occurs twice among siblings counts once. If all
+    children are rejected, the value has the distribution p without their tokens. In a greedy request a child passes if
+    it is the argmax (lowest index) of its parent's scores, and the argmax follows the path; no softmax is computed.
     """
 
     name = "match"
@@ -78,7 +77,7 @@ def _static_earlier(tree: Tree) -> Tensor:
 
 
 def _earlier_siblings(tree: Tree) -> Tensor:
-    """bool [R, N, N], True where column j is an earlier sibling of row i."""
+    """Return bool [R, N, N], True where column j is an earlier sibling of row i."""
     drafted = torch.arange(tree.nodes, device=tree.parent.device) > 0
     parent, rank = tree.parent, tree.sibling_rank
     same = (parent[:, :, None] == parent[:, None, :]) & (rank[:, None, :] < rank[:, :, None])

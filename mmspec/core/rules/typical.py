@@ -1,4 +1,4 @@
-"""Typical acceptance: relaxed, it keeps what the target finds plausible enough."""
+"""Typical acceptance, a relaxed rule: it accepts values that are plausible under the target."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from mmspec.methods import method
     paper="Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads", order=12, tiny={},
 )  # fmt: skip
 class TypicalAcceptance(Rule):
-    """Keeps the longest path on which every token has p(x) > min(threshold, alpha * exp(-H(p))), H the entropy of the
-    target's law p at its parent ("Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads").
-    Relaxed: the output does not have the target's law. Between paths of one length the likelier one is kept. The token
-    behind the path is drawn from p, where the public code draws from what of p is typical (or, "fast", takes the top one).
+    """Accepts the longest path on which every token has p(x) > min(threshold, alpha * exp(-H(p))). Relaxed.
 
-    The defaults are what the public generator passes; its function's own defaults have the two numbers the other way
-    round. Exact for greedy requests, which target-match judges. With threshold of at least 1 and infinite alpha no token
-    is plausible enough: every round emits one draw from p, which is exact too.
+    "Medusa: Simple LLM Inference Acceleration Framework with Multiple Decoding Heads"; H is the entropy of the target's
+    distribution p at the token's parent. Of several longest paths the likeliest is accepted. The next token is drawn
+    from p; the public code draws from the typical part of p or takes the top token. The defaults are those of the
+    public generator, whose function has the two numbers swapped. Exact for greedy requests, which use target-match.
+    With threshold of at least 1 and infinite alpha no token is accepted: every round emits a draw from p, which is
+    exact too.
 
     Args:
         threshold: The probability above which a token is always plausible.
@@ -49,11 +49,11 @@ class TypicalAcceptance(Rule):
         return TargetMatch() if evidence.greedy else self
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        """Thresholds of 0 and 1; `extra` is log p of every node's token at its parent."""
+        """Return thresholds of 0 and 1; `extra` is log p of every node's token at its parent."""
         p = law_of(evidence.scores)
         if draft.tree.nodes == 1:
-            one = p.new_ones(draft.batch, 1)
-            return Weights(one, "descend", p, extra=one)
+            ones = p.new_ones(draft.batch, 1)
+            return Weights(ones, "descend", p, extra=ones)
         entropy = -torch.xlogy(p, p).sum(-1)
         bar = (self.alpha * (-entropy).exp()).clamp(max=self.threshold)
         mass = mass_at(p, draft.tree.parent, draft.value.clamp(0, p.shape[-1] - 1))
@@ -69,12 +69,12 @@ class TypicalAcceptance(Rule):
         keep[:, 0], likely[:, 0] = 1, 0
         path, depth = expand_tree(tree.path, batch), expand_tree(tree.depth, batch)
         flat = path.flatten(1)
-        stands = keep.gather(1, flat).view(path.shape).amin(-1) > 0
-        # a path is padded with its last node, whose likelihood must count once
+        accepted = keep.gather(1, flat).view(path.shape).amin(-1) > 0
+        # a path is padded with its last node, whose likelihood counts once
         counts = torch.arange(path.shape[-1], device=flat.device) <= depth[..., None]
         chance = likely.gather(1, flat).view(path.shape).where(counts, 0).sum(-1)
-        longest = depth.where(stands, -1)
-        best = stands & (longest == longest.amax(-1, keepdim=True))
+        longest = depth.where(accepted, -1)
+        best = accepted & (longest == longest.amax(-1, keepdim=True))
         node = chance.where(best, -torch.inf).argmax(-1)
         return Verdict("path", node, path[rows, node], depth[rows, node])
 

@@ -1,1 +1,1 @@
-"""The bench of image models whose tokens are vectors: masked ones such as MAR, and causal ones."""
+"""The bench of image models with continuous tokens: masked models such as MAR, and causal models."""

@@ -1,4 +1,4 @@
-"""What `mmspec bench continuous` can be asked for."""
+"""The settings of `mmspec bench continuous`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ from mmspec.io.validation import LARGEST_SCALE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousSetting(DrawnSetting):
-    """How tokens are drawn.   num_iter: steps over an image, 0 for one token a step."""
+    """A setting of the benches of continuous tokens.
+
+    Attributes:
+        guidance: The guidance scale.
+        num_iter: The steps over an image, 0 for a single token per step.
+    """
 
     varied: ClassVar[tuple[str, ...]] = ("guidance", "num_iter")
 
@@ -26,10 +31,15 @@ class ContinuousSetting(DrawnSetting):
 
 @dataclass(frozen=True, kw_only=True)
 class ContinuousBenchConfig(DrawnBenchConfig):
-    """What to run; None takes what the suite says.
+    """The settings of `mmspec bench continuous`; None takes the value of the suite.
 
-    model, draft: of the zoo, or folders; draft None for the zoo's own of its model, and no drafted rows where there is none.
-    images: a quality figure; below 8 a distance means nothing at all.
+    Attributes:
+        model: A model of the zoo, or a folder.
+        draft: The folder of the drafter; None for the zoo's own. Drafted rows are left out without a drafter.
+        images: The images of a quality figure; with fewer than 8, a distance means nothing.
+        guidance: The guidance scales.
+        num_sampling_steps: The denoising steps of the head; None for the model's own.
+        num_iter: The steps over an image; 0 for a single token per step.
     """
 
     about: ClassVar[str] = (
@@ -57,7 +67,7 @@ class ContinuousBenchConfig(DrawnBenchConfig):
         kind = continuous_kind(self.model)
         if self.draft is not None and continuous_kind(self.draft, "--draft") != kind:
             raise ValueError(
-                f"--draft: expected a {kind} model as --model is, got {self.draft!r}, take one of its kind"
+                f"--draft: expected a {kind} model as --model is, got {self.draft!r}, name a model of that kind"
             )
         if kind == CAUSAL:
             if self.num_iter not in (None, (0,)):

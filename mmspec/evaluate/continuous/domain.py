@@ -1,4 +1,4 @@
-"""The domain of images of vectors: how a request runs, how a method is found by name, and what its files say of the model."""
+"""The domain of images of continuous tokens: requests, methods by name, and sweeps."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ TIMING = (
 
 
 class ContinuousDomain(PictureDomain):
-    """Image models whose tokens are vectors, masked or causal, of the zoo or of folders."""
+    """Image models with continuous tokens, masked or causal, from the zoo or from folders."""
 
     name, config, suites, models = "continuous", ContinuousBenchConfig, SUITES, tuple(CONTINUOUS_MODELS)
     output = "tokens of plain decoding, bit for bit"
@@ -52,7 +52,7 @@ class ContinuousDomain(PictureDomain):
         return open_continuous(model, *(() if config is None else (config.draft, config.num_sampling_steps)))
 
     def requests(self, resources: ContinuousResources, setting: ContinuousSetting) -> list[GenerationRequest]:
-        """Classes in turn, in words where they are the zoo's."""
+        """Return the classes in turn, in words where they are the zoo's classes."""
         if resources.classes == len(class_names()):
             return requests_of("c2i", setting.prompts, setting.seed)
         labels = (number % resources.classes for number in range(setting.prompts))
@@ -64,15 +64,16 @@ class ContinuousDomain(PictureDomain):
         return method.make(resources) | pipeline_arguments(resources, setting)
 
     def sampler(self, method: ContinuousMethod, resources: ContinuousResources, setting: ContinuousSetting) -> Sampler:
-        """The time of a batch of requests includes the pixels; a model without an autoencoder makes none.
+        """Return a function that draws a batch of images; its time includes the pixels.
 
-        Of a run, `more` has head_calls: of the heads of target and drafter, one after another.   forwards: of the target's
-        network; a round may make several.   drafted, kept: tokens that were judged, and those of them that stood.
+        A model without an autoencoder returns no images. In a run, `more` holds `head_calls`, the calls of the heads of
+        target and drafter; `forwards`, the forward passes of the target's network, of which a round may make several;
+        `drafted` and `kept`, the judged and the accepted tokens.
         """
         how, pipe = self.arguments(method, resources, setting), resources.pipeline
 
-        def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
-            valid: list[Tensor] = []  # of every draft; node 0 is what is known, or pads
+        def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
+            valid: list[Tensor] = []  # by draft; node 0 is the known context or padding
 
             def note(draft: Draft, seconds: float) -> None:
                 if draft.valid is not None:
@@ -80,11 +81,11 @@ class ContinuousDomain(PictureDomain):
 
             with counted_passes(resources.transformer) as passes:
                 began = perf_counter()
-                request = pipe.start([one.given for one in asked], seed=seed, **how)
+                request = pipe.start([one.prompt for one in requests], seed=seed, **how)
                 request.drafter = ObservedDrafter(request.drafter, note)
                 request.run()
                 tokens = pipe.tokens(request.target)
-                made = pipe.to_videos(tokens, request.target.errors) if resources.pixels else []
+                videos = pipe.to_videos(tokens, request.target.errors) if resources.pixels else []
                 seconds = perf_counter() - began
             raise_errors(request.target.errors)
             stats = request.stats
@@ -95,7 +96,7 @@ class ContinuousDomain(PictureDomain):
                 "kept": sum(count or 0 for line in stats.accepted for count in line),
             }
             run = timed_run(stats, token_bytes(tokens), seconds, row_passes=row_passes(stats), more=more)
-            return run, [frames[0] for frames in made]
+            return run, [frames[0] for frames in videos]
 
         return run
 
@@ -115,22 +116,22 @@ class ContinuousDomain(PictureDomain):
         }
 
     def defaults(self, model: str) -> list[tuple[str, str]]:
-        """Plain decoding and the decodings of its kind; those with a drafter where the zoo has one."""
+        """Return plain decoding and the decodings of the model's kind; drafted decodings need a drafter in the zoo."""
         pairs, drafted = SWEPT[continuous_kind(model)], in_zoo(f"{model}/draft")
         return [one for one in pairs if drafted or not parse(one[0], "continuous", "decoding").method.needs]
 
     def method(self, model: str, decoding: str, rule: str) -> ContinuousMethod:
-        """A decoding of `mmspec image` with its settings, "small:gamma=4", or a row of the benches by its key."""
+        """Return a decoding of `mmspec image` with its settings, "small:gamma=4", or a bench row by key."""
         kind, rule = continuous_kind(model), "" if rule == "exact" else rule
-        found = self.row(decoding, lambda row: row.kind in ("", kind))
-        if found is not None and not rule and decoding not in decoding_names():
-            return found
+        row = self.row(decoding, lambda candidate: candidate.kind in ("", kind))
+        if row is not None and not rule and decoding not in decoding_names():
+            return row
         text, own = split_rule(decoding, None)
         call = decoding_call(text, "continuous", kind, purpose=f" for {model}, a {kind} model of vectors")
         if rule and own is None:
             name = call.method.name
             raise ValueError(
-                f"--rule: expected none for --decoding {name}, which judges by its own, got {rule!r}, leave it out"
+                f"--rule: expected none for --decoding {name}, which has its own rule, got {rule!r}, leave it out"
             )
         if rule:
             check_choice("--rule", rule, rule_names(), " for vectors")
@@ -138,7 +139,7 @@ class ContinuousDomain(PictureDomain):
         return ContinuousMethod(decoding, title, rule or "exact", decoding=decoding, gamma=call.settings.get("gamma"))
 
     def drawn(self, model: str, wishes: SamplingOverrides) -> dict[str, Any]:
-        drawn = wishes.given(guidance=GUIDANCE if model in CONTINUOUS_MODELS else None, num_iter=STEPS)
+        drawn = wishes.with_defaults(guidance=GUIDANCE if model in CONTINUOUS_MODELS else None, num_iter=STEPS)
         if continuous_kind(model) != MASKED:
             drawn["num_iter"] = 0
         return drawn
@@ -147,15 +148,15 @@ class ContinuousDomain(PictureDomain):
         return class_prompts(count, seed)
 
     def case(self, resources: ContinuousResources, setting: Any, prompt: EvaluationPrompt) -> list[GenerationRequest]:
-        """A label where the prompt has one or names one, else its text for a model that reads captions."""
+        """Return the label that the prompt has or names, else its text for a model that reads captions."""
         if prompt.label is not None:
             return [GenerationRequest(resources.labels([str(prompt.label)])[0], prompt.text)]
-        return [GenerationRequest(resources.given([prompt.text])[0], prompt.text)]
+        return [GenerationRequest(resources.pipeline_prompts([prompt.text])[0], prompt.text)]
 
 
 DOMAIN = ContinuousDomain()
 
 
 def token_bytes(tokens: Tensor) -> tuple[tuple[bytes, ...], ...]:
-    """Tokens float [B, L, d] per row as they stand in memory: equal where every bit is."""
+    """Return the tokens float [B, L, d] of each row as bytes; equal where every bit is equal."""
     return tuple(tuple(token.tobytes() for token in row) for row in tokens.float().cpu().numpy())

@@ -26,20 +26,24 @@ from mmspec.imagegen.continuous.masked_target import MaskedTarget
 
 
 def pipeline_arguments(resources: ContinuousResources, setting: ContinuousSetting) -> PipelineArguments:
-    """Arguments of the pipeline that a setting decides."""
+    """Return the arguments of the pipeline that a setting decides."""
     drawn = {"guidance_scale": setting.guidance, "temperature": setting.temperature,
              "num_sampling_steps": resources.num_sampling_steps}  # fmt: skip
     return drawn | ({"num_iter": setting.num_iter or resources.total} if resources.kind == MASKED else {})
 
 
-OBSERVED_IMAGES = 8  # images that draws are watched on
-SECOND_DRAW_SEED = 1 << 30  # seed of the second draw
+OBSERVED_IMAGES = 8  # images whose tokens are drawn twice
+SECOND_DRAW_SEED = 1 << 30  # added to the seed for the second draw
 
 
 class PairedDraws(PlainSteps):
-    """Plain decoding of one request that draws every token but the first step's a second time, with other noise.
+    """Plain decoding of a request that draws every token after the first step twice, with different noise.
 
-    gaps: float [n] per round, squared distances of the two draws.
+    Args:
+        other: The noise of the second draw.
+
+    Attributes:
+        gaps: The squared distances of the two draws, float32 [n] per round.
     """
 
     def __init__(self, other: Noise):
@@ -60,30 +64,32 @@ class PairedDraws(PlainSteps):
             self.gaps.append((evidence.own - self._second).square().sum(-1)[draft.index < target.total])
 
 
-def _masked(resources: ContinuousResources, given: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
-    """Squared distances of two draws of the same tokens, and the images."""
+def _masked(resources: ContinuousResources, prompts: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the squared distances of two draws of the same tokens, and the tokens."""
     head = resources.head
     twice = PairedDraws(
-        KeyedNoise(Keys.of(seed + SECOND_DRAW_SEED, len(given), resources.pipeline.model.device), head.steps, head.dim)
+        KeyedNoise(
+            Keys.of(seed + SECOND_DRAW_SEED, len(prompts), resources.pipeline.model.device), head.steps, head.dim
+        )
     )
-    tokens = resources.pipeline(given, decoding=twice, seed=seed, pixels=False, **how).tokens
+    tokens = resources.pipeline(prompts, decoding=twice, seed=seed, pixels=False, **how).tokens
     return torch.cat(twice.gaps) if twice.gaps else tokens.new_zeros(0), tokens
 
 
 @torch.no_grad()
-def _causal(resources: ContinuousResources, given: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
-    """As `_masked`: both draws of a token are given the tokens before it."""
+def _causal(resources: ContinuousResources, prompts: list, how: dict, seed: int) -> tuple[Tensor, Tensor]:
+    """Return the same as `_masked`; both draws of a token follow the same earlier tokens."""
     model, pipe = resources.transformer, resources.pipeline
-    tokens = pipe(given, seed=seed, pixels=False, **how).tokens
-    labels, head, scale = pipe.model.prepare(given), resources.head, how["guidance_scale"]
-    place = repeat(torch.arange(tokens.shape[1], device=tokens.device), "n -> b n", b=len(given))
+    tokens = pipe(prompts, seed=seed, pixels=False, **how).tokens
+    labels, head, scale = pipe.model.prepare(prompts), resources.head, how["guidance_scale"]
+    place = repeat(torch.arange(tokens.shape[1], device=tokens.device), "n -> b n", b=len(prompts))
     branches = (labels, torch.full_like(labels, -1))
-    made = [model.training_z(one, tokens.to(model.position.dtype)) for one in branches]
-    z = rearrange(made, "branch b n d -> branch (b n) d")
+    conditions = [model.training_z(one, tokens.to(model.position.dtype)) for one in branches]
+    z = rearrange(conditions, "branch b n d -> branch (b n) d")
     guidance = None if scale == 1 else torch.full((z.shape[1],), scale, device=z.device)
     values = []
-    for other in (seed + SECOND_DRAW_SEED, seed + SECOND_DRAW_SEED + len(given)):
-        noise = KeyedNoise(Keys.of(other, len(given), tokens.device), head.steps, head.dim).at(place)
+    for other in (seed + SECOND_DRAW_SEED, seed + SECOND_DRAW_SEED + len(prompts)):
+        noise = KeyedNoise(Keys.of(other, len(prompts), tokens.device), head.steps, head.dim).at(place)
         flat = (rearrange(x, "b n ... -> (b n) ...") for x in noise)
         states = z[0] if guidance is None else z
         values.append(sample(head, states, *flat, guidance=guidance, temperature=how["temperature"]).value)
@@ -96,14 +102,23 @@ def target_figures(
     requests: Sequence[GenerationRequest],
     plain: object = None,
 ) -> dict:
-    """How much two draws of a token, given the same tokens, differ, on some of the requests.
+    """Measure how much two draws of a token differ, given the same context, on some of the requests.
 
-    draw_spread: the median distance of the two over that of two tokens of these images taken at random: 0 where the target
-    is sure of every token, about 1 where what is known tells it nothing. Medians, as single tokens can be far out.
-    head_steps, values: of the model.   plain: images, which tell nothing here.
+    `draw_spread` is the median distance of the two draws over that of two random tokens of these images. It is 0 where
+    the target is certain of every token, and about 1 where the context tells it nothing. Medians are used since single
+    tokens can be outliers.
+
+    Args:
+        resources: The model.
+        setting: The setting.
+        requests: The requests.
+        plain: Plain images, unused here.
+
+    Returns:
+        `draw_spread`, `head_steps` and `values`.
     """
-    how, given = pipeline_arguments(resources, setting), [one.given for one in requests[:OBSERVED_IMAGES]]
-    gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, given, how, setting.seed)
+    how, prompts = pipeline_arguments(resources, setting), [one.prompt for one in requests[:OBSERVED_IMAGES]]
+    gaps, tokens = (_masked if resources.kind == MASKED else _causal)(resources, prompts, how, setting.seed)
     flat = rearrange(tokens, "b n d -> (b n) d")
     apart = (flat - flat.roll(1, 0)).square().sum(-1).median()
     spread = round(float((gaps.median() / apart).sqrt()), 4) if len(gaps) and apart > 0 else None
@@ -111,20 +126,18 @@ def target_figures(
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
-    """Adds to the rows of a setting what heads did, what was accepted, and what windows cost.
+    """Add to the rows of a setting the calls of heads, the acceptance, and the costs of windows.
 
-    cost_ratio: c, seconds of a drafter's pass with its heads over those of plain decoding's, in the same requests.
-    predicted_speedup: gamma / (gamma c + 1), which a window that always advances gamma steps comes to whatever it accepts;
-        for patched windows only.
-    window_cost: v, seconds of a pass that judges a window over those of plain decoding's; 1 in that formula.
-    predicted_in_full: with v, and with the passes that have no draft.
-    identical: requests that gave plain decoding's tokens bit for bit, of methods that must.
+    `cost_ratio` (c) is the seconds of a drafter's pass with its heads over those of plain decoding's.
+    `predicted_speedup` is gamma / (gamma c + 1), the speed-up of patched windows, which always advance by gamma.
+    `window_cost` (v) is the seconds of a pass over a window over those of plain decoding's. `predicted_in_full` adds v
+    and the passes without a draft. `identical` counts requests with plain decoding's exact tokens.
     """
     plain = timed.results[PLAIN]
     for method in timed.methods:
         row, own = rows[method.key], timed.results[method.key]
         runs = completed(own)
-        drafted, kept = (sum(run.more[name] for run in runs) for name in ("drafted", "kept"))
+        drafted, accepted = (sum(run.more[name] for run in runs) for name in ("drafted", "kept"))
         both = list(pairs(plain, own))
         ratio = middle([cost for a, b in both if (cost := _cost(a, b)) is not None], 4)
         window = middle([_window_cost(a, b, method.gamma) for a, b in both], 3) if method.patch and ratio else None
@@ -132,7 +145,7 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
         row["head_calls"] = middle([run.more["head_calls"] for run in runs], 1)
         row["target_forwards"] = middle([run.more["forwards"] for run in runs], 1)
         row["drafter_passes"] = middle([run.drafter_passes for run in runs], 1)
-        row["acceptance"] = round(kept / drafted, 4) if drafted else None
+        row["acceptance"] = round(accepted / drafted, 4) if drafted else None
         row |= {"cost_ratio": ratio, "predicted_speedup": None, "window_cost": window, "predicted_in_full": None}
         if method.patch and ratio is not None:
             row["predicted_speedup"] = predicted_speedup(method.gamma, ratio)
@@ -142,12 +155,12 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
 
 
 def predicted_speedup(gamma: int, cost: float) -> float:
-    """The speed-up of windows that each take gamma passes of the drafter and one of the target, and advance by gamma."""
+    """Return the speed-up of windows of gamma drafter passes and a target pass that advance by gamma tokens."""
     return round(gamma / (gamma * cost + 1), 3)
 
 
 def _cost(plain: TimedRun, own: TimedRun) -> float | None:
-    """c of one request: seconds of a pass of the drafter over seconds of a pass of plain decoding."""
+    """Return c of a request: the seconds of a drafter's pass over those of a pass of plain decoding."""
     passes = plain.target_passes - 1  # the first is the prefill
     if not own.drafter_passes or passes < 1 or not plain.parts["target"]:
         return None
@@ -155,13 +168,13 @@ def _cost(plain: TimedRun, own: TimedRun) -> float | None:
 
 
 def _windows(run: TimedRun, gamma: int) -> tuple[int, int]:
-    """Passes of a run without a draft, and those that judged one: every window but the last drafts gamma steps."""
+    """Return the passes without a draft and the passes over a window; all windows but the last draft gamma steps."""
     windows = -(-run.drafter_passes // gamma)
     return run.target_passes - windows, windows
 
 
 def _window_cost(plain: TimedRun, own: TimedRun, gamma: int) -> float:
-    """v of one request; its passes without a draft cost as much as plain decoding's."""
+    """Return v of a request; its passes without a draft cost as much as plain decoding's."""
     each = plain.parts["target"] / (plain.target_passes - 1)
     alone, windows = _windows(own, gamma)
     return (own.parts["target"] / each - (alone - 1)) / windows

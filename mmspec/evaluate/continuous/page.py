@@ -31,13 +31,13 @@ PUBLISHED = {
 
 
 def describe(row: Mapping) -> str:
-    """The setting of a row in words."""
+    """Return the setting of a row in words."""
     steps = f"{row['num_iter']} steps" if row["num_iter"] else "one token a step"
     return f"batch {row['batch']}, guidance {row['guidance']:g}, {steps}, T = {row['temperature']:g}"
 
 
 def page(result: dict) -> Page:
-    """The page of a bench file."""
+    """Return the page of a bench file."""
     published = published_notes() if result["env"]["suite"] == "published" else ()
     return suite_page(SUITES, result, COLUMNS, BY, _title, (*summary(result["rows"]), *published))
 
@@ -50,8 +50,8 @@ def _title(rows: Sequence[dict]) -> str:
 
 
 def summary(rows: Sequence[dict]) -> list[str]:
-    """Sentences on the fastest rows, and on how far predictions of windows were off."""
-    # rows that must be plain decoding bit for bit are there to show that they are
+    """Return sentences on the fastest rows and on the errors of window predictions."""
+    # rows that must equal plain decoding bit for bit only serve that comparison
     done = [row for row in rows if row.get("speedup_vs_ar") and row["identical"] is None]
     relaxed = [row for row in done if not row["exact"]]
     groups = {
@@ -59,36 +59,39 @@ def summary(rows: Sequence[dict]) -> list[str]:
         "fastest relaxed method": relaxed,
         "fastest relaxed method within 5 % of plain's own Frechet distance": list(filter(near_plain, relaxed)),
     }
-    made = best_rows(groups, describe)
+    lines = best_rows(groups, describe)
     for key, formula in (
         ("predicted_speedup", "gamma / (gamma c + 1)"),
         ("predicted_in_full", "what follows with v, a window's pass over a plain one, and the passes without a draft"),
     ):
         off = [row["speedup_vs_ar"] / row[key] for row in done if row.get(key)]
         if off:
-            made.append(f"patched windows came to {min(off):.2f} to {max(off):.2f} of {formula}")
-    return made
+            lines.append(f"patched windows came to {min(off):.2f} to {max(off):.2f} of {formula}")
+    return lines
 
 
 def published_notes() -> list[str]:
-    """What the paper says, to be read beside c and not beside seconds."""
-    made = []
+    """Return the paper's speed-ups, for comparison with c and not with seconds."""
+    lines = []
     for pair, speeds in PUBLISHED.items():
         shown = ", ".join(f"gamma {gamma} {speed}x" for gamma, speed in speeds.items())
-        made.append(f"published for {pair} on one A100 at batch 256: {shown}; at the c that gamma 32 implies, "
+        lines.append(f"published for {pair} on one A100 at batch 256: {shown}; at the c that gamma 32 implies, "
                     f"{_implied(32, speeds[32]):.3f}, gamma / (gamma c + 1) gives gamma 4 "
                     f"{4 / (4 * _implied(32, speeds[32]) + 1):.2f}x")  # fmt: skip
-    return made
+    return lines
 
 
 def _implied(gamma: int, speed: float) -> float:
-    """c for which gamma / (gamma c + 1) is this speed-up."""
+    """Return the c for which gamma / (gamma c + 1) is this speed-up."""
     return 1 / speed - 1 / gamma
 
 
 def panels(result: dict) -> list[Panel]:
-    """Frechet distance against speed-up: a line per family of knobs, a point per other method.   Raises ValueError for a
-    suite without a plot."""
+    """Return Frechet distance against speed-up: a line per family of knobs, a point per other method.
+
+    Raises:
+        ValueError: The suite has no plot.
+    """
     plot_of(SUITES, result)
     settings = grouped(result["rows"], lambda row: tuple(row[one] for one in BY), "frechet", "speedup_vs_ar")
     return [
@@ -99,7 +102,7 @@ def panels(result: dict) -> list[Panel]:
 
 
 def _lines(rows: Sequence[dict]) -> dict[str, Line]:
-    """A line for each family with a knob, from lowest to highest, and plain decoding."""
+    """Return a line for each family with a knob, from lowest to highest, and for plain decoding."""
     xs = [row["speedup_vs_ar"] for row in rows]
     own = rows[0]["frechet_ar"]
     alone = [row for row in rows if not _is_stacked(row)]
@@ -108,7 +111,7 @@ def _lines(rows: Sequence[dict]) -> dict[str, Line]:
 
 
 def _clouds(rows: Sequence[dict]) -> dict[str, Line]:
-    """The schedules and their combinations, those that draft apart from those that do not."""
+    """Return the schedules and their combinations, with and without drafts."""
     names = {True: "CSpD with schedules", False: "schedules alone"}
     stacked = [row for row in rows if _is_stacked(row)]
     return lines_of(stacked, lambda row: names[row["gamma"] is not None], "speedup_vs_ar", "frechet")
@@ -119,8 +122,10 @@ def _is_stacked(row: dict) -> bool:
 
 
 def _front(rows: Sequence[dict]) -> list[tuple[float, float, str]]:
-    """Methods that none beats both in speed and in distance, of those within 1 % in speed the nearest; those slower than plain
-    decoding are not named."""
+    """Return the methods that no other beats in both speed and distance.
+
+    Of methods within 1 % in speed, only the nearest is named; methods slower than plain decoding are left out.
+    """
     best, front = float("inf"), []
     for row in sorted(rows, key=lambda row: (-row["speedup_vs_ar"], row["frechet"])):
         if row["frechet"] < best and row["speedup_vs_ar"] >= 1:

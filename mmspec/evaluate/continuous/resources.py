@@ -1,4 +1,4 @@
-"""A model of continuous tokens, the smaller one that drafts, and decodings as text asks for them."""
+"""A model of continuous tokens, its drafter, and decodings from text."""
 
 from __future__ import annotations
 
@@ -23,9 +23,15 @@ PipelineArguments = dict[str, Any]
 
 @dataclass(slots=True)
 class ContinuousResources(PictureResources):
-    """pipeline: a `MARPipeline` or a `ContinuousARPipeline`.   kind: "masked" or "causal".   name: what tables call it.
-    zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the zoo's own.
-    num_sampling_steps: of the heads, None for the model's own many.
+    """A model of continuous tokens and its drafter.
+
+    Attributes:
+        pipeline: A `MARPipeline` or a `ContinuousARPipeline`.
+        kind: "masked" or "causal".
+        name: The name of the model in tables.
+        zoo: Its name in the zoo, "" for a folder.
+        draft: The folder of the drafter, None for the zoo's own.
+        num_sampling_steps: The denoising steps of the heads, None for the model's own number.
     """
 
     kind: str
@@ -35,7 +41,11 @@ class ContinuousResources(PictureResources):
     num_sampling_steps: str | None = None
 
     def own_part(self, name: str) -> Any:
-        """ "draft", the smaller pipeline, or "head", the head as requests have it.   Raises ValueError without a drafter."""
+        """Return "draft", the smaller pipeline, or "head", the head with the chosen steps.
+
+        Raises:
+            ValueError: There is no drafter.
+        """
         return self.head if name == "head" else self.drafter()
 
     @property
@@ -44,7 +54,7 @@ class ContinuousResources(PictureResources):
 
     @property
     def total(self) -> int:
-        """L, tokens of an image."""
+        """The tokens of an image, L."""
         return self.transformer.config.tokens
 
     @property
@@ -53,23 +63,24 @@ class ContinuousResources(PictureResources):
 
     @property
     def head(self) -> Head:
-        """The head as requests have it."""
+        """The head with the chosen number of steps."""
         return self.transformer.head(self.num_sampling_steps)
 
     @property
     def head_steps(self) -> int:
-        """T, denoising steps of a token."""
+        """The denoising steps of a token, T."""
         return self.head.steps
 
     @property
     def pixels(self) -> bool:
-        """Whether tokens can be decoded."""
+        """Whether the model can decode tokens to pixels."""
         return self.pipeline.model.no_pixels is None
 
-    def given(self, prompts: Sequence[str]) -> list[int] | list[str]:
-        """Labels from numbers or the zoo's names; texts where the model reads captions and one of them is no label.
+    def pipeline_prompts(self, prompts: Sequence[str]) -> list[int] | list[str]:
+        """Return prompts as the pipeline takes them: labels, or texts where the model reads captions and no label fits.
 
-        Raises ValueError for a class that does not exist, and for words of which the model knows none.
+        Raises:
+            ValueError: A class does not exist, or the model knows none of the words.
         """
         try:
             return self.labels(prompts)
@@ -79,18 +90,26 @@ class ContinuousResources(PictureResources):
         return checked_captions(self.pipeline.model, prompts)
 
     def labels(self, prompts: Sequence[str]) -> list[int]:
-        """Labels from numbers or the zoo's names.   Raises ValueError for a class that does not exist."""
+        """Return the labels of numbers or the zoo's names.
+
+        Raises:
+            ValueError: A class does not exist.
+        """
         return labels_of(prompts, self.classes, class_names() if self.classes == len(class_names()) else ())
 
     def drafter(self) -> Any:
-        """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""
+        """Return the smaller pipeline.
+
+        Raises:
+            ValueError: There is none, or it is of another kind.
+        """
         return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> Any:
         if self.draft is not None:
             if continuous_kind(self.draft, "--draft") != self.kind:
                 raise ValueError(
-                    f"--draft: expected a {self.kind} model, got {self.draft!r}, take one of the target's kind"
+                    f"--draft: expected a {self.kind} model, got {self.draft!r}, name a model of the target's kind"
                 )
             return pipeline_of(self.draft, "--draft")
         if not self.zoo:
@@ -98,9 +117,13 @@ class ContinuousResources(PictureResources):
         return zoo_pipeline(f"{self.zoo}/draft", "--draft")
 
     def check_judged(self) -> None:
-        """Raises ValueError for a model whose pictures the zoo's scorers cannot read."""
+        """Check that the zoo's scorers can judge the model's images.
+
+        Raises:
+            ValueError: The model has no pixels, or other classes than the zoo's.
+        """
         if not self.pixels:
-            raise ValueError(f"--model: expected an autoencoder for pictures that are judged, got {self.name} without one, "
+            raise ValueError(f"--model: expected an autoencoder for judged pictures, got {self.name} without an autoencoder, "
                              "save it beside the model")  # fmt: skip
         if self.classes != len(class_names()):
             raise ValueError(f"--model: expected the zoo's {len(class_names())} classes, which its CLIP reads, got "
@@ -108,7 +131,11 @@ class ContinuousResources(PictureResources):
 
 
 def zoo_pipeline(name: str, option: str = "--model") -> Any:
-    """The zoo's pipeline of that name.   Raises ValueError where it has no weights."""
+    """Load a pipeline of the zoo.
+
+    Raises:
+        ValueError: It has no weights.
+    """
     if not in_zoo(name):
         raise ValueError(f"{option}: expected weights of the zoo's {name}, got none yet, name a folder with a pipeline or "
                          f"run `mmspec zoo build {name}`")  # fmt: skip
@@ -116,7 +143,11 @@ def zoo_pipeline(name: str, option: str = "--model") -> Any:
 
 
 def pipeline_of(model: str, option: str = "--model") -> Any:
-    """The pipeline of the zoo, or that saved in a folder.   Raises ValueError where there is none."""
+    """Load a pipeline from the zoo or from a folder.
+
+    Raises:
+        ValueError: There is none.
+    """
     if model in CONTINUOUS_MODELS:
         return zoo_pipeline(model)
     if continuous_kind(model, option) == MASKED:
@@ -129,64 +160,70 @@ def pipeline_of(model: str, option: str = "--model") -> Any:
 
 
 def open_continuous(model: str, draft: str | None = None, num_sampling_steps: str | None = None) -> ContinuousResources:
-    """A model of the zoo or of a folder; its drafter is loaded on first use.
+    """Open a model of the zoo or of a folder; its drafter is loaded on first use.
 
-    Raises ValueError where there is none, and for a number of steps its head does not have.
+    Raises:
+        ValueError: There is no such model, or its head does not support the number of steps.
     """
     zoo_name = model if model in CONTINUOUS_MODELS else ""
     name = f"zoo {model}" if zoo_name else model
-    made = ContinuousResources(pipeline_of(model), continuous_kind(model), name, zoo_name, draft, num_sampling_steps)
-    _ = made.head  # refuses steps
-    return made
+    resources = ContinuousResources(
+        pipeline_of(model), continuous_kind(model), name, zoo_name, draft, num_sampling_steps
+    )
+    _ = resources.head  # raises for an unsupported number of steps
+    return resources
 
 
 def decoding_names(kind: str | None = None) -> tuple[str, ...]:
-    """The decodings of a kind of models, "masked" or "causal"; None for all."""
+    """Return the decodings of a kind of model, "masked" or "causal"; None for all."""
     return names("continuous", "decoding", models=kind)
 
 
 def rule_names() -> tuple[str, ...]:
-    """The rules of drafted vectors that can be named in the place of a decoding's own."""
+    """Return the rules for drafted vectors that can replace a decoding's own."""
     return tuple(name for name in names("continuous", "rule") if name != "exact")
 
 
 def split_rule(text: str, rule: str | None) -> tuple[str, str | None]:
-    """A decoding without its setting "rule", and the rule of its drafts, None for its own.
+    """Split the setting "rule" off a decoding.
 
     Args:
         text: A decoding with its settings.
         rule: The rule from an option; None where it was left out.
 
+    Returns:
+        The decoding without the rule, and the rule of its drafts, None for its own.
+
     Raises:
-        ValueError: The rule is unknown, or the decoding takes none.
+        ValueError: The rule is unknown, or the decoding has no rule.
     """
     name, written, weights = split(text, "--decoding")
-    found = next((one for one in methods("continuous", "decoding") if one.name == name), None)
-    if found is None or "rule" not in found.facts:
-        if found is not None and rule is not None:
-            refuse_options(name, {"rule": rule}, [one.name for one in found.settings])
+    method = next((one for one in methods("continuous", "decoding") if one.name == name), None)
+    if method is None or "rule" not in method.facts:
+        if method is not None and rule is not None:
+            refuse_options(name, {"rule": rule}, [one.name for one in method.settings])
         return text, None
     rule = rule or written.pop("rule", None)
     if rule is not None:
         check_choice("--rule", rule, rule_names())
-    return joined(name, written, weights), rule or found.facts["rule"]
+    return joined(name, written, weights), rule or method.facts["rule"]
 
 
 def decoding_of(
     text: str, resources: ContinuousResources, options: Mapping[str, Any] | None = None
 ) -> PipelineArguments:
-    """Arguments of the pipeline for a decoding.
+    """Return the arguments of the pipeline for a decoding.
 
     Args:
         text: The decoding with its settings.
         resources: The model and its drafter.
-        options: Settings from options of the command line by name, and "rule"; None is one that was left out.
+        options: Settings from options of the command line by name, and "rule"; None is an option that was left out.
 
     Raises:
         ValueError: A name, a setting or a value is unknown or refused, or there is no drafter.
     """
-    given = dict(options or {})
-    text, rule = split_rule(text, given.pop("rule", None))
+    settings = dict(options or {})
+    text, rule = split_rule(text, settings.pop("rule", None))
     purpose = f" for {resources.name}, a {resources.kind} model of vectors"
-    made = decoding_call(text, "continuous", resources.kind, given, purpose).make(resources)
-    return {name: value for name, value in (("decoding", made), ("rule", rule)) if value is not None}
+    decoding = decoding_call(text, "continuous", resources.kind, settings, purpose).make(resources)
+    return {name: value for name, value in (("decoding", decoding), ("rule", rule)) if value is not None}

@@ -13,8 +13,8 @@ from mmspec.evaluate.model_kinds import CAUSAL, MASKED
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
 from mmspec.imagegen.continuous.head_sampling.sampling import HeadSampling
 
-HEAD_STATES = 8  # states that a call of the head evaluates where its window is one of several parts
-# schedules of a model -> the setting that switches each on
+HEAD_STATES = 8  # states per call of the head, where its window is combined with other parts
+# schedules of a model -> the setting that enables each
 PARTS = {
     "head": f"head={HEAD_STATES}",
     "anneal": "annealing=anneal",
@@ -29,11 +29,11 @@ class ContinuousMethod(DrawnMethod):
 
     Attributes:
         decoding: The decoding as text, see `mmspec.methods.parse`.
-        kind: The models it is for, "" for all.
-        gamma: The steps that a drafted window has.
-        patch: Whether rejected tokens are put right where they stand, so that every window advances by gamma.
-        bitwise: Whether its tokens are plain decoding's, bit for bit, at any temperature.
-        head: The states that a call of the target's head evaluates beside the decoding; 0 for the decoding's own.
+        kind: The kind of model that it supports, "" for all.
+        gamma: The steps of a drafted window.
+        patch: Whether rejected tokens are corrected in place, so that every window advances by gamma.
+        bitwise: Whether its tokens equal plain decoding's, bit for bit, at any temperature.
+        head: The states per call of the target's head; 0 for the decoding's own.
     """
 
     shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "gamma")
@@ -46,29 +46,29 @@ class ContinuousMethod(DrawnMethod):
     head: int = 0
 
     def make(self, resources: ContinuousResources) -> PipelineArguments:
-        """Arguments of the pipeline; what they need is imported and loaded now."""
+        """Return the arguments of the pipeline; their parts are imported and loaded now."""
         rule = self.rule if self.rule in rule_names() else None
-        made = decoding_of(self.decoding, resources, {"rule": rule})
-        return made | ({"head_sampling": HeadSampling(self.head)} if self.head else {})
+        arguments = decoding_of(self.decoding, resources, {"rule": rule})
+        return arguments | ({"head_sampling": HeadSampling(self.head)} if self.head else {})
 
 
 _TIMED = (
-    "method", "law", "passes", "target forwards", "tokens a pass", "head calls", "gamma", "acceptance", "c", "v",
+    "method", "output", "passes", "target forwards", "tokens a pass", "head calls", "gamma", "acceptance", "c", "v",
     "predicted x", "in full", "seconds", "x plain (10-90 %)", "draft + target + verify share", "identical",
 )  # fmt: skip
 _JUDGED = tuple(IMAGE_COLUMNS)
-_SWEPT = ("method", "law", "knob", "passes", "head calls", "acceptance", "x plain (10-90 %)", *_JUDGED, "identical")
+_SWEPT = ("method", "output", "knob", "passes", "head calls", "acceptance", "x plain (10-90 %)", *_JUDGED, "identical")
 _GAMMAS = (4, 8, 16, 32)
 _WINDOWS = (4, 8, 16)  # of a head; 1 is plain sampling
 _RELAXED = ("anneal", "checkerboard", "lazy")
-_SHARES = (0.05, 0.1, 0.25, 0.5)  # of the decoder's tokens that lazy passes compute beside those they must
+_SHARES = (0.05, 0.1, 0.25, 0.5)  # of the decoder's tokens that lazy passes compute beside the required tokens
 _DISTANCES = (0.25, 0.5, 1.0, 2.0, 4.0)
 
 _AR = ContinuousMethod(PLAIN, "plain", bitwise=True)
 
 
 def _cspd(window: str, relaxation: str, gammas: tuple[int, ...] = _GAMMAS) -> tuple[ContinuousMethod, ...]:
-    """Windows judged by the ratio of both walks, a row per gamma."""
+    """Return a row per gamma of windows judged by the ratio of the two denoising walks."""
     family = f"cspd-{window}-{relaxation}"
     return tuple(
         ContinuousMethod(f"{family}-{gamma}", f"CSpD {window} {gamma}, {relaxation} ratio", "cspd", family, SAMPLED, "draft",
@@ -79,7 +79,7 @@ def _cspd(window: str, relaxation: str, gammas: tuple[int, ...] = _GAMMAS) -> tu
 
 
 def _bare(gamma: int) -> ContinuousMethod:
-    """A patched window as published, but drafted from the second step on."""
+    """Return a patched window as published, but drafted from the second step on."""
     return ContinuousMethod(f"cspd-patch-bare-{gamma}", f"CSpD patch {gamma}, published ratio, nothing pre-filled", "cspd",
                             "cspd-patch-bare", SAMPLED, "draft",
                             f"cspd:window=patch,gamma={gamma},relaxation=published,prefill=0", MASKED, gamma, True,
@@ -87,21 +87,21 @@ def _bare(gamma: int) -> ContinuousMethod:
 
 
 def _tolerance(distance: float) -> ContinuousMethod:
-    """Windows judged by how far the target's own draws are."""
+    """Return windows judged by their distance from the target's own draws."""
     return ContinuousMethod(f"tolerance-{distance:g}", f"CSpD own draws within {distance:g}", "own draw", "tolerance",
                             part="draft", decoding=f"cspd:window=truncate,gamma=8,tolerance={distance:g}", kind=MASKED,
                             gamma=8, bitwise=distance == 0, knob=distance)  # fmt: skip
 
 
 def _stack(parts: tuple[str, ...], share: float | None = None) -> ContinuousMethod:
-    """Schedules of the target alone, those named and no others.   share: of the decoder's tokens that lazy passes compute."""
+    """Return a row with these schedules of the target; `share` of the decoder's tokens is computed by lazy passes."""
     key, title = _named(parts, share)
     decoding = f"scheduled:{_settings(parts, share)}"
     return ContinuousMethod(key, title, family="stack", at=SAMPLED, decoding=decoding, kind=MASKED)
 
 
 def _drafted_stack(parts: tuple[str, ...], share: float | None = None, gamma: int = 8) -> ContinuousMethod:
-    """Patched windows whose heads are scheduled too."""
+    """Return patched windows whose heads use these schedules as well."""
     key, title = _named(parts, share)
     return ContinuousMethod(f"cspd{'' if gamma == 8 else f'-{gamma}'}+{key}", f"CSpD patch {gamma} + {title}", "cspd", "stack",
                             SAMPLED, "draft", f"cspd:gamma={gamma},{_settings(parts, share)}", MASKED, gamma,
@@ -109,12 +109,12 @@ def _drafted_stack(parts: tuple[str, ...], share: float | None = None, gamma: in
 
 
 def _settings(parts: tuple[str, ...], share: float | None) -> str:
-    """The settings that switch schedules on."""
+    """Return the settings that enable schedules."""
     return ",".join(PARTS[one] for one in parts) + ("" if share is None else f":tokens={share:g}")
 
 
 def _named(parts: tuple[str, ...], share: float | None) -> tuple[str, str]:
-    """(key, title) of a combination of schedules."""
+    """Return the (key, title) of a combination of schedules."""
     cached = [] if share is None else [f"tokens {share:g}"]
     return "+".join((*parts, *cached)).replace(" ", "-"), " + ".join((*parts, *cached))
 
@@ -126,10 +126,10 @@ _HEADS = (
                        knob=n) for n in _WINDOWS),
 )  # fmt: skip
 _STACK = (
-    # the head's window alone is among the rows of heads
+    # the head's window alone is one of the rows in _HEADS
     *(_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n) if parts != ("head",)),
     *(_drafted_stack(parts) for n in range(1, len(PARTS) + 1) for parts in combinations(PARTS, n)),
-    # what pays of the relaxed parts, with tokens cached too and with other windows
+    # the useful relaxed parts, also with cached tokens and with other windows
     _stack(_RELAXED, 0.1),
     _drafted_stack(_RELAXED, 0.1),
     *(_drafted_stack(_RELAXED, gamma=gamma) for gamma in (4, 16)),
@@ -157,7 +157,13 @@ _EVERY_CSPD = tuple(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinuousSuite(DrawnSuite):
-    """images: of what is judged.   num_iter: of masked models, 0 for one token a step."""
+    """A suite of `mmspec bench continuous`.
+
+    Attributes:
+        images: The default number of judged images.
+        guidance: The default guidance scales.
+        num_iter: The default steps of masked models, 0 for a single token per step.
+    """
 
     batches: tuple[int, ...] = (1, 16)
     images: int = 200
@@ -171,19 +177,22 @@ _ALL = (_AR, *_EVERY_CSPD, _tolerance(0.0), _tolerance(1.0), *_HEADS, *_STACK, *
 SUITES: dict[str, ContinuousSuite] = {
     "speed": ContinuousSuite(
         about="every method timed beside plain decoding",
+        title="Continuous images: speed",
         methods=_ALL,
         columns=_TIMED,
         guidance=(1.0, 2.0),
     ),
     "quality": ContinuousSuite(
         about="images of every method against plain decoding's",
+        title="Continuous images: quality",
         methods=_ALL,
         timed=False,
         judged=True,
-        columns=("method", "law", "passes", "tokens a pass", *_JUDGED),
+        columns=("method", "output", "passes", "tokens a pass", *_JUDGED),
     ),
     "pareto": ContinuousSuite(
         about="every combination of the schedules and every knob: speed against quality",
+        title="Continuous images: speed and quality",
         methods=(_AR, *_EVERY_CSPD, *map(_tolerance, (0.0, *_DISTANCES)), *_HEADS, *_STACK, *_TOKENS, *_CAUSAL),
         judged=True,
         columns=_SWEPT,
@@ -192,6 +201,7 @@ SUITES: dict[str, ContinuousSuite] = {
     ),
     "published": ContinuousSuite(
         about="the published algorithm, one token a step: speed-ups beside what costs alone predict",
+        title="Continuous images: CSpD as published",
         methods=_PUBLISHED,
         columns=_TIMED,
         guidance=(1.0,),
@@ -199,7 +209,7 @@ SUITES: dict[str, ContinuousSuite] = {
     ),
 }
 
-# (decoding, rule) of a sweep that names none, by the kind of the model
+# the default (decoding, rule) pairs of a sweep, by the kind of the model
 SWEPT = {
     CAUSAL: (("ar", ""), ("head:window=8", ""), *((f"small:gamma={n}", "") for n in (2, 4)), ("small:gamma=4", "reflection")),
     MASKED: (("ar", ""), ("head:window=8", ""), *((f"cspd:window=patch,gamma={n}", "") for n in (4, 8, 16)),

@@ -1,1 +1,1 @@
-"""The measuring engine: plans of cells, requests in turn, records that are kept and taken up again, and rows."""
+"""The measuring engine: plans of cells, interleaved requests, records that survive a stop, and rows."""

@@ -1,4 +1,4 @@
-"""A bench from settings to rows: what is finished is kept and found again, whatever the domain."""
+"""A bench from settings to rows, for every domain; finished work is stored and reused."""
 
 from __future__ import annotations
 
@@ -32,20 +32,25 @@ def bench(
     on_part: ProgressCallback = lambda text: None,
     log: Path | None = None,
 ) -> dict:
-    """{"env": ..., "rows": [...]}: one row per method and setting.
+    """Run a bench and return {"env": ..., "rows": [...]}, with a row per method and setting.
 
-    Timed rows are medians over the same requests, interleaved with the baselines. Where a suite measures quality too, its
-    figures stand in the timed rows. A method that fails gets a row with the reason instead of figures.
-    resources: the model and what belongs to it, the zoo's where left out.   on_run: told of every request, and of those
-    whose rows are kept.   on_part: told of every timed setting and every judged row that is finished.
-    log: where these are kept, and found again, see `BenchLog`.
+    Timed rows are medians over the same requests, interleaved with the baselines. Quality figures are merged into the
+    timed rows where a suite measures both. A method that fails gets a row with the reason.
+
+    Args:
+        domain: The domain.
+        config: The settings of the bench.
+        resources: The model and its parts; the zoo's where left out.
+        on_run: A function that is called for every request, including requests of stored rows.
+        on_part: A function that is called for every finished timed setting and judged row.
+        log: The file of the resume log, see `BenchLog`.
     """
     resources = domain.resources(config) if resources is None else resources
     code = fingerprint(config.folders())
-    with threads(config.threads), _log(log, domain, config, resources, code) as kept:
-        running = _BenchRun(domain, config, resources, kept, on_run, on_part)
+    with threads(config.threads), _log(log, domain, config, resources, code) as records:
+        running = _BenchRun(domain, config, resources, records, on_run, on_part)
         timed, judged = running.timed(), running.judged()
-        extras = domain.extras(config, resources, kept)
+        extras = domain.extras(config, resources, records)
         own = {"repeats": config.repeats, "seed": config.seed, "code": code}
         env = environment(bench=domain.name, suite=config.suite, **own, **domain.environment(config, resources))
     rows = _both(config, timed, judged, domain.quality)
@@ -53,7 +58,7 @@ def bench(
 
 
 def _both(config: BenchConfig, timed: list[dict], judged: list[dict], quality: Mapping[str, str]) -> list[dict]:
-    """The rows of a bench that times, judges, or does both; quality does not depend on the batch size."""
+    """Return the rows of a bench that times, judges, or does both; quality does not depend on the batch size."""
     apart = {name for setting in config.judged() for name in setting.name()} - {"batch"}
     return join_quality(timed, judged, sorted(apart), quality) if timed else judged
 
@@ -67,17 +72,17 @@ def _log(file: Path | None, domain: Domain, config: BenchConfig, resources: Any,
 
 @dataclass(frozen=True, slots=True)
 class _BenchRun:
-    """One bench as it runs."""
+    """A bench while it runs."""
 
     domain: Domain
     config: BenchConfig
     resources: Any
-    kept: BenchLog
+    log: BenchLog
     on_run: ProgressCallback
     on_part: ProgressCallback
 
     def timed(self) -> list[dict]:
-        """The rows of every timed setting."""
+        """Return the rows of every timed setting."""
         rows: list[dict] = []
         for setting in self.config.settings():
             where = self.domain.describe(setting.name())
@@ -86,27 +91,27 @@ class _BenchRun:
         return rows
 
     def judged(self) -> list[dict]:
-        """The rows of every judged setting."""
+        """Return the rows of every judged setting."""
         rows: list[dict] = []
         for setting in self.config.judged():
             where = self.domain.describe(setting.name())
-            # made once in a setting, and not at all where every row is kept
+            # computed once per setting, and skipped where every row is stored
             reference = cache(partial(self.domain.reference, self.config, self.resources, setting))
             for method in self.config.serving(setting):
                 part = {"judged": {"method": method.key, **setting.name()}}
-                made = partial(self._judge, reference, method, setting)
-                rows.append(self._once(part, f"{where}, quality of {method.key}", made))
+                make = partial(self._judge, reference, method, setting)
+                rows.append(self._once(part, f"{where}, quality of {method.key}", make))
                 self.on_run(f"{where}, quality of {method.key}")
         return rows
 
     def _once(self, part: dict, text: str, make: Callable[[], Any], skip: Callable[[], None] = lambda: None) -> Any:
-        began, found = perf_counter(), []
-        value = self.kept.once(part, make, lambda: found.append(skip()))
-        self.on_part(f"{text}: {'kept' if found else f'{perf_counter() - began:.1f} s'}")
+        began, skips = perf_counter(), []
+        value = self.log.once(part, make, lambda: skips.append(skip()))
+        self.on_part(f"{text}: {'kept' if skips else f'{perf_counter() - began:.1f} s'}")
         return value
 
     def _time(self, setting: Setting, where: str) -> list[dict]:
-        """Times the methods of a setting in turn; their rows."""
+        """Time the methods of a setting in turn and return their rows."""
         methods, config = self.config.serving(setting), self.config
         cases, domain = self.domain.cases(self.resources, setting), self.domain
         group = CellGroup(domain.name, self.resources.name, setting, tuple(methods), setting.name(), domain.shows)
@@ -120,7 +125,7 @@ class _BenchRun:
             repeats=config.repeats,
             seed=config.seed,
             on_run=lambda key: self.on_run(f"{where}, {key}"),
-            store=self.kept.samples(group),
+            store=self.log.samples(group),
         )
         timed = TimedSetting(config, self.resources, setting, methods, cases, results)
         shared, greedy = {**setting.row(), **self.domain.certainty(timed)}, setting.temperature == 0
@@ -129,7 +134,7 @@ class _BenchRun:
         return list(rows.values())
 
     def _skip(self, setting: Setting, where: str) -> None:
-        """Tells of the requests of a setting whose rows are kept."""
+        """Report the requests of a setting whose rows are stored."""
         for _ in range(self.config.timed_requests(setting)):
             self.on_run(f"{where}, kept")
 
@@ -138,14 +143,18 @@ class _BenchRun:
 
 
 def join_quality(timed: list[dict], judged: list[dict], names: Sequence[str], quality: Mapping[str, str]) -> list[dict]:
-    """Timed rows with the quality figures of their method and setting; None where it has none.
+    """Add the quality figures of each method and setting to its timed row; None where there are none.
 
-    names: fields that tell settings apart.   quality: fields of timed rows, by what they are called in judged ones.
+    Args:
+        timed: The timed rows, which are changed.
+        judged: The judged rows.
+        names: The fields that distinguish settings.
+        quality: The fields of judged rows, by their names in timed rows.
     """
     apart = ("key", *names)
-    found = {tuple(row[name] for name in apart): row for row in judged}
+    judged_by_key = {tuple(row[name] for name in apart): row for row in judged}
     for row in timed:
-        other = found.get(tuple(row[name] for name in apart), {})
+        other = judged_by_key.get(tuple(row[name] for name in apart), {})
         row |= {name: other.get(there) for name, there in quality.items()}
         row["failed"] = row["failed"] or other.get("failed")
     return timed

@@ -1,4 +1,4 @@
-"""What a bench can be asked for: fields that the command line makes options of. Imports no models."""
+"""Settings of a bench: dataclass fields that become command-line options. Imports no models."""
 
 from __future__ import annotations
 
@@ -19,18 +19,36 @@ INFINITE = float("inf")
 def option(
     default: Any, help: str, *, flag: str = "", shown: str | None = None, least: float = 0, most: float = INFINITE
 ) -> Any:
-    """A field of a config.   flag: where it is not the field's name.   shown: what `--help` shows as the value.
-    least, most: of a number, or of every number of a tuple."""
+    """Declare a field of a config.
+
+    Args:
+        default: The default value.
+        help: The help text of the option.
+        flag: The name of the option, where it differs from the field's name.
+        shown: The placeholder of the value in `--help`.
+        least: The smallest number allowed, also for each number of a tuple.
+        most: The largest number allowed, also for each number of a tuple.
+    """
     return field(default=default, metadata={"help": help, "flag": flag, "shown": shown, "least": least, "most": most})
 
 
 def flag_of(config: Any, name: str) -> str:
-    """The option of a config's field."""
+    """Return the command-line option of a config's field."""
     return config.__dataclass_fields__[name].metadata["flag"] or f"--{name.replace('_', '-')}"
 
 
 def check_choice(option: str, value: object, known: Iterable[str], purpose: str = "") -> None:
-    """Raises ValueError for a value that is none of the known ones.   purpose: of these, such as " for vectors"."""
+    """Check that a value is an allowed choice.
+
+    Args:
+        option: The name of the option, for the error.
+        value: The value.
+        known: The allowed values.
+        purpose: A note on the allowed values, such as " for vectors".
+
+    Raises:
+        ValueError: The value is not among them.
+    """
     known = tuple(known)
     if value not in known:
         raise ValueError(f"{option}: expected one of {', '.join(known)}{purpose}, got {value!r}, pick one of these")
@@ -38,12 +56,23 @@ def check_choice(option: str, value: object, known: Iterable[str], purpose: str 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchConfig:
-    """What to run; None takes what the suite says. Raises ValueError for what cannot be run.
+    """The settings of a bench; None takes the value of the suite.
 
-    methods: keys or families of the suite's rows, None for all.   threads: torch's, for every method alike; None for
-    those that the caller's `torch.set_num_threads` or OMP_NUM_THREADS gives.
-    about: what the bench is, for `--help`.   baselines: the methods all others are timed against, by the name that row
-    fields call them by; the exact rows must give the first one's output when greedy.
+    Attributes:
+        about: The description of the bench for `--help`.
+        baselines: The methods that all others are timed against, by their name in row fields. Greedy exact rows must
+            give the output of the first.
+        suite: The name of the suite.
+        prompts: The number of held-out prompts.
+        batches: The batch sizes.
+        temperatures: The temperatures.
+        methods: Keys or families of the suite's rows; None for all.
+        repeats: The timed runs of every method on every prompt.
+        seed: Chooses the held-out prompts and the random numbers of sampled rows.
+        threads: The threads of torch; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force.
+
+    Raises:
+        ValueError: A value is out of range, or names nothing in the suite.
     """
 
     about: ClassVar[str]
@@ -81,66 +110,74 @@ class BenchConfig:
                 raise ValueError(f"--methods: expected some of {keys}, got {name!r}, pick from these")
 
     def short_name(self, name: str) -> str:
-        """What rows call the method that --methods names."""
+        """Return the key that rows use for a method named by --methods."""
         return name
 
     def plan(self) -> Suite:
-        """The suite asked for, of those in `suites.py` beside the config."""
+        """Return the chosen suite, from `suites.py` beside the config."""
         folder = type(self).__module__.rpartition(".")[0]
         suites = import_module(f"{folder}.suites").SUITES
         check_choice("--suite", self.suite, suites)
         return suites[self.suite]
 
     def known(self) -> tuple[Method, ...]:
-        """The suite's methods that the zoo has something for, baselines first."""
+        """Return the methods of the suite whose weights the zoo has, baselines first."""
         return self.plan().methods
 
     def settings(self) -> Iterator[Setting]:
-        """The settings that are timed."""
+        """Yield the settings that are timed."""
         for batch in self.batches:
             for temperature in self.temperatures:
                 yield Setting(batch=batch, temperature=temperature, prompts=self.prompts, seed=self.seed)
 
     def judged(self) -> Iterator[Setting]:
-        """The settings in which the quality of every method's output is measured."""
+        """Yield the settings in which the quality of every method's output is measured."""
         return iter(())
 
     def check(self, resources: Any) -> None:
-        """Raises ValueError for what cannot be had of these resources."""
+        """Check the config against the loaded resources.
+
+        Raises:
+            ValueError: The resources cannot run it.
+        """
 
     def folders(self) -> list[Path]:
-        """Folders whose files decide figures too."""
+        """Return folders whose files affect the figures too."""
         return []
 
     @property
     def rows(self) -> tuple[Method, ...]:
-        """The methods asked for, always with those that ratios are taken against."""
+        """The chosen methods, and always the methods that they are compared with."""
         known = self.known()
         if self.methods is None:
             return known
-        asked = [one for one in known if any(one.named(name) for name in self.methods)]
-        always = {*self.baselines.values(), *(one.like for one in asked)}
-        return tuple(one for one in known if one in asked or one.key in always)
+        chosen = [one for one in known if any(one.named(name) for name in self.methods)]
+        always = {*self.baselines.values(), *(one.like for one in chosen)}
+        return tuple(one for one in known if one in chosen or one.key in always)
 
     def serving(self, setting: Setting) -> list[Method]:
-        """The methods that exist in a setting."""
+        """Return the methods that exist in a setting."""
         return [method for method in self.rows if method.serves(setting.temperature)]
 
     def timed_requests(self, setting: Setting) -> int:
-        """Requests that time a setting, one warm-up of every method among them."""
+        """Return the number of requests that time a setting, with one warm-up of every method."""
         return len(self.serving(setting)) * (setting.cases * self.repeats + 1)
 
     def requests(self) -> int:
-        """Timed requests and judged rows in all: what a progress bar counts."""
+        """Return the number of timed requests and judged rows, for a progress bar."""
         return sum(map(self.timed_requests, self.settings())) + sum(len(self.serving(one)) for one in self.judged())
 
     def parts(self) -> int:
-        """Timed settings and judged rows in all: what a log counts."""
+        """Return the number of timed settings and judged rows, for a log."""
         return len(list(self.settings())) + sum(len(self.serving(one)) for one in self.judged())
 
 
 def _check_range(config: BenchConfig, one: Field) -> None:
-    """Raises ValueError for numbers outside what their option allows; lists of numbers must hold some."""
+    """Check the numbers of a field against the range of its option; a list must not be empty.
+
+    Raises:
+        ValueError: A number is out of range.
+    """
     value = getattr(config, one.name)
     several = isinstance(value, tuple) and "str" not in str(one.type)
     if not several and (isinstance(value, str | bool) or not isinstance(value, int | float)):

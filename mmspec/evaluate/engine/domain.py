@@ -1,4 +1,4 @@
-"""The description of a domain, which benches and sweeps ask, and what is wrong with a finished bench."""
+"""The description of a domain for benches and sweeps, and the failures of a finished bench."""
 
 from __future__ import annotations
 
@@ -24,20 +24,24 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class Resources:
-    """Base of a domain's resources, which add their model and a `name` for tables."""
+    """Base of a domain's resources; a domain adds its model and a `name` for tables."""
 
-    _kept: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
+    _values: dict[Hashable, Any] = field(default_factory=dict, init=False, repr=False)
 
     def once(self, name: Hashable, make: Callable[[], Any]) -> Any:
-        """The value that `make` returned when `name` was asked for first."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
+        """Return the cached value of `name`; the first call computes it with `make`."""
+        if name not in self._values:
+            self._values[name] = make()
+        return self._values[name]
 
 
 @dataclass(slots=True)
 class PipelineResources(Resources):
-    """Resources whose model is that of a pipeline. A subclass defines `own_part`, the parts that it has itself."""
+    """Resources around a pipeline. A subclass defines `own_part`, the parts that it has itself.
+
+    Args:
+        pipeline: The pipeline.
+    """
 
     pipeline: Any
 
@@ -47,9 +51,14 @@ class PipelineResources(Resources):
         return self.pipeline.model
 
     def part(self, name: str, source: str | None = None) -> Any:
-        """A part of a method, see `MethodParts`.   source: where a text says that it is saved.
+        """Return a part of a method, see `MethodParts`.
 
-        Raises ValueError where there is none.
+        Args:
+            name: The name of the part.
+            source: The saved part that a method's text names; None for the resources' own part.
+
+        Raises:
+            ValueError: There is no such part.
         """
         return self.own_part(name) if source is None else read_part(self.pipeline, name, source)
 
@@ -64,7 +73,16 @@ class PipelineResources(Resources):
 
 @dataclass(frozen=True, slots=True)
 class TimedSetting:
-    """One setting as it was timed.   cases: model inputs.   results: attempts by method, case and repeat."""
+    """A timed setting and its results.
+
+    Attributes:
+        config: The settings of the bench.
+        resources: The resources.
+        setting: The setting.
+        methods: The methods.
+        cases: The model inputs.
+        results: The attempts by method, case and repeat.
+    """
 
     config: BenchConfig
     resources: Any
@@ -75,20 +93,28 @@ class TimedSetting:
 
 
 class QualityReference(Protocol):
-    """Plain decoding's output in one setting, which every method's is held against.   row: the setting's own figures."""
+    """Plain decoding's output in a setting, to which the output of every method is compared.
+
+    Attributes:
+        row: The figures of the setting.
+    """
 
     row: dict
 
     def judge(self, method: Method) -> dict:
-        """The figures of a method's output, `exact` and the passes it took among them."""
+        """Return the figures of a method's output, including `exact` and the target passes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOverrides:
-    """How values are drawn where a sweep says so; None as the domain has it. A domain takes those that mean something to it.
+    """Sampling settings of a sweep; None leaves the domain's default, and settings of other domains are ignored.
 
-    guidance, top_k: of pictures.   num_iter: steps over a picture of a masked model.   new_tokens: the longest answer.
-    blocks: of a film.
+    Attributes:
+        guidance: The guidance scale of pictures.
+        top_k: The top-k of pictures.
+        num_iter: The steps over a picture of a masked model.
+        new_tokens: The longest answer.
+        blocks: The number of blocks of a video.
     """
 
     guidance: float | None = None
@@ -97,13 +123,13 @@ class SamplingOverrides:
     new_tokens: int | None = None
     blocks: int | None = None
 
-    def given(self, **defaults: Any) -> dict[str, Any]:
-        """The overrides as a dict; unset ones take the domain's defaults."""
+    def with_defaults(self, **defaults: Any) -> dict[str, Any]:
+        """Return the overrides as a dict; unset overrides take the domain's defaults."""
         return {name: value if getattr(self, name) is None else getattr(self, name) for name, value in defaults.items()}
 
 
 class Domain(ABC):
-    """Base of a domain; its folder has one instance, `DOMAIN`. Methods without a body have to be defined.
+    """Base of a domain; its folder has one instance, `DOMAIN`. Abstract methods have to be defined.
 
     Attributes:
         name: The command, `mmspec bench NAME`.
@@ -111,9 +137,9 @@ class Domain(ABC):
         suites: The suites of benches by name.
         output: The output that exact rows must give, for errors, such as "tokens of transformers".
         shows: The kind of output.
-        quality: Fields that a timed row takes over from the judged row, by their names there.
+        quality: The fields that a timed row copies from the judged row, by their names there.
         models: The models of the zoo that sweeps run, by name.
-        temperatures: Those of a sweep that names none.
+        temperatures: The default temperatures of a sweep.
     """
 
     name: str
@@ -127,113 +153,135 @@ class Domain(ABC):
 
     @abstractmethod
     def open(self, model: str, config: Any = None) -> Any:
-        """The resources of a model of the zoo or of a folder.   config: that of a bench; None in a sweep."""
+        """Return the resources of a model.
+
+        Args:
+            model: The name of a model of the zoo, or a folder.
+            config: The settings of a bench; None in a sweep.
+        """
 
     @abstractmethod
     def sampler(self, method: Any, resources: Any, setting: Any) -> Sampler:
-        """How a method runs a case: a function of (case, seed) that returns its cost and its output, an item a row.
+        """Return a function of (case, seed) that runs a method and returns its cost and its output, an item per row.
 
-        Raises ValueError or ImportError where parts of the method are missing.
+        Raises:
+            ValueError: A part of the method is missing.
+            ImportError: A package of the method is missing.
         """
 
     def runner(self, method: Any, resources: Any, setting: Any) -> Runner:
-        """As `sampler`, for benches, which look at the cost alone."""
+        """Return a function of (case, seed) that runs a method and returns its cost, for benches."""
         sample = self.sampler(method, resources, setting)
         return lambda case, seed: sample(case, seed)[0]
 
     # benches
 
     def resources(self, config: Any) -> Any:
-        """The resources of a bench."""
+        """Return the resources of a bench."""
         return self.open(getattr(config, "model", ""), config)
 
     @abstractmethod
     def cases(self, resources: Any, setting: Any) -> Sequence[Any]:
-        """The model inputs of a setting."""
+        """Return the model inputs of a setting."""
 
     @abstractmethod
     def certainty(self, timed: TimedSetting) -> dict:
-        """Row fields that all rows of a setting share, such as the certainty of the target."""
+        """Return the row fields that all rows of a setting share, such as the certainty of the target."""
 
     @abstractmethod
     def environment(self, config: Any, resources: Any) -> dict:
-        """The entries of `env` beside those of the machine."""
+        """Return the domain's entries of `env`."""
 
     @abstractmethod
     def describe(self, row: Mapping[str, Any]) -> str:
-        """The setting of a row in words."""
+        """Return the setting of a row in words."""
 
     @abstractmethod
     def page(self, result: dict) -> Page:
-        """The tables of a bench file."""
+        """Return the tables of a bench file."""
 
     @abstractmethod
     def panels(self, result: dict) -> list[Panel]:
-        """The curves of a bench file.   Raises ValueError for a suite without a plot."""
+        """Return the curves of a bench file.
+
+        Raises:
+            ValueError: The suite has no plot.
+        """
 
     def complete(self, timed: TimedSetting, rows: Mapping[str, dict]) -> None:
-        """Add the domain's own fields to the rows of a setting, which are given by key."""
+        """Add the domain's own fields to the rows of a setting, given by method key."""
         return
 
     def reference(self, config: Any, resources: Any, setting: Any) -> QualityReference | None:
-        """The reference of a judged setting; None in a domain that judges nothing."""
+        """Return the reference of a judged setting; None in a domain that judges nothing."""
         return None
 
     def extras(self, config: Any, resources: Any, log: BenchLog) -> dict:
-        """Entries of the file beside the rows."""
+        """Return the entries of the bench file beside the rows."""
         return {}
 
     def may_fail(self, row: dict) -> bool:
-        """Whether a failure of this row is no fault of ours."""
+        """Return whether a failure of this row is expected and not an error of the bench."""
         return False
 
     def united(self, config: Any, rows: Sequence[dict]) -> list[dict]:
-        """Rows over several settings together, from the rows of each."""
+        """Return rows over several settings together, computed from the rows of each."""
         return []
 
     # sweeps
 
     def defaults(self, model: str) -> Sequence[tuple[str, str]]:
-        """The (decoding, rule) pairs of a sweep that names none, plain decoding first; "" is a decoding's own rule."""
+        """Return the default (decoding, rule) pairs of a sweep, plain decoding first; "" is a decoding's own rule."""
         return [("ar", "")]
 
     def method(self, model: str, decoding: str, rule: str) -> Method:
-        """The method of a decoding and a rule.   Raises ValueError where the model has no such decoding."""
-        found = self.row(decoding)
-        if found is None:
+        """Return the method of a decoding and a rule.
+
+        Raises:
+            ValueError: The model has no such decoding.
+        """
+        method = self.row(decoding)
+        if method is None:
             raise ValueError(
                 f"--decoding: expected a row of the benches of {self.name}, got {decoding!r}, name another"
             )
-        return found
+        return method
 
     def row(self, key: str, fits: Callable[[Any], bool] = lambda row: True) -> Any:
-        """The row of the benches with this key; None where there is none that fits."""
+        """Return the bench row with this key; None if no row fits."""
         rows = (row for suite in self.suites.values() for row in suite.methods)
         return next((row for row in rows if row.key == key and fits(row)), None)
 
     def setting(self, model: str, temperature: float, wishes: SamplingOverrides) -> Setting:
-        """The setting of a sweep: batches of 1."""
+        """Return the setting of a sweep, with batches of 1."""
         return Setting(batch=1, temperature=temperature, prompts=1, seed=0)
 
     def drawing(self, setting: Any) -> dict[str, Any]:
-        """All fields of a setting that decide outputs, in plain JSON."""
+        """Return all fields of a setting that decide outputs, in plain JSON."""
         return setting.name()
 
     def prompts(self, model: str, count: int, seed: int) -> list[EvaluationPrompt]:
-        """The zoo's own prompts of a model."""
+        """Return the zoo's own prompts of a model."""
         return []
 
     def case(self, resources: Any, setting: Any, prompt: EvaluationPrompt) -> Any:
-        """The input that samplers take of a prompt.   Raises ValueError for what the model cannot be asked."""
+        """Return the input of the samplers for a prompt.
+
+        Raises:
+            ValueError: The model cannot answer the prompt.
+        """
         return prompt
 
     def scorers(self, model: str) -> list[Scorer]:
-        """The scorers of single samples where the zoo's world is asked about."""
+        """Return the scorers of single samples for prompts about the zoo's world."""
         return []
 
 
 def bench_failures(domain: Domain, result: dict) -> list[str]:
-    """A sentence per exact row whose greedy output is another, but for ties, and per failure that is ours."""
+    """Return a sentence per wrong row of a finished bench.
+
+    A row is wrong if it is exact and its greedy output differs by more than ties, or if it failed unexpectedly.
+    """
     wrong = []
     for row in result["rows"]:
         where = f"{row['method']} ({domain.describe(row)})"

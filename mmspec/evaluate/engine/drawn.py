@@ -1,4 +1,4 @@
-"""What the benches of drawn images and videos share: methods with a knob, settings, suites, and their options."""
+"""Shared classes of the benches of drawn images and videos: methods with a knob, settings, suites and options."""
 
 from __future__ import annotations
 
@@ -15,7 +15,11 @@ LARGEST = 1 << 12  # prompts of a seed
 
 @dataclass(frozen=True, slots=True)
 class DrawnMethod(Method):
-    """A method whose family differs in one setting.   knob: its value, which plots join."""
+    """A method whose family differs in a single setting.
+
+    Attributes:
+        knob: The value of that setting; plots join rows along it.
+    """
 
     shown: ClassVar[tuple[str, ...]] = ("family", "knob")
 
@@ -24,10 +28,12 @@ class DrawnMethod(Method):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnSetting(Setting):
-    """How output is drawn.
+    """A setting of a bench of drawn output.
 
-    model: of the zoo, or a folder.   judged: the quality of the output is measured, not the time it takes.
-    varied: the fields beside batch and temperature that tell settings apart.
+    Attributes:
+        varied: The fields beside batch and temperature that distinguish settings.
+        model: A model of the zoo, or a folder.
+        judged: Measure the quality of the output instead of its time.
     """
 
     varied: ClassVar[tuple[str, ...]] = ()
@@ -44,14 +50,19 @@ class DrawnSetting(Setting):
         return {"model": self.model, **self.name(), **count, "seed": self.seed}
 
     def judged_count(self) -> dict:
-        """The row field that says how much output is judged."""
+        """Return the row field with the number of judged outputs."""
         return {"images": self.prompts}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrawnSuite(Suite):
-    """timed: every method is interleaved with plain decoding on the same prompts.   judged: the output of every method is
-    held against plain decoding's.   prompts: of what is timed.   plot: has a curve.
+    """A suite of drawn output.
+
+    Attributes:
+        timed: Time every method, interleaved with plain decoding on the same prompts.
+        judged: Compare the output of every method with plain decoding's.
+        prompts: The default number of timed prompts.
+        plot: The suite has a curve.
     """
 
     timed: bool = True
@@ -66,8 +77,12 @@ class DrawnSuite(Suite):
 class DrawnBenchConfig(BenchConfig):
     """Options of a bench of drawn output.
 
-    setting: its class.   copied: fields that a setting takes over as they are.   output: what is judged.
-    judged_prompts_field: the field with the number of judged prompts.   judged_batch: judged prompts drawn at once.
+    Attributes:
+        setting: The class of its settings.
+        copied: The fields that a setting copies from the options.
+        output: The kind of judged output, for errors.
+        judged_prompts_field: The field with the number of judged prompts.
+        judged_batch: The judged prompts drawn at once.
     """
 
     setting: ClassVar[type[DrawnSetting]]
@@ -86,7 +101,11 @@ class DrawnBenchConfig(BenchConfig):
         super().__post_init__()
 
     def refuse(self, purpose: str, is_idle: bool, *names: str) -> None:
-        """Raises ValueError for options that mean nothing where the suite does not do what they are for."""
+        """Refuse options that have no effect in the chosen suite.
+
+        Raises:
+            ValueError: Such an option is set.
+        """
         for name in names:
             if is_idle and getattr(self, name) is not None:
                 flag = flag_of(self, name)
@@ -102,7 +121,7 @@ class DrawnBenchConfig(BenchConfig):
             yield from self.drawn(min(self.judged_batch, prompts), prompts, judged=True)
 
     def drawn(self, batch: int, prompts: int, *, judged: bool) -> Iterator[DrawnSetting]:
-        """The settings of one batch size: every combination of temperatures and varied fields."""
+        """Yield the settings of a batch size: every combination of temperatures and varied fields."""
         shared = {name: getattr(self, name) for name in self.copied}
         names = self.setting.varied
         for temperature, *values in product(self.temperatures, *(getattr(self, name) for name in names)):

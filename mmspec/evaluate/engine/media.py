@@ -1,4 +1,4 @@
-"""What a run has made, as files inside its folder: pictures as PNG, films as a PNG of their frames one below another."""
+"""Outputs of a run as files in its folder: pictures as PNG, videos as a PNG of their frames stacked vertically."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ from mmspec.io.images import open_image
 
 Shows = Literal["text", "picture", "film"]
 FOLDER = "media"
-LARGEST = 1 << 28  # bytes and pixels of one file; what a run has made itself is not held to the gate's limits
+LARGEST = 1 << 28  # bytes and pixels of one file; the limits of the image gate do not apply to a run's own output
 
 
 def run_folder(path: str | Path) -> Path:
-    """A run's folder.   Raises ValueError for a path that climbs with "..": what lies there cannot be told from its name."""
+    """Return a run's folder.
+
+    Raises:
+        ValueError: The path contains "..", so that its name does not show where it lies.
+    """
     path = Path(path)
     if ".." in path.parts:
         raise ValueError(f"RUN: expected a folder without '..' in its path, got {str(path)!r}, name it directly")
@@ -28,7 +32,11 @@ def run_folder(path: str | Path) -> Path:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file that a record names.   Raises ValueError for one that is not inside the run's folder, links followed."""
+    """Return the file that a record names.
+
+    Raises:
+        ValueError: The file is not inside the run's folder, links resolved.
+    """
     file = folder / name
     climbs = Path(name).is_absolute() or ".." in Path(name).parts
     if climbs or not file.resolve().is_relative_to(folder.resolve()):
@@ -39,13 +47,19 @@ def inside(folder: Path, name: str) -> Path:
     return file
 
 
-def store_output(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, Any]:
-    """Keeps what a request has made; the entry of its record that says where: a text is in the record itself."""
+def store_output(folder: Path, key: str, output: Any, shows: Shows) -> dict[str, Any]:
+    """Store an output and return the entry of its record; a text is stored in the record itself.
+
+    Args:
+        folder: The folder of the run.
+        key: The key of the sample.
+        output: A text, a picture, or a video uint8 [F, H, W, 3].
+        shows: The kind of output.
+    """
     if shows == "text":
-        return {"text": made}
-    array = np.asarray(made.convert("RGB") if shows == "picture" else made)
+        return {"text": output}
+    array = np.asarray(output.convert("RGB") if shows == "picture" else output)
     frames = 1 if shows == "picture" else len(array)
-    # the frames of a film one below another
     picture = Image.fromarray(array if shows == "picture" else rearrange(array, "f h w c -> (f h) w c"))
     cell, _, rest = key.partition("/")
     digest = hashlib.sha256(key.encode()).hexdigest()[:12]
@@ -57,9 +71,10 @@ def store_output(folder: Path, key: str, made: Any, shows: Shows) -> dict[str, A
 
 
 def load_output(folder: Path, shown: dict[str, Any], shows: Shows) -> Any:
-    """What `store_output` kept: a text, a picture, or a film uint8 [F, H, W, 3].
+    """Load an output of `store_output`: a text, a picture, or a video uint8 [F, H, W, 3].
 
-    Raises ValueError for a file that is missing, damaged or outside the run's folder.
+    Raises:
+        ValueError: The file is missing, damaged or outside the run's folder.
     """
     if shows == "text":
         return shown["text"]

@@ -1,4 +1,4 @@
-"""The memory that a request takes at its peak, beyond that of the model: on the GPU, or of this process."""
+"""The peak memory of a request beyond that of the model, on the GPU or of this process."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _RESET_PEAK = "5"
 
 @contextmanager
 def peak_memory(device: torch.device) -> Iterator[list[int]]:
-    """A list that holds, behind the block, the bytes by which memory rose above its level before the block.
+    """Yield a list that holds, after the block, the bytes by which memory rose above its level before the block.
 
-    On CUDA devices the allocator counts. Elsewhere Linux counts the resident pages of the process, once the memory that
-    is free inside it was handed back: otherwise a request would be served from the remains of the one before.
-    The list stays empty on systems that count neither.
+    On CUDA devices the allocator counts. Elsewhere Linux counts the resident pages of the process. Free memory inside
+    the process is handed back first: otherwise a request would reuse the memory of the request before. The list stays
+    empty on systems that count neither.
     """
     peak: list[int] = []
     if device.type == "cuda":
@@ -39,7 +39,7 @@ def peak_memory(device: torch.device) -> Iterator[list[int]]:
 
 
 def _start() -> int | None:
-    """Resident bytes now, from which on the system notes the highest number; None where it cannot."""
+    """Reset the peak and return the resident bytes now; None where the system does not support it."""
     trim = _trim()
     if trim is not None:
         trim(0)
@@ -52,7 +52,7 @@ def _start() -> int | None:
 
 
 def _resident(field: str) -> int:
-    """A field of the process's status, in bytes."""
+    """Return a field of the process's status in bytes."""
     for line in read_text(_STATUS).splitlines():
         if line.startswith(f"{field}:"):
             return int(line.split()[1]) * 1024
@@ -61,7 +61,7 @@ def _resident(field: str) -> int:
 
 @cache
 def _trim() -> object | None:
-    """The C library's function that hands free memory back; None where it has none."""
+    """Return the C library's function that hands free memory back; None if it has none."""
     try:
         return getattr(ctypes.CDLL(None), "malloc_trim", None)
     except (OSError, TypeError):

@@ -1,4 +1,4 @@
-"""A drafter that drafts as another one does, and reports every draft and its time."""
+"""A wrapper around a drafter that reports every draft and its time."""
 
 from __future__ import annotations
 
@@ -13,11 +13,16 @@ DraftObserver = Callable[[Draft, float], None]
 
 
 class ObservedDrafter:
-    """A drafter of one request under observation.
+    """A drafter that passes all calls on to another drafter and reports its drafts.
 
-    on_draft: called with every draft and its seconds, those of reading the round before among them.
-    readings: how many times the prompt is read.   opened: seconds of every reading.   rows: slots of the drafter's cache
-    behind the prompt, [] for a drafter without a cache.
+    Args:
+        drafter: The drafter.
+        on_draft: A function that is called with every draft and its seconds, including those of `observe` before it.
+        readings: The number of times that the drafter reads the prompt.
+
+    Attributes:
+        opened: The seconds of every reading of the prompt.
+        rows: The length of the drafter's cache after the prompt; empty for a drafter without a cache.
     """
 
     def __init__(self, drafter: Drafter, on_draft: DraftObserver, readings: int = 1):
@@ -37,7 +42,7 @@ class ObservedDrafter:
 
 
 class ObservedDraftState:
-    """The state of an observed drafter."""
+    """The draft state of an observed drafter."""
 
     def __init__(self, state: DraftState, on_draft: DraftObserver):
         self.state, self.on_draft, self.seconds = state, on_draft, 0.0

@@ -1,4 +1,4 @@
-"""What a sweep runs: every model under every decoding and rule, as data that travels to other processes."""
+"""The plan of a sweep: every model under every decoding and rule, as data that travels to other processes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,28 @@ DEFAULT_MODELS = ("vlm", "t2i", "car", "mar", "video")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """folder: of the run.   models: of the zoo, or DOMAIN=FOLDER; all that the zoo has of DEFAULT_MODELS where none is named.
-    decodings, rules, temperatures: a domain's own where none is named; plain decoding is always among them.
-    prompts: a prompt set, see `prompt_sets`.   pictures: the folder of its pictures, where it has some.   count: prompts.
-    samples: of every prompt and method, each of its own seed.   extractor: see `extractors.by_name`.
-    reward: see `extractors.rewards`, "" for none.
-    reference: folder of real pictures that drawn ones are held against, None for those of the prompt set.
-    threads: torch's, in every worker; None for those that the caller's `torch.set_num_threads` or OMP_NUM_THREADS gives.
-    part: (k, n), the k-th of n parts of the work, for n machines.
+    """The plan of a sweep.
+
+    Args:
+        folder: The folder of the run.
+        models: Models of the zoo, or DOMAIN=FOLDER; by default the models of DEFAULT_MODELS that the zoo has.
+        decodings: The decodings; by default those of each domain. Plain decoding is always added.
+        rules: The rules; by default each decoding's own.
+        temperatures: The temperatures; by default those of each domain.
+        prompts: The prompt set, see `prompt_sets`.
+        pictures: The folder of the prompt set's pictures, if it has any.
+        count: The number of prompts.
+        samples: The samples of every prompt and method, each with its own seed.
+        seed: The seed of the run.
+        extractor: The feature extractor, see `judges.extractor_of`.
+        reward: The reward, see `rewards.reward_scorer_of`; "" for none.
+        reference: A folder of real pictures for comparison; None for those of the prompt set.
+        threads: The threads of torch in every worker; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force.
+        part: (k, n), the k-th of n parts of the work, for n machines.
+        wishes: Sampling settings that replace the domains' own.
+
+    Raises:
+        ValueError: A value is out of range.
     """
 
     folder: Path
@@ -68,14 +82,22 @@ class SweepPlan:
 
 
 def cell_groups(plan: SweepPlan) -> list[CellGroup]:
-    """The grid.   Raises ValueError for models that do not exist, and for a decoding or a rule that none of them has."""
-    found = [one for text in plan.models for one in _of_model(plan, *domain_of_model(text))]
-    _check_known(plan, found)
-    return found
+    """Return the groups of cells of a plan.
+
+    Raises:
+        ValueError: A model does not exist, or no model has a decoding or a rule of the plan.
+    """
+    groups = [one for text in plan.models for one in _of_model(plan, *domain_of_model(text))]
+    _check_known(plan, groups)
+    return groups
 
 
 def domain_of_model(text: str) -> tuple[str, str]:
-    """(domain, model) of a name in the zoo or DOMAIN=FOLDER.   Raises ValueError for others."""
+    """Return the (domain, model) of a name in the zoo or DOMAIN=FOLDER.
+
+    Raises:
+        ValueError: The text names no model.
+    """
     domain, sign, folder = text.partition("=")
     if sign and domain in DOMAINS and Path(folder).is_dir():
         return domain, folder
@@ -113,11 +135,11 @@ def _method(domain: Domain, model: str, decoding: str, rule: str) -> Method | No
         return None
 
 
-def _check_known(plan: SweepPlan, found: list[CellGroup]) -> None:
-    """Raises ValueError, the domain's own, for a decoding or a rule of the plan that no model has."""
-    have = {method.key for group in found for method in group.methods}
-    rules = {method.rule for group in found for method in group.methods}
-    first = found[0]
+def _check_known(plan: SweepPlan, groups: list[CellGroup]) -> None:
+    """Check that a model has every decoding and rule of the plan; the error is the domain's own."""
+    have = {method.key for group in groups for method in group.methods}
+    rules = {method.rule for group in groups for method in group.methods}
+    first = groups[0]
     for decoding in plan.decodings:
         if decoding not in have:
             domain_of(first.domain).method(first.model, decoding, "")
@@ -126,7 +148,7 @@ def _check_known(plan: SweepPlan, found: list[CellGroup]) -> None:
             )
     for rule in plan.rules:
         if rule not in rules and rule not in ("", "exact"):
-            for group in found:
+            for group in groups:
                 for decoding in plan.decodings or (PLAIN,):
                     domain_of(group.domain).method(group.model, decoding, rule)
             raise ValueError(f"--rule: expected one that a model has, got {rule!r}, correct it")

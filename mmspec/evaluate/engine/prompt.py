@@ -1,4 +1,4 @@
-"""One request of a prompt set, whatever the domain."""
+"""A prompt of a prompt set, in any domain."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ from PIL.Image import Image
 
 @dataclass(frozen=True, slots=True)
 class EvaluationPrompt:
-    """key: its name in the set, which no other prompt has.   turns: what is said, one text after another.
-    label: a class, for models that draw classes.   pictures: that it shows, opened when they are asked for.
-    category: groups of a set that tables tell apart.   answers: what a right answer is or contains.
-    real: a real picture of what is asked, that drawn ones are held against; opened when it is asked for.
-    world: seed of the zoo's scene it is about.   source: the record of a file it was read from, which judges may want back.
+    """A prompt of a prompt set.
+
+    Attributes:
+        key: Its unique name in the set.
+        turns: The user's texts, one per turn.
+        label: The class, for models that draw classes.
+        pictures: Functions that open the pictures of the prompt.
+        category: A group of the set that tables distinguish.
+        answers: The right answer, or texts that it contains.
+        real: A function that opens a real picture of the subject, for comparison with drawn pictures.
+        world: The seed of the zoo's scene of the prompt.
+        source: The record of the file from which the prompt was read; judges may need it.
     """
 
     key: str
@@ -31,20 +38,28 @@ class EvaluationPrompt:
 
     @property
     def text(self) -> str:
-        """What is said first."""
+        """The text of the first turn."""
         return self.turns[0]
 
     def digest(self) -> str:
-        """A hash of all that decides what a model makes of it, pictures pixel by pixel."""
-        found = hashlib.sha256(repr((self.turns, self.label)).encode())
+        """Return a hash of all that decides a model's output, including every pixel of the pictures."""
+        digest = hashlib.sha256(repr((self.turns, self.label)).encode())
         for one in self.pictures:
             picture = one()
-            found.update(f"{picture.mode}{picture.size}".encode() + picture.tobytes())
-        return found.hexdigest()[:16]
+            digest.update(f"{picture.mode}{picture.size}".encode() + picture.tobytes())
+        return digest.hexdigest()[:16]
 
 
 def request_fields(prompt: EvaluationPrompt, digest: str, order: int, sample: int, seed: int) -> dict[str, Any]:
-    """What the record of a sample says of its request.   order: of the prompt in its set."""
+    """Return the fields of a request in the record of a sample.
+
+    Args:
+        prompt: The prompt.
+        digest: The hash of the prompt.
+        order: The number of the prompt in its set.
+        sample: The number of the sample.
+        seed: The seed of the sample.
+    """
     return {
         "prompt": prompt.key,
         "digest": digest,
@@ -57,5 +72,5 @@ def request_fields(prompt: EvaluationPrompt, digest: str, order: int, sample: in
 
 
 def set_digest(digests: Iterable[str]) -> str:
-    """A hash over the prompts of a set in their order."""
+    """Return a hash over the prompts of a set in their order."""
     return hashlib.sha256("\n".join(digests).encode()).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Records of a run: one JSON object a sample, with all that its rows and plots are made of."""
+"""Records of a run: one JSON object per sample, from which all rows and plots are computed."""
 
 from __future__ import annotations
 
@@ -13,31 +13,34 @@ import numpy as np
 from mmspec.evaluate.engine.provenance import output_digest
 from mmspec.evaluate.engine.runs import Attempt, Failure, TimedRun
 
-_COPIED = ("exact", "tokens", "target_passes", "accept_length", "drafter_passes")  # of a run, as they are
+_COPIED = ("exact", "tokens", "target_passes", "accept_length", "drafter_passes")  # fields copied from a run
 TIMES = ("time", "when")  # entries that differ from run to run
 
 
 def request_seed(seed: int, prompt: str, sample: int) -> int:
-    """The seed of one sample: of the run's, the prompt's name and the sample's number, never of who draws it."""
+    """Return the seed of a sample: a hash of the run's seed, the prompt's name and the sample's number.
+
+    It does not depend on the worker that draws the sample.
+    """
     text = f"{seed}/{prompt}/{sample}"
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
 def record_key(request: Mapping[str, Any]) -> str:
-    """What names a sample in a run: equal where the same was asked of the same cell."""
+    """Return the name of a sample in its run; equal requests to the same cell have equal names."""
     return "{cell}/{prompt}@{digest}/{sample}".format_map(request)
 
 
 def sample_record(
     request: Mapping[str, Any], attempt: Attempt, shown: Mapping[str, Any] | None = None, *, compared: bool = False
 ) -> dict[str, Any]:
-    """The record of one request.
+    """Return the record of a request.
 
     Args:
-        request: Fields of the cell and of the request, see `CellGroup.fields` and `request_fields`.
-        attempt: Its run, or its failure.
-        shown: Where its output lies, see `media`.
-        compared: Keep the output itself too, for `compared_run`.
+        request: The fields of the cell and of the request, see `CellGroup.fields` and `request_fields`.
+        attempt: The timed run, or its failure.
+        shown: The entry for the stored output, see `media`.
+        compared: Store the output itself as well, for `compared_run`.
     """
     key = record_key(request)
     if isinstance(attempt, Failure):
@@ -68,12 +71,12 @@ def sample_record(
 
 
 def _plain(value: Hashable) -> Hashable:
-    """A value of an output as JSON holds it: of bytes, which can be long, a hash."""
+    """Return a value of an output as JSON holds it; bytes become a hash."""
     return hashlib.sha256(value).hexdigest()[:32] if isinstance(value, bytes) else value
 
 
 def compared_run(record: Mapping[str, Any]) -> Attempt:
-    """The request of a record that keeps its output, as rows compare it with others."""
+    """Return the run of a record that stores its output, so that rows can compare outputs."""
     run = recorded_run(record)
     if isinstance(run, Failure):
         return run
@@ -84,15 +87,17 @@ def compared_run(record: Mapping[str, Any]) -> Attempt:
 
 
 def recorded_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Attempt:
-    """The request of a sample's record: its `output` is a hash that equals another's where all tokens do.
+    """Return the run of a sample's record; its `output` is a hash that is equal for equal tokens.
 
-    decode_only: its seconds are those behind the prefill, a Failure where no one knows them.
+    Args:
+        record: The record.
+        decode_only: Count the seconds after the prefill alone; a Failure where the record does not have them.
     """
     if record["failed"] is not None:
         return Failure(record["failed"])
     seconds, parts = record["time"]["seconds"], record["time"]["parts"]
     if decode_only and parts is None:
-        return Failure("it does not say how long its prefill took")
+        return Failure("its record has no time of the prefill")
     return TimedRun(
         seconds=seconds - parts["prefill"] if decode_only else seconds,
         output=((record["token_hash"],),),
@@ -100,21 +105,21 @@ def recorded_run(record: Mapping[str, Any], *, decode_only: bool = False) -> Att
         parts=parts,
         row_passes=tuple(record["row_passes"]),
         rounds=record["rounds"],
-        accepted=tuple((kept,) for kept in record["accepted"]),
+        accepted=tuple((count,) for count in record["accepted"]),
         count=record["tokens"],
     )
 
 
 def without_times(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a record is the same whoever made it and when."""
+    """Return the fields of a record that do not depend on when and where it was made."""
     return {name: value for name, value in record.items() if name not in TIMES}
 
 
 def encode_row(row: np.ndarray) -> str:
-    """A float32 row as text, bit for bit."""
+    """Encode a float32 row as base64 text, bit for bit."""
     return base64.b64encode(np.ascontiguousarray(row, dtype="<f4").tobytes()).decode("ascii")
 
 
 def decode_row(text: str) -> np.ndarray:
-    """The row of `encode_row`."""
+    """Decode the text of `encode_row`."""
     return np.frombuffer(base64.b64decode(text), dtype="<f4")

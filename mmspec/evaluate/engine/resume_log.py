@@ -1,4 +1,4 @@
-"""Records of a bench as they come, in a file beside its results, so that a stopped bench goes on where it was."""
+"""The resume log of a bench: its records as they come, so that a stopped bench continues where it was."""
 
 from __future__ import annotations
 
@@ -17,34 +17,42 @@ from mmspec.io.interrupts import Stopped
 
 
 def log_beside(file: Path | None) -> Path | None:
-    """Where the log of a bench lies whose figures go to `file`; nowhere without a file."""
+    """Return the path of the resume log beside a results file; None without a file."""
     return None if file is None else file.with_name(f"{file.name}.part.jsonl")
 
 
 class BenchLog:
-    """The records in `file` that this bench has, and new ones behind them; without a file nothing is kept.
+    """The resume log of a bench: it reads the records of this bench from a file and appends new records.
 
-    A bench keeps every sample, and every part that it has finished: the rows of a setting, or a judged row.
-    about: all that decides the figures: the bench and its settings, code, machine. Every record names its run by the hash of
-    these: records of another bench, of other code or another machine are never taken for this one's.
-    An interrupt inside the block becomes `Stopped` once something is kept.
-    Raises ValueError for a file with other contents.
+    A bench stores every sample and every finished part: the rows of a setting, or a judged row. Each record names its
+    run by a hash of `about`. Records of another bench, other code or another machine are therefore ignored. An
+    interrupt inside the block becomes `Stopped` if anything is stored.
+
+    Args:
+        file: The log; None stores nothing.
+        about: Everything that decides the figures: the bench and its settings, the code, the machine.
+
+    Raises:
+        ValueError: The file has other contents.
     """
 
     def __init__(self, file: Path | None, about: Mapping[str, Any]):
         self.file, self.about = file, {"code": "", "seed": 0, **about}
         self.records, self._shard = Records(Path()), None
         if file is not None:
-            whole_lines(file)  # takes off a line that a kill has cut, so that the next one begins a line of its own
+            whole_lines(file)  # removes a line that a kill has cut, so that the next record starts a new line
             self.records = read_log(file, run_name(self.about))
             header = environment(workers=1, part=(1, 1), prompts={}, judges={})
             self._shard = Shard(file.parent, self.about, header, file)
             self._shard.begun = bool(self.records.headers)
 
     def once(self, part: dict[str, Any], make: Callable[[], Any], on_kept: Callable[[], None] = lambda: None) -> Any:
-        """What is kept of `part`, or what `make` returns, which is kept from then on; values are plain JSON.
+        """Return the stored value of a part, or call `make` and store its result.
 
-        on_kept: called where `make` was not.
+        Args:
+            part: The name of the part, plain JSON.
+            make: A function that returns the value, plain JSON.
+            on_kept: A function that is called where the value was stored already.
         """
         name = part_name(part)
         if name in self.records.parts:
@@ -55,18 +63,18 @@ class BenchLog:
         return value
 
     def samples(self, group: CellGroup) -> GroupSamples:
-        """The samples of a setting."""
+        """Return the stored samples of a setting."""
         return GroupSamples(self, {method.key: group.fields(method) for method in group.methods})
 
     def sample(self, request: Mapping[str, Any], attempt: Attempt | None = None) -> Attempt | None:
-        """A sample as it is kept.
+        """Return a stored sample.
 
         Args:
-            request: Fields of the cell and of the request.
-            attempt: The sample, which is kept; None to look for one that is kept already.
+            request: The fields of the cell and of the request.
+            attempt: The sample to store; None to look up a stored sample.
 
         Returns:
-            The sample, None where there is none.
+            The sample, or None if there is none.
         """
         if attempt is not None:
             record = sample_record(request, attempt, compared=True)
@@ -85,12 +93,17 @@ class BenchLog:
     def __exit__(self, kind: type | None, error: BaseException | None, trace: object) -> None:
         parts, samples = len(self.records.parts), len(self.records.samples)
         if isinstance(error, KeyboardInterrupt) and self.file is not None and parts + samples:
-            kept = f"parts: {parts}" if parts else f"requests: {samples}"
-            raise Stopped(f"what is finished of the bench ({kept}) is kept in {self.file}") from error
+            finished = f"parts: {parts}" if parts else f"requests: {samples}"
+            raise Stopped(f"the finished work of the bench ({finished}) is kept in {self.file}") from error
 
 
 class GroupSamples:
-    """The samples of one setting of a bench, as `interleave` keeps and finds them.   cells: fields by the method's key."""
+    """The stored samples of one setting of a bench, for `interleave`.
+
+    Args:
+        log: The log of the bench.
+        cells: The record fields of every method's cell, by the method's key.
+    """
 
     def __init__(self, log: BenchLog, cells: Mapping[str, Mapping[str, Any]]):
         self.log, self.cells = log, cells

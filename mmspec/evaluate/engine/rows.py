@@ -1,4 +1,4 @@
-"""Rows of a bench file: figures of one method in one setting, and whether its output is the baseline's."""
+"""Rows of a bench file: the figures of a method in a setting, and whether its output equals the baseline's."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from mmspec.evaluate.engine.runs import FAILURES, Attempt, TimedRun, completed, 
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, pairs, spread, time_split
 from mmspec.evaluate.engine.suite import Method
 
-TIE = 1e-3  # passes over several values and over one may round log-weights this differently in float32
+TIE = 1e-3  # passes over several values and over a single value may round float32 log-weights this differently
 Margin = Callable[[int, int, Hashable], float]
 
 
 def identical(peer: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> str | None:
-    """How many requests gave the peer's output, as "29/30"; None where none of them was completed by both."""
+    """Return how many requests gave the peer's output, as "29/30"; None if no request was completed by both."""
     both = pairs(peer, own)
     return f"{sum(a.output == b.output for a, b in both)}/{len(both)}" if both else None
 
@@ -27,29 +27,35 @@ def parting(
     margins: Callable[[int], Margin],
     tie: float | None = None,
 ) -> dict:
-    """Where requests part from the peer's output: `ties`, how many of them do so only at values that the peer preferred to the
-    method's by less than `tie` (TIE where left out), and `margin`, the largest such preference; None where none differ.
+    """Return how far outputs differ from the peer's: the fields `ties` and `margin`.
 
-    margins: of a case, by how much the peer preferred its value of (row, place) to another value; asked once a case, and
-    only where outputs differ.
+    `ties` counts the outputs that differ only where the peer preferred its value by less than `tie`. `margin` is the
+    largest such preference, None where no outputs differ.
+
+    Args:
+        peer: The peer's attempts, as [case][repeat].
+        own: The method's attempts, as [case][repeat].
+        margins: A function of a case that returns a function of (row, place, value): by how much the peer preferred its
+            own value. It is called once per case with a difference.
+        tie: The largest margin of a tie; TIE where left out.
     """
-    found = [one.margin for one in differences(peer, own, margins)]
+    sizes = [one.margin for one in differences(peer, own, margins)]
     within = TIE if tie is None else tie
     return {
-        "ties": sum(margin < within for margin in found),
-        "margin": max((one for one in found if one < math.inf), default=None),
+        "ties": sum(margin < within for margin in sizes),
+        "margin": max((one for one in sizes if one < math.inf), default=None),
     }
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The first place where a request parts from the peer's output.
+    """The first place where the output of a request differs from the peer's.
 
     Attributes:
         case: The number of the case.
         row: The row of the batch; of several, the row with the largest margin.
         place: The place in the output.
-        margin: By how much the peer preferred its value; infinite where one output only goes on behind the other.
+        margin: By how much the peer preferred its value; infinite where an output only continues the other.
     """
 
     case: int
@@ -61,8 +67,8 @@ class Difference:
 def differences(
     peer: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]], margins: Callable[[int], Margin]
 ) -> list[Difference]:
-    """The requests whose output differs from the peer's; the arguments as in `parting`."""
-    of_case, found = cache(margins), []
+    """Return the requests whose output differs from the peer's; the arguments are those of `parting`."""
+    of_case, first_differences = cache(margins), []
     for case, (first, second) in enumerate(zip(peer, own, strict=True)):
         for a, b in zip(first, second, strict=True):
             if isinstance(a, TimedRun) and isinstance(b, TimedRun) and a.output != b.output:
@@ -72,25 +78,25 @@ def differences(
                     for row, (x, y) in rows
                     if x != y
                 ]
-                found.append(max(parted, key=lambda one: one.margin))
-    return found
+                first_differences.append(max(parted, key=lambda one: one.margin))
+    return first_differences
 
 
 def _margin(margin: Margin, row: int, peer: Sequence, own: Sequence) -> float:
-    """At the first difference of two rows; infinite where one of them only goes on behind the other."""
+    """Return the margin at the first difference of two rows; infinite where one row only continues the other."""
     place = _first(peer, own)
     return margin(row, place, own[place]) if place < min(len(peer), len(own)) else math.inf
 
 
 def _first(a: Sequence, b: Sequence) -> int:
-    """Where two sequences first differ: behind the shorter one where it is how the other begins."""
+    """Return the first index at which two sequences differ, or the length of the shorter."""
     pairs = enumerate(zip(a, b, strict=False))
     return next((place for place, (x, y) in pairs if x != y), min(len(a), len(b)))
 
 
 Results = Mapping[str, Sequence[Sequence[Attempt]]]
 
-# what scripts outside the project rely on: every timed row has them, and the ratio against each baseline
+# scripts outside the project rely on these fields: every timed row has them, and the ratio to each baseline
 FIELDS = (
     "method", "exact", "batch", "temperature", "tokens", "target_passes", "accept_length", "seconds", "speedup_vs_ar",
     "spread", "draft_share", "target_share", "verify_share",
@@ -98,12 +104,17 @@ FIELDS = (
 
 
 def timed_row(method: Method, results: Results, baselines: Mapping[str, str], shared: dict, greedy: bool) -> dict:
-    """The row of a timed method.
+    """Return the row of a timed method.
 
-    results: attempts by method, case and repeat.   baselines: methods that ratios are taken against, by the name fields
-    call them by; `spread` is against the first, `identical` too where a method is like no other.
-    shared: what all rows of the setting have.
-    tokens: medians, a row of the batch.   target_passes, accept_length: see `passes`.
+    `tokens`, `target_passes` and `accept_length` are per row of the batch, see `passes`.
+
+    Args:
+        method: The method.
+        results: The attempts by method, case and repeat.
+        baselines: The keys of the baselines, by their name in row fields. `spread` refers to the first, and so does
+            `identical` unless the method names another peer.
+        shared: The fields that all rows of the setting share.
+        greedy: Whether outputs are compared.
     """
     own = results[method.key]
     runs, failed = completed(own), failures(own)
@@ -128,10 +139,10 @@ def timed_row(method: Method, results: Results, baselines: Mapping[str, str], sh
 
 
 def passes(runs: Sequence[TimedRun]) -> dict:
-    """Target passes and accept length: of single rows where methods count the passes of each, else of requests.
+    """Return the target passes and the accept length of runs.
 
-    Of single rows the accept length is over all of them at once, as within a batch: the mean of single ratios would
-    flatter small batches.
+    They are per row where methods count the passes of each row, else per request. The accept length per row is taken
+    over all rows at once: the mean of single ratios would favour small batches.
     """
     counted = [count for run in runs for count in run.row_passes]
     if counted:
@@ -144,7 +155,13 @@ def passes(runs: Sequence[TimedRun]) -> dict:
 
 
 def judged_row(method: Method, plain: object, shared: dict) -> dict:
-    """The row of a method whose output is judged. plain: a `Reference` of the domain; a failure is a row with the reason."""
+    """Return the row of a method whose output is judged; a failure becomes a row with the reason.
+
+    Args:
+        method: The method.
+        plain: The `QualityReference` of the setting.
+        shared: The fields that all rows of the setting share.
+    """
     row = {**method.row(), "exact": None, **shared, **plain.row, "failed": None, "requests": 1, "failed_requests": 0}
     try:
         return row | plain.judge(method)

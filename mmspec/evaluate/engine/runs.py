@@ -1,4 +1,4 @@
-"""Timed requests: one run, and several methods on the same cases in turn."""
+"""Timed requests: single runs, and several methods in turn on the same cases."""
 
 from __future__ import annotations
 
@@ -13,23 +13,29 @@ from mmspec.core.stats import Stats
 
 Case = TypeVar("Case")
 
-# what a peer's decoding loop was seen to raise on inputs it cannot take; anything else is a bug here and ends the bench
+# exceptions that other decoding loops raise on unsupported inputs; any other exception is a bug here and ends the bench
 FAILURES = (ValueError, TypeError, RuntimeError, IndexError, AttributeError)
 
 
 @dataclass(frozen=True, slots=True)
 class TimedRun:
-    """One timed request.
+    """A timed request.
 
-    seconds: wall time of the whole call.   output: what was generated, per row; exact methods are compared by it.
-    target_passes: passes of the target, the prompt's among them.   accept_length: tokens per target pass and row.
-    parts: seconds by name (prefill, draft, target, verify, other), of methods that report them.
-    exact: as the method itself reports it.   drafter_passes: forward passes of the drafter's model.
-    row_passes: target passes each row took part in, of methods that count them.   rounds: that the decode time is split
-    over; None for the target's passes behind the prefill.
-    prefill: seconds up to the first token, None where they are not known.   peak_bytes: memory beyond the model's, None
-    where it was not measured.   more: what only its domain's rows are made of, in plain JSON.
-    count: tokens, where `output` holds a hash of them.
+    Attributes:
+        seconds: The wall time of the whole call.
+        output: The generated values, row by row; exact methods are compared by it.
+        target_passes: The forward passes of the target, including the prompt's.
+        accept_length: The values per target pass and row.
+        parts: The seconds by part (prefill, draft, target, verify, other), of methods that report them.
+        exact: Whether the method reports that it is exact.
+        drafter_passes: The forward passes of the drafter's model.
+        row_passes: The target passes that each row took part in, of methods that count them.
+        rounds: The rounds that share the decode time; None for the target's passes after the prefill.
+        accepted: The accepted length of every round and row; None where a row took no part.
+        prefill: The seconds up to the first token; None if unknown.
+        peak_bytes: The memory beyond the model's; None if not measured.
+        more: Further fields for the domain's rows, plain JSON.
+        count: The number of values, where `output` holds a hash of them.
     """
 
     seconds: float
@@ -49,29 +55,29 @@ class TimedRun:
 
     @property
     def decode_seconds(self) -> float | None:
-        """Seconds behind the prefill; None where they are not known."""
+        """The seconds after the prefill; None if unknown."""
         prefill = self.prefill if self.parts is None else self.parts["prefill"]
         return None if prefill is None else self.seconds - prefill
 
     @property
     def decode_tokens(self) -> int:
-        """Tokens behind the first of every row, which the prefill gives."""
+        """The tokens after the first token of every row, which the prefill produces."""
         return self.tokens - len(self.output)
 
     @property
     def decode_rounds(self) -> int:
-        """Rounds behind the prefill; 0 where there was nothing else."""
+        """The rounds after the prefill; 0 if there were none."""
         return self.target_passes - 1 if self.rounds is None else self.rounds
 
     @property
     def tokens(self) -> int:
-        """Tokens, or whatever the units are, over all rows."""
+        """The number of generated values over all rows."""
         return sum(map(len, self.output)) if self.count is None else self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A request the method could not do; reason: one line."""
+    """A request that a method could not run, and the reason in one line."""
 
     reason: str
 
@@ -82,7 +88,7 @@ Sampler = Callable[[Case, int], tuple[TimedRun, list]]
 
 
 def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
-    """Runs once; what the method raises becomes a Failure."""
+    """Run a method once; an expected exception becomes a Failure."""
     try:
         return runner(case, seed)
     except FAILURES as error:
@@ -91,10 +97,13 @@ def attempt(runner: Runner, case: Case, seed: int) -> Attempt:
 
 
 class Turns(Generic[Case]):
-    """Methods on one case after another, in turn, so that slow drifts of the machine meet all methods alike.
+    """Runs several methods in turn on each case, so that slow drifts of the machine affect them alike.
 
-    makers: a function that returns the runner of a method, by name. It is called before the method's first request, which is
-    run untimed first; where it raises since parts are missing, requests fail with that reason.
+    A method is built and warmed up with an untimed run before its first request. If its parts are missing, its requests
+    fail with that reason.
+
+    Args:
+        makers: Functions that return the runner of a method, by its name.
     """
 
     def __init__(self, makers: Mapping[str, Callable[[], Callable[[Case, int], Any]]]):
@@ -102,13 +111,20 @@ class Turns(Generic[Case]):
         self._runners: dict[str, Callable[[Case, int], Any]] = {}
 
     def warm_up(self, name: str, case: Case, seed: int) -> None:
-        """Run a method untimed unless it has run already."""
+        """Run a method once without timing, unless it has run already."""
         if name not in self._runners:
             self._runners[name] = runner_or_failure(self.makers[name])
             attempt(self._runners[name], case, seed)
 
     def round(self, case: Case, seed: int, first: int, names: Collection[str]) -> Iterator[tuple[str, Any]]:
-        """Run these methods on a case.   first: the number of the method, of all, that begins."""
+        """Run methods on a case and yield (name, result).
+
+        Args:
+            case: The case.
+            seed: The seed of the request.
+            first: The number of the method, among all methods, that runs first.
+            names: The methods to run.
+        """
         order = list(self.makers)
         first %= len(order)
         for name in order[first:] + order[:first]:
@@ -118,13 +134,13 @@ class Turns(Generic[Case]):
 
 
 class SampleStore(Protocol):
-    """Where the samples of timed methods are kept as they come."""
+    """A store of the samples of timed methods."""
 
     def find(self, name: str, case: int, repeat: int) -> Attempt | None:
-        """The sample of a method, None where there is none yet."""
+        """Return the sample of a method; None if there is none yet."""
 
     def add(self, name: str, case: int, repeat: int, seed: int, attempt: Attempt) -> Attempt:
-        """Keep a sample; the sample as a later run finds it."""
+        """Store a sample and return it as a later run will read it."""
 
 
 def interleave(
@@ -136,11 +152,24 @@ def interleave(
     on_run: Callable[[str], None] = lambda name: None,
     store: SampleStore | None = None,
 ) -> dict[str, list[list[Attempt]]]:
-    """Every method on every case, case by case, see `Turns`.
+    """Run every method on every case, case by case, see `Turns`.
 
     The order of the methods rotates from case to case and from repeat to repeat. Each method first runs the first case
-    once, untimed. The seed of a request depends on its case and repeat only. Returns [method][case][repeat].
-    store: samples that it has are not run again.
+    once, untimed. The seed of a request depends on its case and repeat only.
+
+    Args:
+        cases: The cases.
+        runners: The runner of every method, by name.
+        repeats: The timed runs of every method on every case.
+        seed: The seed of the first request.
+        on_run: A function that is called with the method's name for every request.
+        store: Stored samples, which are not run again.
+
+    Returns:
+        The samples as [method][case][repeat].
+
+    Raises:
+        ValueError: There are no cases or no repeats.
     """
     if not cases or repeats < 1:
         raise ValueError(f"expected cases and repeats of at least 1, got {len(cases)} and {repeats}, raise them")
@@ -168,17 +197,17 @@ def interleave(
 
 
 def completed(attempts: Sequence[Sequence[Attempt]]) -> list[TimedRun]:
-    """The runs among [case][repeat] attempts."""
+    """Return the completed runs among [case][repeat] attempts."""
     return [one for case in attempts for one in case if isinstance(one, TimedRun)]
 
 
 def failures(attempts: Sequence[Sequence[Attempt]]) -> list[Failure]:
-    """The failures among [case][repeat] attempts."""
+    """Return the failures among [case][repeat] attempts."""
     return [one for case in attempts for one in case if isinstance(one, Failure)]
 
 
 def runner_or_failure(make: Callable[[], Runner]) -> Runner:
-    """The runner that `make` returns; one that raises the reason where what it needs is missing."""
+    """Return the runner that `make` builds, or a runner that raises the reason why it cannot be built."""
     try:
         return make()
     except (ImportError, ValueError) as error:
@@ -191,18 +220,25 @@ def runner_or_failure(make: Callable[[], Runner]) -> Runner:
 
 
 def parts_of(stats: Stats, seconds: float) -> dict[str, float]:
-    """Seconds of a call by part; `other` is all that the engine did not attribute."""
+    """Return the seconds of a call by part; `other` is the time that the engine did not attribute."""
     parts = stats.seconds()
     return {**parts, "other": max(seconds - sum(parts.values()), 0.0)}
 
 
 def row_passes(stats: Stats) -> tuple[int, ...]:
-    """Target passes each image took part in, the prompt's among them."""
-    return tuple(sum(kept[row] is not None for kept in stats.accepted) for row in range(len(stats.emitted)))
+    """Return the target passes of each row, including the prompt's."""
+    return tuple(sum(lengths[row] is not None for lengths in stats.accepted) for row in range(len(stats.emitted)))
 
 
 def timed_run(stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: float, **more: Any) -> TimedRun:
-    """A request through our own loop, as its statistics report it.   more: other fields."""
+    """Return the timed run of a request through our own loop.
+
+    Args:
+        stats: The statistics of the request.
+        output: The generated values, row by row.
+        seconds: The wall time of the call.
+        more: Further fields of `TimedRun`.
+    """
     fields: dict[str, Any] = {
         "target_passes": stats.target_passes,
         "accept_length": stats.accept_length,
@@ -215,16 +251,20 @@ def timed_run(stats: Stats, output: tuple[tuple[Hashable, ...], ...], seconds: f
 
 
 def raise_errors(errors: Mapping[int, str]) -> None:
-    """Raises ValueError where rows of a request failed."""
+    """Raise the errors of a request's rows.
+
+    Raises:
+        ValueError: A row failed.
+    """
     if errors:
         raise ValueError("; ".join(errors.values()))
 
 
 @contextmanager
 def counted_passes(network: nn.Module) -> Iterator[list[int]]:
-    """A list that grows by one with every forward pass of `network` inside the block."""
+    """Yield a list that grows by one item with every forward pass of `network` inside the block."""
     passes: list[int] = []
-    hook = network.register_forward_pre_hook(lambda *given: passes.append(1))
+    hook = network.register_forward_pre_hook(lambda *arguments: passes.append(1))
     try:
         yield passes
     finally:

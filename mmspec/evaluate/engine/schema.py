@@ -1,4 +1,4 @@
-"""The table of a record's fields and their types, and the check of a record against it; a run holds nothing else."""
+"""The fields and types of every record, and the check of a record against them."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from mmspec.evaluate.engine.records import decode_row, record_key
 SCHEMA = 1
 _QUOTED = 60  # characters of a wrong value that an error quotes
 
-# a type of field: yields what is wrong with a value of this name, "expected ..., got ..." for every wrong part
+# a type of field: yields an error, "expected ..., got ...", for every wrong part of the value of this name
 FieldType = Callable[[Any, str], Iterator[str]]
 
 
 def value(expected: str, holds: Callable[[Any], bool]) -> FieldType:
-    """The type of single values.
+    """Return the type of single values.
 
     Args:
         expected: The allowed values in words.
-        holds: Whether a value is allowed.
+        holds: A function that returns whether a value is allowed.
     """
 
-    def faults(found: Any, name: str) -> Iterator[str]:
-        if not holds(found):
-            yield f"expected {expected} as {name}, got {json.dumps(found)[:_QUOTED]}"
+    def faults(data: Any, name: str) -> Iterator[str]:
+        if not holds(data):
+            yield f"expected {expected} as {name}, got {json.dumps(data)[:_QUOTED]}"
 
     return faults
 
 
 def items(item: FieldType, count: int | None = None) -> FieldType:
-    """The type of lists of `count` items, None for any number."""
+    """Return the type of lists of `count` items, None for any number."""
     is_list = value(
         "a list" if count is None else f"a list of {count}",
-        lambda found: isinstance(found, list) and count in (None, len(found)),
+        lambda data: isinstance(data, list) and count in (None, len(data)),
     )
 
-    def faults(found: Any, name: str) -> Iterator[str]:
-        wrong = list(is_list(found, name))
+    def faults(data: Any, name: str) -> Iterator[str]:
+        wrong = list(is_list(data, name))
         yield from wrong
-        for number, one in enumerate(() if wrong else found):
+        for number, one in enumerate(() if wrong else data):
             yield from item(one, f"{name}[{number}]")
 
     return faults
@@ -54,24 +54,24 @@ def items(item: FieldType, count: int | None = None) -> FieldType:
 def fields(
     needed: Mapping[str, FieldType] | None = None, more: Mapping[str, FieldType] | None = None, others: FieldType | None = None
 ) -> FieldType:  # fmt: skip
-    """The type of objects.
+    """Return the type of objects.
 
     Args:
-        needed: The types of fields that must be there.
-        more: The types of fields that may be absent.
+        needed: The types of required fields.
+        more: The types of optional fields.
         others: The type of all further fields.
     """
     needed, known = needed or {}, {**(needed or {}), **(more or {})}
-    is_object = value("an object", lambda found: isinstance(found, dict))
+    is_object = value("an object", lambda data: isinstance(data, dict))
 
-    def faults(found: Any, name: str) -> Iterator[str]:
-        wrong = list(is_object(found, name))
+    def faults(data: Any, name: str) -> Iterator[str]:
+        wrong = list(is_object(data, name))
         yield from wrong
         if wrong:
             return
         inside_of = f"{name}." if name else ""
-        yield from (f"expected a field {inside_of}{part}, got none" for part in needed if part not in found)
-        for part, content in found.items():
+        yield from (f"expected a field {inside_of}{part}, got none" for part in needed if part not in data)
+        for part, content in data.items():
             kind = known.get(part, others)
             if kind is not None:
                 yield from kind(content, f"{inside_of}{part}")
@@ -80,39 +80,39 @@ def fields(
 
 
 def optional(kind: FieldType) -> FieldType:
-    """The type of values that may be null instead."""
-    return lambda found, name: iter(()) if found is None else kind(found, name)
+    """Return the type of values that may be null instead."""
+    return lambda data, name: iter(()) if data is None else kind(data, name)
 
 
 def whole_number(least: int, most: int = 10**12) -> FieldType:
-    """The type of whole numbers in a range, both ends included."""
+    """Return the type of whole numbers in a range, both ends included."""
     return value(
         f"a whole number of {least} to {most}",
-        lambda found: isinstance(found, int) and not isinstance(found, bool) and least <= found <= most,
+        lambda data: isinstance(data, int) and not isinstance(data, bool) and least <= data <= most,
     )
 
 
-def _is_number(found: Any, least: float, most: float) -> bool:
+def _is_number(data: Any, least: float, most: float) -> bool:
     # a comparison with NaN is false
-    return isinstance(found, int | float) and not isinstance(found, bool) and least <= found <= most
+    return isinstance(data, int | float) and not isinstance(data, bool) and least <= data <= most
 
 
 def number(least: float, most: float) -> FieldType:
-    """The type of finite numbers in a range, both ends included."""
-    return value(f"a number of {least:g} to {most:g}", lambda found: _is_number(found, least, most))
+    """Return the type of finite numbers in a range, both ends included."""
+    return value(f"a number of {least:g} to {most:g}", lambda data: _is_number(data, least, most))
 
 
-ANY = value("any value", lambda found: True)
-TEXT = value("a text", lambda found: isinstance(found, str))
-SWITCH = value("true or false", lambda found: isinstance(found, bool))
+ANY = value("any value", lambda data: True)
+TEXT = value("a text", lambda data: isinstance(data, str))
+SWITCH = value("true or false", lambda data: isinstance(data, bool))
 NAME = value(
     "a name without separators of paths",
-    lambda found: isinstance(found, str) and found.strip(".") != "" and not set(found) & set("/\\\0"),
+    lambda data: isinstance(data, str) and data.strip(".") != "" and not set(data) & set("/\\\0"),
 )
 _SECONDS, _FIGURE = number(0, 1e9), number(-1e30, 1e30)
 _SIMPLE = value(
     "a text or a number",
-    lambda found: found is None or isinstance(found, str | bool) or _is_number(found, -1e30, 1e30),
+    lambda data: data is None or isinstance(data, str | bool) or _is_number(data, -1e30, 1e30),
 )
 _PARTS = dict.fromkeys(("prefill", "draft", "target", "verify", "other"), _SECONDS)
 _FILE = fields({"file": TEXT, "frames": whole_number(1), "pixels": TEXT})
@@ -138,7 +138,7 @@ _DRAWN = {
     "cell": NAME,
     "of": fields(_CELL, others=_SIMPLE),
     "title": TEXT,
-    "shows": value(f"one of {', '.join(_SHOWN)}", lambda found: isinstance(found, str) and found in _SHOWN),
+    "shows": value(f"one of {', '.join(_SHOWN)}", lambda data: isinstance(data, str) and data in _SHOWN),
     "prompt": TEXT,
     "digest": TEXT,
     "order": whole_number(0),
@@ -148,15 +148,15 @@ _DRAWN = {
     "seed": whole_number(0),
     "failed": optional(TEXT),
 }
-# what a bench keeps of a request to compare its output with that of others
+# fields that a bench stores to compare outputs
 _COMPARED = {"output": items(items(_SIMPLE)), "prefill": optional(_SECONDS), "peak_bytes": optional(whole_number(0)),
              "more": fields()}  # fmt: skip
 _FEATURES = {"features": optional(TEXT), "probabilities": optional(TEXT)}
 
 
-def _judge(found: Any, name: str) -> Iterator[str]:
-    sees = isinstance(found, dict) and _EXTRACTOR.keys() & found
-    return fields({**_JUDGE, **_EXTRACTOR} if sees else _JUDGE)(found, name)
+def _judge(data: Any, name: str) -> Iterator[str]:
+    sees = isinstance(data, dict) and _EXTRACTOR.keys() & data
+    return fields({**_JUDGE, **_EXTRACTOR} if sees else _JUDGE)(data, name)
 
 
 def _sample(record: Any, name: str) -> Iterator[str]:
@@ -190,15 +190,15 @@ RECORDS: dict[str, FieldType] = {
 
 
 def check_record(record: Mapping[str, Any], folder: Path, place: str) -> None:
-    """Check one line of a shard against the table.
+    """Check a record of a shard.
 
     Args:
-        record: The line, a JSON object.
-        folder: The run's folder, which no path of a record may lead out of.
+        record: The record, a JSON object.
+        folder: The run's folder; no path of a record may leave it.
         place: The file and the line, for errors.
 
     Raises:
-        ValueError: Names the place and the first wrong field.
+        ValueError: A field is wrong; the message names the place and the first wrong field.
     """
     for fault in _faults(record, folder):
         raise ValueError(f"{place}: {fault}; move the file away")

@@ -1,4 +1,4 @@
-"""A run on the disk: JSONL shards that grow by whole lines, one a writer, whose union is the run."""
+"""A run on disk: JSONL shards, one per writer, that grow by whole lines; their union is the run."""
 
 from __future__ import annotations
 
@@ -23,21 +23,26 @@ FOLDER = "shards"
 
 
 def run_name(about: Mapping[str, Any]) -> str:
-    """The hash of what all records of a run have in common."""
+    """Return the hash of the fields that all records of a run share."""
     return hashlib.sha256(json.dumps(about, sort_keys=True, default=str).encode()).hexdigest()[:16]
 
 
 def part_name(part: Mapping[str, Any]) -> str:
-    """What names a finished part of a bench."""
+    """Return the name of a finished part of a bench."""
     return json.dumps(part, sort_keys=True, default=str)
 
 
 class Shard:
-    """The file that one writer adds to. No two writers share one, and none is ever changed: a kill leaves whole lines but
-    for the last, which readers leave out, and shards of several machines are merged by copying them into one folder.
+    """The file that a single writer appends to.
 
-    about: what decides all figures of the run.   header: what else is said once, with `about` in the first line.
-    file: None for a new one in the run's folder.
+    Writers never share a shard, and a shard is never rewritten. After a kill all lines but the last are whole, and
+    readers skip an incomplete last line. Shards of several machines are merged by copying them into one folder.
+
+    Args:
+        folder: The run's folder.
+        about: All that decides the figures of the run.
+        header: Further fields of the first line, beside `about`.
+        file: The file; None for a new shard in the run's folder.
     """
 
     def __init__(self, folder: Path, about: Mapping[str, Any], header: Mapping[str, Any], file: Path | None = None):
@@ -48,7 +53,7 @@ class Shard:
         self.begun = False
 
     def add(self, records: Iterable[Mapping[str, Any]]) -> None:
-        """Adds records in one write; the header stands before the first."""
+        """Append records in one write, after the header if they are the first."""
         lines = list(records) if self.begun else [self._header, *records]
         self.file.parent.mkdir(parents=True, exist_ok=True)
         append_lines(
@@ -59,9 +64,17 @@ class Shard:
 
 @dataclass(slots=True)
 class Records:
-    """All that a run has. headers: of every writer.   models: what a model was run in, by name.   samples: by key.
-    scores: by (key, scorer's hash).   real: features of real pictures, by (model, key, extractor's hash).
-    parts: what a bench has finished, by its name.   widths: the length of rows, by (scorer's or extractor's hash, field).
+    """All records of a run.
+
+    Attributes:
+        folder: The run's folder.
+        headers: The header of every writer.
+        models: The precision and device of every model, by name.
+        samples: The samples by key.
+        scores: The scores by (key, scorer's hash).
+        real: The features of real pictures by (model, key, extractor's hash).
+        parts: The finished parts of a bench by name.
+        widths: The length of feature rows by (scorer's or extractor's hash, field).
     """
 
     folder: Path
@@ -75,57 +88,66 @@ class Records:
 
 
 def read_run(folder: Path) -> Records:
-    """The union of a run's shards, in the order of their names and lines; what stands in several is taken once.
+    """Return the union of a run's shards, in the order of their names and lines; duplicates count once.
 
-    folder: of the run, or the file that a bench keeps its records in, of which the last bench is taken.
+    Args:
+        folder: The folder of the run, or the log of a bench, whose last run is read.
 
-    Raises ValueError for a folder without shards, shards of several runs, records that contradict one another or do not fit
-    the table in `schema`, and files that hold anything else.
+    Raises:
+        ValueError: The folder has no shards or shards of several runs, or a record is invalid or contradicts another.
     """
-    found = read_log(folder) if folder.is_file() else read_shards(folder)
-    if not found.headers:
+    records = read_log(folder) if folder.is_file() else read_shards(folder)
+    if not records.headers:
         raise ValueError(
             f"RUN: expected a folder with shards of a run, got none in {str(folder)!r}, run `mmspec evaluate` first"
         )
-    return found
+    return records
 
 
 def read_shards(folder: Path, run: str | None = None) -> Records:
-    """`read_run` that takes an empty folder too.   run: the one that shards have to be of, any single one for None."""
-    found = Records(folder)
+    """Return the union of a run's shards, which may be empty.
+
+    Args:
+        folder: The folder of the run.
+        run: The name of the run; None for any single run.
+
+    Raises:
+        ValueError: As for `read_run`.
+    """
+    records = Records(folder)
     for file in sorted((folder / FOLDER).glob("*.jsonl")):
         inside(folder, f"{FOLDER}/{file.name}")
         for number, record in enumerate(read_json_lines(file, torn=True), 1):
             place = f"{file}, line {number}"
             _check(record, folder, place)
             run = _same_run(record, run, place, is_first=number == 1)
-            _add_record(found, record, place)
-    return found
+            _add_record(records, record, place)
+    return records
 
 
 def read_log(file: Path, run: str | None = None) -> Records:
-    """The records of one run in a file that several may have written to, one after another.
+    """Read the records of a run from a file that several runs may have appended to.
 
     Args:
-        file: The file; there may be none yet.
+        file: The file; it may not exist yet.
         run: The run, None for the last.
 
     Raises:
         ValueError: The file holds anything but records.
     """
-    found = Records(file.parent)
+    records = Records(file.parent)
     lines = read_json_lines(file, torn=True) if file.is_file() else []
     run = lines[-1].get("run") if run is None and lines else run
     for number, record in enumerate(lines, 1):
         place = f"{file}, line {number}"
         if "kind" not in record or record.get("run") == run:
-            _check(record, found.folder, place)
-            _add_record(found, record, place)
-    return found
+            _check(record, records.folder, place)
+            _add_record(records, record, place)
+    return records
 
 
 def _check(record: Mapping[str, Any], folder: Path, place: str) -> None:
-    # before its fields are looked at: they may be others
+    # the schema is checked first, since another schema has other fields
     if record.get("kind") == "header" and record.get("schema") != SCHEMA:
         raise ValueError(
             f"{place}: expected records of schema {SCHEMA}, got {record.get('schema')!r}; use the version of mmspec that "
@@ -138,7 +160,7 @@ def _same_run(record: Mapping[str, Any], run: str | None, place: str, *, is_firs
     """Return the run of a record.
 
     Raises:
-        ValueError: for a shard that does not begin with its header, and for a record of another run.
+        ValueError: The shard does not begin with its header, or the record belongs to another run.
     """
     is_header = record["kind"] == "header"
     if is_first != is_header:
@@ -154,35 +176,35 @@ def _same_run(record: Mapping[str, Any], run: str | None, place: str, *, is_firs
     return record["run"]
 
 
-def _add_record(found: Records, record: dict, place: str) -> None:
+def _add_record(records: Records, record: dict, place: str) -> None:
     kind = record["kind"]
     if kind == "header":
-        found.headers.append(record)
+        records.headers.append(record)
         for judge in record["judges"].values():
             if "extractor" in judge:
-                found.widths |= dict.fromkeys(
+                records.widths |= dict.fromkeys(
                     ((judge["hash"], "features"), (judge["extractor_hash"], "features")), judge["dim"]
                 )
     elif kind == "model":
-        found.models[record["model"]] = record
+        records.models[record["model"]] = record
     elif kind == "part":
-        found.parts[part_name(record["part"])] = record["value"]
+        records.parts[part_name(record["part"])] = record["value"]
     elif kind == "sample":
-        _once(found.samples, record["key"], record, place)
+        _once(records.samples, record["key"], record, place)
     else:
-        _check_width(found, record, place)
+        _check_width(records, record, place)
         if kind == "score":
-            found.scores[record["key"], record["by"]] = record
+            records.scores[record["key"], record["by"]] = record
         else:
-            found.real[record["model"], record["key"], record["by"]] = record
+            records.real[record["model"], record["key"], record["by"]] = record
 
 
-def _check_width(found: Records, record: dict, place: str) -> None:
-    """Refuse rows of another length than the judge's header or its earlier records have."""
+def _check_width(records: Records, record: dict, place: str) -> None:
+    """Refuse feature rows whose length differs from the judge's header or its earlier records."""
     for name in ("features", "probabilities"):
         if record.get(name) is not None:
             width = len(decode_row(record[name]))
-            known = found.widths.setdefault((record["by"], name), width)
+            known = records.widths.setdefault((record["by"], name), width)
             if width != known:
                 raise ValueError(
                     f"{place}: expected {known} numbers as {name}, as the judge writes, got {width}; move the file away"
@@ -190,7 +212,7 @@ def _check_width(found: Records, record: dict, place: str) -> None:
 
 
 def _once(samples: dict[str, dict], key: str, record: dict, place: str) -> None:
-    """Takes a sample. Two writers may have made the same one; a failure gives way to a success."""
+    """Add a sample; a success replaces a failure, and equal duplicates are ignored."""
     known = samples.get(key)
     if known is not None and known["failed"] is None:
         if record["failed"] is None and _comparable(known) != _comparable(record):

@@ -12,38 +12,39 @@ PARTS = ("draft", "target", "verify", "other")  # of the decode time
 
 
 def pairs(base: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> list[tuple[TimedRun, TimedRun]]:
-    """The runs of two methods on every case and repeat that both completed."""
+    """Return the paired runs of every case and repeat that both methods completed."""
     both = [pair for case in zip(base, own, strict=True) for pair in zip(*case, strict=True)]
     return [(a, b) for a, b in both if isinstance(a, TimedRun) and isinstance(b, TimedRun)]
 
 
 def paired_ratios(base: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> list[float]:
-    """base seconds / own seconds of every case and repeat that both completed: above 1 where `own` is faster.
+    """Return base seconds / own seconds of every case and repeat that both completed; above 1 where `own` is faster.
 
-    Seconds are per emitted token: two exact methods may sample texts of different lengths. Equal texts make no
-    difference.
+    The seconds are per generated token, since two exact methods may sample texts of different lengths.
     """
     return [a.seconds * b.tokens / (b.seconds * a.tokens) for a, b in pairs(base, own)]
 
 
 def middle(values: Sequence[float], digits: int = 3) -> float | None:
-    """The median, rounded; None of nothing."""
+    """Return the rounded median; None without values."""
     return round(float(np.median(values)), digits) if len(values) else None
 
 
 def spread(values: Sequence[float], digits: int = 3) -> list[float] | None:
-    """The 10th and 90th percentile, rounded; None of nothing."""
+    """Return the rounded 10th and 90th percentiles; None without values."""
     return [round(float(v), digits) for v in np.percentile(values, [10, 90])] if len(values) else None
 
 
 def mean(values: Sequence[float]) -> float | None:
-    """The mean, rounded; None of nothing."""
+    """Return the rounded mean; None without values."""
     return round(sum(values) / len(values), 3) if values else None
 
 
 def time_split(runs: Sequence[TimedRun]) -> dict:
-    """Shares of the decode time (the call less the prefill) and milliseconds per round, by part: PARTS, and behind them
-    those that only these runs have."""
+    """Return the share of the decode time (without the prefill) and the milliseconds per round of each part.
+
+    The parts are PARTS, followed by further parts that these runs report.
+    """
     split = [run for run in runs if run.parts is not None and run.decode_rounds > 0]
     row: dict = {}
     total = sum(run.seconds - run.parts["prefill"] for run in split)
@@ -63,18 +64,21 @@ LEVELS = (5, 95)  # percent, a 90 % interval
 def interval(
     groups: Sequence[Sequence], figure: Callable[[np.ndarray], float], resamples: int = RESAMPLES, seed: int = 0
 ) -> list[float] | None:
-    """The bootstrap's 90 % interval of `figure` of all values; None of fewer than two groups.
+    """Return the 90 % bootstrap interval of a figure; None for fewer than two groups.
 
-    groups: values that belong together, such as those of one prompt under several seeds, each a number or a row of numbers
-    that stay together; groups are drawn with repeats and kept whole.
-    figure: of the values of resampled groups, [N] or [N, K]; resamples of which it is NaN are left out.
+    Args:
+        groups: Values that belong together, such as those of one prompt under several seeds: numbers [n] or rows [n,
+            K]. Whole groups are drawn with replacement.
+        figure: A function of the values [N] or [N, K] of resampled groups. Resamples for which it is NaN are left out.
+        resamples: The number of resamples.
+        seed: The seed of the resampling.
     """
     if len(groups) < 2:
         return None
     values, drawn = [np.asarray(one, dtype=float) for one in groups], np.random.default_rng(seed)
-    found = []
+    figures = []
     for _ in range(resamples):
         picked = drawn.integers(len(values), size=len(values))
-        found.append(figure(np.concatenate([values[one] for one in picked])))
-    known = [one for one in found if one == one]
+        figures.append(figure(np.concatenate([values[one] for one in picked])))
+    known = [one for one in figures if one == one]
     return [round(float(end), 4) for end in np.percentile(known, LEVELS)] if known else None

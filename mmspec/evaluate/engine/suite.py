@@ -1,4 +1,4 @@
-"""What a bench compares, as data: methods, the settings they meet in, and suites of both."""
+"""The comparison of a bench as data: methods, settings, and suites of both."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ PLAIN = "ar"  # plain decoding, in every sweep and in benches of drawn output
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """One row of a bench, as data; domains add how it drafts.
+    """A row of a bench; domains add how it drafts.
 
-    key: what --methods takes.   title: what tables print.   rule: that accepts its drafts.   family: rows that differ in
-    one setting, which --methods takes too.   at: the temperatures it is run at ("greedy": 0, "sampled": above 0).
-    part: what the zoo must have for it; where the zoo does not know that, there is no such row.
-    like: the row whose output this one's must equal when exact and greedy; the first baseline's where left out.
-    shown: fields that rows of the bench file have beside title and key.
+    Attributes:
+        shown: Further fields that rows of the bench file have.
+        key: The name for --methods.
+        title: The name in tables.
+        rule: The rule that accepts its drafts.
+        family: A name for rows that differ in a single setting; --methods accepts it too.
+        at: The temperatures of the row ("greedy": 0, "sampled": above 0).
+        part: The part that the zoo must have; the row is left out without it.
+        like: The row whose output must be equal when exact and greedy; the first baseline where left out.
     """
 
     shown: ClassVar[tuple[str, ...]] = ()
@@ -33,24 +37,27 @@ class Method:
     like: str = field(default="", kw_only=True)
 
     def serves(self, temperature: float) -> bool:
-        """Whether the row exists at this temperature."""
+        """Return whether the row exists at this temperature."""
         return ("sampled" if temperature > 0 else "greedy") in self.at
 
     def named(self, name: str) -> bool:
-        """Whether --methods means this row by `name`."""
+        """Return whether `name` in --methods means this row."""
         return bool(name) and name in (self.key, self.family)
 
     def row(self) -> dict:
-        """The fields of its rows that say what it is."""
+        """Return the fields that identify the method in its rows."""
         return {"method": self.title, "key": self.key, **{name: getattr(self, name) for name in self.shown}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """One table of a bench: how requests are made and grouped. Domains add theirs.
+    """A table of a bench: how requests are made and grouped. Domains add their fields.
 
-    batch: requests decoded at once.   prompts: how many are asked, in cases of `batch`; what is left over is not asked.
-    seed: of the bench.
+    Attributes:
+        batch: The requests decoded at once.
+        temperature: The temperature.
+        prompts: The number of prompts; a rest that does not fill a batch is left out.
+        seed: The seed of the bench.
     """
 
     batch: int
@@ -60,31 +67,38 @@ class Setting:
 
     @property
     def cases(self) -> int:
-        """Whole batches among the prompts."""
+        """The number of whole batches among the prompts."""
         return self.prompts // self.batch
 
     def batches(self, requests: list) -> list[list]:
-        """The requests in whole batches."""
+        """Return the requests in whole batches."""
         return [requests[start : start + self.batch] for start in range(0, self.cases * self.batch, self.batch)]
 
     def name(self) -> dict:
-        """The fields of rows that tell this setting from the others."""
+        """Return the row fields that distinguish this setting from the others."""
         return {"batch": self.batch, "temperature": self.temperature}
 
     def row(self) -> dict:
-        """All fields of rows that the setting decides."""
+        """Return all row fields that the setting decides."""
         return self.name()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Suite:
-    """Methods and settings under one name, as data; domains add theirs.
+    """Methods and settings under one name; domains add their fields.
 
-    about: what meets what, for tables.   methods: the rows, baselines first.   columns: of the domain's, in order.
-    The rest unless asked for otherwise.
+    Attributes:
+        about: The description for tables.
+        title: The title of its page.
+        methods: The rows, baselines first.
+        columns: The domain's columns, in order.
+        prompts: The default number of prompts.
+        batches: The default batch sizes.
+        temperatures: The default temperatures.
     """
 
     about: str
+    title: str = ""
     methods: tuple[Method, ...]
     columns: tuple[str, ...]
     prompts: int
@@ -94,9 +108,15 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class CellGroup:
-    """Methods that meet in one setting: the cells of a run that are taken in turn on every case.
+    """Methods that share a setting: cells of a run that are drawn in turn on every case.
 
-    domain, model: by name.   drawing: all of the setting that decides outputs, in plain JSON.   shows: what is generated.
+    Attributes:
+        domain: The domain by name.
+        model: The model by name.
+        setting: The setting.
+        methods: The methods.
+        drawing: All fields of the setting that decide outputs, in plain JSON.
+        shows: The kind of output.
     """
 
     domain: str
@@ -108,18 +128,18 @@ class CellGroup:
 
     @property
     def name(self) -> tuple[str, str]:
-        """(domain, model)."""
+        """The pair (domain, model)."""
         return self.domain, self.model
 
     def cell(self, method: Method) -> dict[str, Any]:
-        """All that decides a cell's output beside prompts and seeds."""
+        """Return all fields that decide a cell's output, except prompts and seeds."""
         return {"domain": self.domain, "model": self.model, "decoding": method.key, "rule": method.rule, **self.drawing}
 
     def key(self, method: Method) -> str:
-        """A short hash of the cell."""
+        """Return a short hash of the cell."""
         text = json.dumps(self.cell(method), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:10]
 
     def fields(self, method: Method) -> dict[str, Any]:
-        """What records of samples say of their cell."""
+        """Return the fields of the cell in the records of its samples."""
         return {"cell": self.key(method), "of": self.cell(method), "title": method.title, "shows": self.shows}

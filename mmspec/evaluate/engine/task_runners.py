@@ -1,4 +1,4 @@
-"""Who does the tasks of a sweep: this process, worker processes, or actors of a Ray Data job."""
+"""The executors of a sweep's tasks: this process, worker processes, or actors of a Ray Data job."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ ProgressCallback = Callable[[str], None]
 
 
 class TaskRunner(Protocol):
-    """Does tasks in any order, each by some worker with a shard of its own. What comes out does not depend on how many
-    workers there are, nor on which of them does what."""
+    """Runs tasks in any order; each worker has its own shard.
+
+    The results do not depend on the number of workers, nor on how tasks are distributed.
+    """
 
     def __call__(
-        self, plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, told: ProgressCallback
+        self, plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, on_task: ProgressCallback
     ) -> None: ...
 
 
 def run_local(
-    plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, told: ProgressCallback
+    plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, on_task: ProgressCallback
 ) -> None:
-    """A `TaskRunner`: one worker in this process, several in processes of their own."""
+    """Run tasks in this process, or in worker processes for several workers."""
     if workers == 1:
         worker = Worker(plan, header)
         for task in tasks:
             with threads(plan.threads):
-                told(worker(task))
+                on_task(worker(task))
         return
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
@@ -44,17 +46,17 @@ def run_local(
     )
     try:
         for text in pool.map(_run_task, tasks):
-            told(text)
+            on_task(text)
     finally:
-        # whatever ended the loop, nothing new is begun, and what has begun is kept
+        # whatever ended the loop, no new task starts, and running tasks are stored
         pool.shutdown(cancel_futures=True)
 
 
-_worker: list[Worker] = []  # of a spawned process
+_worker: list[Worker] = []  # the worker of a spawned process
 
 
 def _begin_worker(plan: SweepPlan, header: dict[str, Any], modules: Sequence[str]) -> None:
-    """Ctrl-C is for the process that gives out the tasks, whose end, however it comes, ends this one."""
+    """Set up a worker process that ignores Ctrl-C and ends with its parent process."""
     import signal
     from threading import Thread
 
@@ -80,7 +82,11 @@ def _run_task(task: Task) -> str:
 
 
 def need_ray() -> Any:
-    """ray.   Raises ValueError where it is not installed."""
+    """Import and return ray.
+
+    Raises:
+        ValueError: Ray is not installed.
+    """
     try:
         import ray
         import ray.data
@@ -90,10 +96,12 @@ def need_ray() -> Any:
 
 
 def run_on_ray(
-    plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, told: ProgressCallback
+    plan: SweepPlan, header: Mapping[str, Any], tasks: Sequence[Task], workers: int, on_task: ProgressCallback
 ) -> None:
-    """A `TaskRunner`: the numbers of the tasks are a Ray data set, mapped by `workers` actors. Shards, and not pictures, are
-    what workers hand on: rows that come back hold a sentence each."""
+    """Run tasks with `workers` actors that map a Ray data set of task numbers.
+
+    Workers write outputs to their shards; the rows that they return hold a sentence each.
+    """
     ray = need_ray()
     own = not ray.is_initialized()
     if own:
@@ -111,7 +119,7 @@ def run_on_ray(
             compute=ray.data.ActorPoolStrategy(size=min(workers, len(tasks))),
         )
         for row in done.iter_rows():
-            told(str(row["text"]))
+            on_task(str(row["text"]))
     finally:
         if own:
             ray.shutdown()

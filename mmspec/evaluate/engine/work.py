@@ -1,4 +1,4 @@
-"""A sweep from a plan to its records: what is missing is drawn, then what is not scored is scored."""
+"""A sweep from a plan to its records: draw the missing samples, then score the samples without scores."""
 
 from __future__ import annotations
 
@@ -22,13 +22,21 @@ from mmspec.io.interrupts import Stopped
 
 Engine = Literal["local", "ray"]
 ENGINES = ("local", "ray")
-TOGETHER = 32  # samples that are scored at once
+TOGETHER = 32  # samples per scoring task
 Name = tuple[str, str]
 
 
 @dataclass(slots=True)
 class SweepWork:
-    """A plan as it stands. digests: of the prompts of every model, in their order."""
+    """The prompts, judges and groups of cells of a plan.
+
+    Attributes:
+        plan: The plan.
+        groups: The groups of cells.
+        prompts: The prompts of every (domain, model).
+        digests: The hashes of these prompts, in the same order.
+        judges: The judges of every (domain, model).
+    """
 
     plan: SweepPlan
     groups: list[CellGroup]
@@ -38,18 +46,22 @@ class SweepWork:
 
     @classmethod
     def of(cls, plan: SweepPlan) -> SweepWork:
-        """Opens no model.   Raises ValueError for what cannot be run."""
-        made = cell_groups(plan)
-        prompts = {one.name: prompts_for(plan, domain_of(one.domain), one.model) for one in made}
-        digests = {name: [one.digest() for one in found] for name, found in prompts.items()}
+        """Prepare a plan without opening a model.
+
+        Raises:
+            ValueError: The plan names a model, method, prompt set or judge that does not exist.
+        """
+        groups = cell_groups(plan)
+        prompts = {one.name: prompts_for(plan, domain_of(one.domain), one.model) for one in groups}
+        digests = {name: [one.digest() for one in prompt_list] for name, prompt_list in prompts.items()}
         judges = {name: Judges(plan, domain_of(name[0]), name[1]) for name in prompts}
-        return cls(plan, made, prompts, digests, judges)
+        return cls(plan, groups, prompts, digests, judges)
 
     def header(self, workers: int) -> dict[str, Any]:
-        """What shards say once: versions, machine, seeds, prompt sets, and who judges."""
+        """Return the header of shards: versions, machine, seeds, prompt sets and judges."""
         sets = {
-            model: {"set": self.plan.prompts, "count": len(found), "hash": set_digest(found)}
-            for (_, model), found in self.digests.items()
+            model: {"set": self.plan.prompts, "count": len(hashes), "hash": set_digest(hashes)}
+            for (_, model), hashes in self.digests.items()
         }
         judged = {model: judge.row() for (_, model), judge in self.judges.items()}
         own = {"seed": self.plan.seed, "samples": self.plan.samples, "threads": self.plan.threads, "workers": workers,
@@ -60,12 +72,12 @@ class SweepWork:
         return read_shards(self.plan.folder, run_name(run_identity(self.plan)))
 
     def draws(self, known: Records) -> list[Task]:
-        """Prompts of which some method has no sample yet; those of this plan's part."""
+        """Return the tasks of this plan's part that have a sample to draw."""
         at, of = self.plan.part
         return [task for task in self._all()[at - 1 :: of] if any(key not in known.samples for key in self._keys(task))]
 
     def missing(self, known: Records) -> int:
-        """Samples of the whole plan, other parts' too, that nobody has drawn yet."""
+        """Return the number of samples of the whole plan, all parts included, that are not drawn yet."""
         return sum(key not in known.samples for task in self._all() for key in self._keys(task))
 
     def _all(self) -> list[DrawTask]:
@@ -78,27 +90,46 @@ class SweepWork:
 
     def _keys(self, task: DrawTask) -> Iterator[str]:
         group = self.groups[task.group]
-        asked = {"prompt": self.prompts[group.name][task.prompt].key, "digest": task.digest, "sample": task.sample}
-        return (record_key({"cell": group.key(method), **asked}) for method in group.methods)
+        request = {"prompt": self.prompts[group.name][task.prompt].key, "digest": task.digest, "sample": task.sample}
+        return (record_key({"cell": group.key(method), **request}) for method in group.methods)
 
     def scorings(self, known: Records) -> list[Task]:
-        """Samples that show something and are not scored, and real pictures whose features are not known."""
-        found: list[Task] = []
+        """Return the tasks that score samples with an output, or extract the features of real pictures."""
+        tasks: list[Task] = []
         at, of = self.plan.part
         for name, judge in self.judges.items():
             cells = {group.key(method) for group in self.groups if group.name == name for method in group.methods}
-            asked = {one.key for one in self.prompts[name]}
+            prompt_keys = {one.key for one in self.prompts[name]}
             keys = [
                 key
                 for key, one in sorted(known.samples.items())
-                if one["cell"] in cells and one["prompt"] in asked and one["failed"] is None and one["shown"] is not None
+                if one["cell"] in cells and one["prompt"] in prompt_keys and one["failed"] is None and one["shown"] is not None
                 and (key, judge.hash) not in known.scores
             ]  # fmt: skip
-            found += [ScoreTask(*name, tuple(part)) for part in _parts(keys)]
+            tasks += [ScoreTask(*name, tuple(part)) for part in _parts(keys)]
             if judge.shows == "picture":
-                real = [key for key in self._real(name) if (name[1], key, judge.extractor.hash) not in known.real]
-                found += [ScoreTask(*name, tuple(part), is_real=True) for part in _parts(real)]
-        return found[at - 1 :: of]
+                unread = self._unread(name, judge, known)
+                tasks += [ScoreTask(*name, tuple(part), is_real=True) for part in _parts(unread)]
+        return tasks[at - 1 :: of]
+
+    def expected_tasks(self, known: Records) -> int:
+        """Return the number of tasks of this part in both stages, if every draw succeeds."""
+        unscored = dict.fromkeys(self.prompts, 0)
+        for task in self._all():
+            name = self.groups[task.group].name
+            for key in self._keys(task):
+                sample = known.samples.get(key, {"failed": None, "shown": {}})
+                has_output = sample["failed"] is None and sample["shown"] is not None
+                unscored[name] += has_output and (key, self.judges[name].hash) not in known.scores
+        tasks = sum(-(-count // TOGETHER) for count in unscored.values())
+        for name, judge in self.judges.items():
+            if judge.shows == "picture":
+                tasks += -(-len(self._unread(name, judge, known)) // TOGETHER)
+        at, of = self.plan.part
+        return len(self.draws(known)) + len(range(at - 1, tasks, of))
+
+    def _unread(self, name: Name, judge: Judges, known: Records) -> list[str]:
+        return [key for key in self._real(name) if (name[1], key, judge.extractor.hash) not in known.real]
 
     def _real(self, name: Name) -> list[str]:
         if self.plan.reference is not None:
@@ -114,12 +145,24 @@ def run_work(
     on_task: ProgressCallback = lambda text: None,
     on_stage: Callable[[str, int], None] = lambda text, tasks: None,
 ) -> Records:
-    """Draws and scores what is missing; the records of the run, those it had among them.
+    """Draw and score the missing samples of a sweep and return all records of the run.
 
-    The same call goes on after a kill: what has a line in a shard is not made again. Several processes and machines may work
-    on parts of a plan in one folder, or in folders whose shards and media are copied together.
-    workers: processes or actors.   on_task: told of every finished task.   on_stage: told of a stage and its tasks.
-    Raises ValueError for what cannot be run, and Stopped where an interrupt came after something was kept.
+    The same call continues after a kill: it skips samples that a shard already has. Several processes and machines may
+    work on parts of a plan, in one folder or in folders that are merged by copying.
+
+    Args:
+        work: The prepared plan.
+        workers: The number of processes or actors.
+        engine: "local" or "ray".
+        on_task: A function that is called with the description of every finished task.
+        on_stage: A function that is called with the name of a stage and the number of its tasks.
+
+    Returns:
+        The records of the run, including those that it had before.
+
+    Raises:
+        ValueError: The engine is unknown or not installed, or there is no worker.
+        Stopped: An interrupt came after a sample was stored.
     """
     runner = check_engine(engine, workers)
     work.plan.folder.mkdir(parents=True, exist_ok=True)
@@ -132,15 +175,19 @@ def run_work(
                 runner(work.plan, header, tasks, workers, on_task)
                 known = work.known()
     except KeyboardInterrupt as error:
-        kept = len(work.known().samples)
-        if kept:
-            raise Stopped(f"{kept} samples are kept in {work.plan.folder}") from error
+        count = len(work.known().samples)
+        if count:
+            raise Stopped(f"{count} samples are kept in {work.plan.folder}") from error
         raise
     return known
 
 
 def check_engine(engine: str, workers: int) -> TaskRunner:
-    """What does tasks.   Raises ValueError for an unknown engine, one that is not installed, and no worker."""
+    """Return the function that runs tasks.
+
+    Raises:
+        ValueError: The engine is unknown or not installed, or there is no worker.
+    """
     check_choice("--engine", engine, ENGINES)
     if workers < 1:
         raise ValueError(f"--workers: expected at least 1, got {workers}, change it")

@@ -1,4 +1,4 @@
-"""One worker of a sweep: draws samples and scores them, and adds what it has to a shard of its own."""
+"""A worker of a sweep: draws samples, scores them, and appends the records to its own shard."""
 
 from __future__ import annotations
 
@@ -26,9 +26,13 @@ from mmspec.io.images import open_image
 
 @dataclass(frozen=True, slots=True)
 class DrawTask:
-    """A prompt under every method of a group in turn, so that slow drifts of the machine meet all methods alike.
+    """A prompt that all methods of a group draw in turn, so that slow drifts of the machine affect them alike.
 
-    group, prompt: their numbers.   digest: of the prompt.   sample: which of its samples.
+    Attributes:
+        group: The number of the group.
+        prompt: The number of the prompt.
+        digest: The hash of the prompt.
+        sample: The number of the sample.
     """
 
     group: int
@@ -39,9 +43,13 @@ class DrawTask:
 
 @dataclass(frozen=True, slots=True)
 class ScoreTask:
-    """Samples of one model that are scored together, by their keys.
+    """Samples of a model that are scored together.
 
-    is_real: real pictures whose features are taken; keys are those of prompts, or names of files in the plan's folder.
+    Attributes:
+        domain: The domain by name.
+        model: The model by name.
+        keys: The keys of samples; for real pictures the keys of prompts, or names of files in the plan's folder.
+        is_real: Extract the features of real pictures instead of scoring samples.
     """
 
     domain: str
@@ -54,14 +62,18 @@ Task = DrawTask | ScoreTask
 
 
 def run_identity(plan: SweepPlan) -> dict[str, Any]:
-    """What all records of a run have in common."""
+    """Return the fields that all records of a run share."""
     return {"code": fingerprint(), "seed": plan.seed}
 
 
 class Worker:
-    """Does tasks one after another; models, prompts and judges are opened when the first task needs them, and kept.
+    """Runs tasks, skipping samples that the run's folder already has.
 
-    What is in the run's folder already is not made again. header: of its shard, see `Shard`.
+    Models, prompts and judges are opened by the first task that needs them, and cached.
+
+    Args:
+        plan: The plan of the sweep.
+        header: The header of the worker's shard, see `Shard`.
     """
 
     def __init__(self, plan: SweepPlan, header: Mapping[str, Any]):
@@ -71,7 +83,7 @@ class Worker:
         self._opened = Resources()
 
     def __call__(self, task: Task) -> str:
-        """Does a task; what it was, in words."""
+        """Run a task and return its description."""
         if isinstance(task, DrawTask):
             return self._draw(task)
         return self._real(task) if task.is_real else self._score(task)
@@ -95,7 +107,7 @@ class Worker:
         return f"{group.model}, T = {group.setting.temperature:g}, {prompt.key}"
 
     def _keep(self, request: Mapping[str, Any], sample: Any) -> None:
-        """Add a sample to the shard.   sample: the run and its output, or a failure."""
+        """Add a sample, a (run, output) pair or a failure, to the shard."""
         run, output = (sample, None) if isinstance(sample, Failure) else sample
         name, shows = record_key(request), request["shows"]
         shown = store_output(self.plan.folder, name, output[0], shows) if output else None
@@ -104,7 +116,7 @@ class Worker:
         self.known.samples[record["key"]] = record
 
     def _turns(self, number: int) -> Turns:
-        """The methods of a group, each made when it is first needed."""
+        """Return the methods of a group; each is built when it is first needed."""
         group = self.groups[number]
         return self._opened.once(("turns", number), lambda: Turns({
             group.key(method): partial(domain_of(group.domain).sampler, method, self._resources(group), group.setting)
@@ -115,14 +127,14 @@ class Worker:
         judges, domain = self._judges(task.domain, task.model), domain_of(task.domain)
         prompts = {one.key: one for one in self._prompts(task.domain, task.model)}
         samples = [self._sample_of(key) for key in task.keys]
-        made = [load_output(self.plan.folder, one["shown"], domain.shows) for one in samples]
-        entries = judges.scores(made, [prompts[one["prompt"]] for one in samples])
+        outputs = [load_output(self.plan.folder, one["shown"], domain.shows) for one in samples]
+        entries = judges.scores(outputs, [prompts[one["prompt"]] for one in samples])
         lines = zip(task.keys, entries, strict=True)
         self.shard.add([{"kind": "score", "key": key, "by": judges.hash, **entry} for key, entry in lines])
         return f"{task.model}: scores of {len(task.keys)} samples"
 
     def _sample_of(self, key: str) -> dict:
-        if key not in self.known.samples:  # drawn by another worker since this one began
+        if key not in self.known.samples:  # another worker has drawn it since this worker started
             self.known = read_shards(self.plan.folder, self.shard.run)
         return self.known.samples[key]
 
@@ -157,7 +169,7 @@ class Worker:
 
 
 def _weights(resources: Any) -> dict[str, str]:
-    """dtype and device of a model."""
+    """Return the dtype and the device of a model."""
     model = resources.model if hasattr(resources, "model") else resources.pipeline.model
     model = model if isinstance(model, torch.nn.Module) else model.transformer
     first = next(iter(model.parameters()))

@@ -1,4 +1,4 @@
-"""What `mmspec bench image` can be asked for."""
+"""The settings of `mmspec bench image`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from mmspec.io.validation import LARGEST_SCALE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSetting(DrawnSetting):
-    """How values are drawn."""
+    """A setting of the image benches.
+
+    Attributes:
+        guidance: The guidance scale.
+        top_k: The top-k, 0 for all values.
+    """
 
     varied: ClassVar[tuple[str, ...]] = ("guidance", "top_k")
 
@@ -25,15 +30,19 @@ class ImageSetting(DrawnSetting):
     model: str = "t2i"
 
     def arguments(self) -> dict:
-        """Arguments of the pipeline."""
+        """Return the arguments of the pipeline."""
         return {"guidance_scale": self.guidance, "top_k": self.top_k, "temperature": self.temperature}
 
 
 @dataclass(frozen=True, kw_only=True)
 class ImageBenchConfig(DrawnBenchConfig):
-    """What to run; None takes what the suite says.
+    """The settings of `mmspec bench image`; None takes the value of the suite.
 
-    model: of the zoo.   images: a quality figure; below 8 a distance means nothing at all.
+    Attributes:
+        model: A model of the zoo.
+        images: The images of a quality figure; with fewer than 8, a distance means nothing.
+        guidance: The guidance scales.
+        top_k: The top-k values; 0 for all values.
     """
 
     about: ClassVar[str] = (
@@ -63,7 +72,7 @@ class ImageBenchConfig(DrawnBenchConfig):
         return tuple(one for one in self.plan().methods if not one.part or f"{self.model}/{one.part}" in there)
 
     def drawn(self, batch: int, prompts: int, *, judged: bool) -> Iterator[DrawnSetting]:
-        """As every bench; greedy settings, which are only timed, once per guidance: top-k changes nothing there."""
+        """Yield the settings of a batch size; greedy settings are timed once per guidance, since they ignore top-k."""
         for one in super().drawn(batch, prompts, judged=judged):
             if one.temperature:
                 yield one

@@ -1,4 +1,4 @@
-"""The domain of images of codes: how a request runs, how a method is found by name, and what its files say of the model."""
+"""The domain of images of codes: requests, methods by name, and sweeps."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ from mmspec.evaluate.quality.gallery import QUALITY
 from mmspec.methods import MethodCall, parse
 
 TIMING = "whole calls with prefill and pixels; medians of paired ratios; spread: 10th and 90th percentile"
-GUIDANCE = 4.0  # of the zoo's models, as benches judge them; a model of a folder has its own
+GUIDANCE = 4.0  # of the zoo's models in judged benches; a model of a folder has its own
 
 
 class ImageDomain(PictureDomain):
-    """Image models whose tokens are codes, of the zoo or of folders."""
+    """Image models whose tokens are codes, from the zoo or from folders."""
 
     name, config, suites, models = "image", ImageBenchConfig, SUITES, IMAGE_MODELS
     output = "codes of plain decoding"
@@ -61,18 +61,18 @@ class ImageDomain(PictureDomain):
         return {"decoding": method.make(resources), "rule": method.rule_of(resources), **setting.arguments()}
 
     def sampler(self, method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> Sampler:
-        """The time of a batch of requests includes the pixels."""
+        """Return a function that draws a batch of images; its time includes the pixels."""
         draw = self.draw(method, resources, setting)
 
-        def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
+        def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
             began = perf_counter()
-            out = draw(asked, seed)
+            out = draw(requests, seed)
             return codes_run(out, perf_counter() - began), out.images
 
         return run
 
     def complete(self, timed: TimedSetting, rows: Mapping[str, dict]) -> None:
-        """Add the values a pass, the drafter's passes, and where greedy rows differ at ties only."""
+        """Add values per pass, drafter passes, and the differences of greedy rows at ties."""
         for method in timed.methods:
             row, own = rows[method.key], timed.results[method.key]
             row["step_compression"] = row["accept_length"]
@@ -94,11 +94,11 @@ class ImageDomain(PictureDomain):
         }
 
     def defaults(self, model: str) -> list[tuple[str, str]]:
-        """Exact decodings, and relaxed ones at several settings; the trained drafter where the model has one."""
+        """Return exact decodings and relaxed rules at several settings; EAGLE where the model has a trained drafter."""
         return [one for one in SWEPT if one[0] != "eagle" or f"{model}/eagle" in zoo.names()]
 
     def method(self, model: str, decoding: str, rule: str) -> ImageMethod:
-        """A decoding of `mmspec image` with its settings, "sjd:window=32,init=up", or a row of the benches by its key."""
+        """Return a decoding of `mmspec image` with its settings, "sjd:window=32,init=up", or a bench row by key."""
         judged = parse(rule, "image", "rule", "--rule") if rule else None
         row = self.row(decoding) if decoding not in decoding_names() else None
         if row is not None:
@@ -109,25 +109,25 @@ class ImageDomain(PictureDomain):
 
     def drawn(self, model: str, wishes: SamplingOverrides) -> dict[str, Any]:
         zoos = model in IMAGE_MODELS
-        return wishes.given(guidance=GUIDANCE if zoos else None, top_k=0 if zoos else None)
+        return wishes.with_defaults(guidance=GUIDANCE if zoos else None, top_k=0 if zoos else None)
 
     def prompts(self, model: str, count: int, seed: int) -> list[EvaluationPrompt]:
         return class_prompts(count, seed) if model == "c2i" else caption_prompts(count, seed)
 
     def case(self, resources: ImageResources, setting: Any, prompt: EvaluationPrompt) -> list[GenerationRequest]:
         text = prompt.text if prompt.label is None or resources.draws_texts else str(prompt.label)
-        return [GenerationRequest(resources.given([text])[0], prompt.text)]
+        return [GenerationRequest(resources.pipeline_prompts([text])[0], prompt.text)]
 
 
 DOMAIN = ImageDomain()
 
 
 def _margin(timed: TimedSetting, case: int) -> Margin:
-    """By how much plain decoding preferred its values in a case to the likeliest others."""
-    watched = observe_laws(timed.resources, timed.setting, timed.cases[case], 0)
-    return lambda row, place, other: margin_at(watched, row, place)
+    """Return by how much plain decoding preferred its values in a case to the second likeliest."""
+    observer = observe_laws(timed.resources, timed.setting, timed.cases[case], 0)
+    return lambda row, place, other: margin_at(observer, row, place)
 
 
 def _judged_title(decoding: str, rule: MethodCall | None) -> str:
-    """What tables call a decoding under a rule: "SJD (window 32) + LANTERN (delta 0.2)"; the usual exact rule has no name."""
+    """Return the title of a decoding under a rule, "SJD (window 32) + LANTERN (delta 0.2)"; "exact" is not named."""
     return decoding if rule is None or rule.method.name == "exact" else f"{decoding} + {rule.title}"

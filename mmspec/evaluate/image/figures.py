@@ -1,4 +1,4 @@
-"""Figures of drawn codes: what a call cost, and how sure the target is of each value."""
+"""Figures of drawn codes: the cost of a call, and the certainty of the target."""
 
 from __future__ import annotations
 
@@ -20,14 +20,17 @@ from mmspec.imagegen.base_pipeline import ImageOutput
 
 
 def codes_run(out: ImageOutput, seconds: float) -> TimedRun:
-    """A request for images or videos of codes."""
+    """Return the timed run of a request for images or videos of codes."""
     return timed_run(out.stats, tuple(map(tuple, out.tokens.tolist())), seconds, row_passes=row_passes(out.stats))
 
 
 def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] = ()) -> dict:
-    """What a call of several requests cost, rounded once for the screen and the file.
+    """Return the cost of a call of several requests, rounded once for the screen and the file.
 
-    failed: numbers of images that stand in no mean, unless all have failed.
+    Args:
+        parts: The statistics of each request.
+        seconds: The wall time of the call.
+        failed: The numbers of failed images, left out of means unless all have failed.
     """
     costs = [pair for stats in parts for pair in zip(row_passes(stats), stats.emitted, strict=True)]
     whole = [pair for number, pair in enumerate(costs) if number not in failed]
@@ -48,20 +51,21 @@ def figures_of(parts: Sequence[Stats], seconds: float, failed: Collection[int] =
 
 
 def codebook_usage(codes: np.ndarray, size: int) -> tuple[int, float]:
-    """Of codes int [N, n] out of `size`: how many differ, and the perplexity of their frequencies."""
+    """Return how many of `size` codes appear in codes int [N, n], and the perplexity of their frequencies."""
     share = np.bincount(codes.ravel(), minlength=size) / codes.size
     there = share[share > 0]
     return len(there), float(np.exp(-(there * np.log(there)).sum()))
 
 
-OBSERVED_IMAGES = 8  # images that laws are watched on
+OBSERVED_IMAGES = 8  # images whose distributions are recorded
 
 
 class LawObserver(NoDraft):
-    """Plain decoding of one request that notes the law of every value but the last.
+    """Plain decoding of a request that records the distribution of every value but the last.
 
-    top1: float [B] per value, the law's largest probability.   margins: float [B] per value, by how much the largest
-    log-weight is above the second.
+    Attributes:
+        top1: The largest probability, float32 [B] per value.
+        margins: The largest log-weight less the second largest, float32 [B] per value.
     """
 
     def __init__(self) -> None:
@@ -76,34 +80,41 @@ class LawObserver(NoDraft):
 
 
 def observe_laws(
-    resources: ImageResources, setting: ImageSetting, asked: Sequence[GenerationRequest], seed: int | Sequence[int]
+    resources: ImageResources, setting: ImageSetting, requests: Sequence[GenerationRequest], seed: int | Sequence[int]
 ) -> LawObserver:
-    """Plain decoding of these prompts, watched."""
-    watched = LawObserver()
-    given = [one.given for one in asked]
-    resources.pipeline(given, decoding=watched, seed=seed, pixels=False, **setting.arguments())
-    return watched
+    """Decode requests plainly and return the observer of their distributions."""
+    observer = LawObserver()
+    prompts = [one.prompt for one in requests]
+    resources.pipeline(prompts, decoding=observer, seed=seed, pixels=False, **setting.arguments())
+    return observer
 
 
 def target_figures(
     resources: ImageResources, setting: ImageSetting, requests: Sequence[GenerationRequest], plain: Sequence[Any]
 ) -> dict:
-    """How sure the target is, and how many codes it uses. plain: codes int [N, n] of plain images.
+    """Return the certainty of the target and its use of the codebook.
 
-    top1_probability: the mean largest probability of the laws that values are drawn from, over some of the prompts; at
-    temperature 0 of the raw laws.
+    Args:
+        resources: The model.
+        setting: The setting.
+        requests: The requests, some of which are observed.
+        plain: The codes int [N, n] of plain images.
+
+    Returns:
+        `top1_probability`: the mean largest probability, at temperature 0 that of the unscaled distributions.
+            `codes_used`, `codes` and `code_perplexity`: of the codebook.
     """
-    watched = observe_laws(resources, setting, requests[:OBSERVED_IMAGES], setting.seed)
+    observer = observe_laws(resources, setting, requests[:OBSERVED_IMAGES], setting.seed)
     size = resources.model.codes
     used, perplexity = codebook_usage(np.asarray(plain), size)
     return {
-        "top1_probability": round(float(torch.stack(watched.top1).mean()), 4),
+        "top1_probability": round(float(torch.stack(observer.top1).mean()), 4),
         "codes_used": used,
         "codes": size,
         "code_perplexity": round(perplexity, 1),
     }
 
 
-def margin_at(watched: LawObserver, row: int, place: int) -> float:
-    """By how much the target preferred the value it took at `place`; infinite for the last one."""
-    return float(watched.margins[place][row]) if place < len(watched.margins) else float("inf")
+def margin_at(observer: LawObserver, row: int, place: int) -> float:
+    """Return by how much the target preferred its value at `place`; infinite for the last value."""
+    return float(observer.margins[place][row]) if place < len(observer.margins) else float("inf")

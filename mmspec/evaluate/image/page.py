@@ -16,17 +16,17 @@ COLUMNS: dict[str, Cell] = {**SHARED, "step compression": figure("step_compressi
 
 
 def describe(row: Mapping) -> str:
-    """The setting of a row in words."""
+    """Return the setting of a row in words."""
     return f"batch {row['batch']}, guidance {row['guidance']:g}, top-k {row['top_k']}, T = {row['temperature']:g}"
 
 
 def page(result: dict) -> Page:
-    """The page of a bench file."""
+    """Return the page of a bench file."""
     return suite_page(SUITES, result, COLUMNS, BY, _title, summary(result["rows"]))
 
 
 def _drawn(row: dict) -> tuple:
-    """How the values of a row were drawn, whatever its batch size."""
+    """Return the sampling settings of a row, without its batch size."""
     return tuple(row[name] for name in BY[1:])
 
 
@@ -38,7 +38,7 @@ def _title(rows: Sequence[dict]) -> str:
 
 
 def summary(rows: Sequence[dict]) -> list[str]:
-    """Sentences on the best rows, and on what a batch leaves of a method's step compression."""
+    """Return sentences on the best rows, and on the step compression that larger batches retain."""
     done = [row for row in rows if row["temperature"] > 0 and row.get("step_compression") and row["key"] != "ar"]
     exact, close = [row for row in done if row["exact"]], [row for row in done if not row["exact"] and near_plain(row)]
     timed = [row for row in exact if row.get("speedup_vs_ar")]
@@ -53,38 +53,38 @@ def summary(rows: Sequence[dict]) -> list[str]:
 
 
 def _automatic(rows: Sequence[dict]) -> list[str]:
-    """How far below plain decoding, and below the best exact row of its setting, the controller ever fell."""
+    """Return the controller's smallest speed-up over plain decoding and over the fastest exact row of its setting."""
     timed = [row for row in rows if row.get("speedup_vs_ar") and row["exact"]]
     own = [row for row in timed if row["key"] == "auto"]
     if not own:
         return []
-    made = []
-    for what, base in (("plain decoding", 1.0), ("the fastest exact row", None)):
+    lines = []
+    for rival, base in (("plain decoding", 1.0), ("the fastest exact row", None)):
         ratios = [(row["speedup_vs_ar"] / (base or _fastest(timed, row)), row) for row in own]
         least, row = min(ratios, key=lambda pair: pair[0])
-        made.append(f"auto against {what}: {least:.3f}x at least, over {len(own)} rows ({_where(row)})")
-    return made
+        lines.append(f"auto against {rival}: {least:.3f}x at least, over {len(own)} rows ({_where(row)})")
+    return lines
 
 
 def _fastest(rows: Sequence[dict], row: dict) -> float:
-    """The best ratio of the setting a row belongs to, its own left out; plain decoding's is 1."""
+    """Return the best speed-up among the other rows of a row's setting; plain decoding's is 1."""
     setting = [one for one in rows if [one[name] for name in BY] == [row[name] for name in BY]]
     return max((one["speedup_vs_ar"] for one in setting if one["key"] != row["key"]), default=1.0)
 
 
 def _batches(rows: Sequence[dict]) -> list[str]:
-    """Per larger batch size, the method that loses most of its steps against batch 1."""
+    """Return, per larger batch size, the method with the greatest loss of step compression against batch 1."""
     alone = {(row["key"], *_drawn(row)): row for row in rows if row["batch"] == 1 and row.get("prompts")}
     ratios: dict[int, list[tuple[float, dict]]] = {}
     for row in rows:
         other = alone.get((row["key"], *_drawn(row)))
         if other is not None and row["batch"] > 1:
             ratios.setdefault(row["batch"], []).append((row["step_compression"] / other["step_compression"], row))
-    made = []
-    for batch, found in ratios.items():
-        share, row = min(found, key=lambda pair: pair[0])
-        made.append(f"step compression of batch {batch} against batch 1: {share:.3f} at least ({_where(row)})")
-    return made
+    lines = []
+    for batch, pairs in ratios.items():
+        share, row = min(pairs, key=lambda pair: pair[0])
+        lines.append(f"step compression of batch {batch} against batch 1: {share:.3f} at least ({_where(row)})")
+    return lines
 
 
 def _where(row: dict) -> str:
@@ -92,9 +92,12 @@ def _where(row: dict) -> str:
 
 
 def panels(result: dict) -> list[Panel]:
-    """Frechet distance against step compression: a line per family of knobs, a point per exact method, plain decoding at 1.
+    """Return Frechet distance against step compression, with plain decoding at 1.
 
-    A level line is plain decoding's own split-half distance.   Raises ValueError for a suite without a plot.
+    Each family of knobs is a line, each exact method a point; a level line is plain decoding's own split-half distance.
+
+    Raises:
+        ValueError: The suite has no plot.
     """
     plot_of(SUITES, result)
     title = "guidance {:g}, top-k {}, T = {:g}, {} images"

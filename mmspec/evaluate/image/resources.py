@@ -1,4 +1,4 @@
-"""An image pipeline, the parts of methods that the zoo has for it, and decodings as text asks for them."""
+"""An image pipeline, the parts that the zoo has for its methods, and decodings from text."""
 
 from __future__ import annotations
 
@@ -26,15 +26,21 @@ from mmspec.zoo.world.image import class_names
 
 @dataclass(slots=True)
 class ImageResources(PictureResources):
-    """name: what tables call the model.   zoo: its name in the zoo, "" for a model from a folder."""
+    """An image pipeline and the parts of the zoo that belong to it.
+
+    Attributes:
+        name: The name of the model in tables.
+        zoo: Its name in the zoo, "" for a model from a folder.
+    """
 
     name: str
     zoo: str = ""
 
-    def given(self, prompts: Sequence[str]) -> list[str] | list[int]:
-        """What the pipeline takes of prompts in words: labels where the model draws classes, else the words.
+    def pipeline_prompts(self, prompts: Sequence[str]) -> list[str] | list[int]:
+        """Return prompts as the pipeline takes them: labels where the model draws classes, else texts.
 
-        Raises ValueError for a class that does not exist, and for words of which the model knows none.
+        Raises:
+            ValueError: A class does not exist, or the model knows none of the words.
         """
         if self.draws_texts:
             return checked_captions(self.pipeline.model, prompts)
@@ -43,44 +49,55 @@ class ImageResources(PictureResources):
 
     @property
     def draws_texts(self) -> bool:
-        """Whether the model draws what words say, and not classes."""
+        """Whether the model draws from texts instead of classes."""
         config = getattr(getattr(self.pipeline.model, "transformer", None), "config", None)
         return getattr(config, "model_type", None) != "c2i"
 
     def own_part(self, name: str) -> Any:
-        """A part that the zoo has for its model: "eagle", "low"...   Raises ValueError where there is none."""
+        """Return a part that the zoo has for its model, such as "eagle" or "low".
+
+        Raises:
+            ValueError: There is none.
+        """
         if not self.zoo:
             raise ValueError(
-                f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, decode otherwise"
+                f"expected a model of the zoo, which {name!r} belongs to, got {self.name}, choose another decoding"
             )
         return self.once(f"part {name}", lambda: self.fitted(zoo.load(f"{self.zoo}/{name}")))
 
     def rule(self, text: str | None) -> str | Rule | None:
-        """The rule of "name" or "name:setting=value,...", made once; None of None."""
+        """Return the rule of "name" or "name:setting=value,...", built once; None for None."""
         if text is None:
             return None
         return self.once(f"rule {text}", lambda: parse(text, "image", "rule", "--rule").make(self))
 
 
 def zoo_resources(name: str = "t2i") -> ImageResources:
-    """The zoo's text-to-image model, or its class-to-image model.   Raises ValueError for another name."""
+    """Open the zoo's text-to-image or class-to-image model.
+
+    Raises:
+        ValueError: The name is another.
+    """
     check_choice("--model", name, IMAGE_MODELS)
     return ImageResources(zoo.load(name), f"zoo {name}", name)
 
 
 def folder_resources(folder: Path) -> ImageResources:
-    """The pipeline saved in `folder`: LlamaGen as `save_pretrained` wrote it, or an image model of transformers.
+    """Open a pipeline saved in a folder: LlamaGen from `save_pretrained`, or an image model of transformers.
 
-    Raises ValueError where it holds neither.
+    Raises:
+        ValueError: The folder holds neither.
     """
     from mmspec.imagegen.adapters.registry import supported
     from mmspec.imagegen.components import CONFIG
 
     config = read_json(folder / CONFIG) if (folder / CONFIG).is_file() else {}
-    asked = config.get("architectures") or []
-    if not isinstance(asked, list) or not all(isinstance(name, str) for name in asked):
-        raise ValueError(f"{folder / CONFIG}: expected architectures as a list of names, got {asked!r:.60}; correct it")
-    named = [family.name for family in supported() if family.name in asked]
+    architectures = config.get("architectures") or []
+    if not isinstance(architectures, list) or not all(isinstance(name, str) for name in architectures):
+        raise ValueError(
+            f"{folder / CONFIG}: expected architectures as a list of names, got {architectures!r:.60}; correct it"
+        )
+    named = [family.name for family in supported() if family.name in architectures]
     pipeline = _transformers(folder, named[0]) if named else _llamagen(folder)
     return ImageResources(pipeline, str(folder))
 
@@ -110,18 +127,18 @@ _SHORT = {"t2i/eagle": "eagle", "t2i/upsampler": "learned"}
 
 
 def short_name(name: str) -> str:
-    """What options call what the zoo calls `name`: "eagle" of "t2i/eagle"; any other name as it is."""
+    """Return the name that options use for a name of the zoo, such as "eagle" for "t2i/eagle"; others are unchanged."""
     return _SHORT.get(name, name)
 
 
 def decoding_names(domain: Domain = "image") -> tuple[str, ...]:
-    """What can be asked for: the decodings, and the relaxed rules, which judge Jacobi drafts where nothing else is said."""
+    """Return the decodings, followed by the relaxed rules, which judge Jacobi drafts by default."""
     decodings = names(domain, "decoding", models=CODES)
     return (*decodings, *(one for one in names(domain, "rule", exact=False) if one not in decodings))
 
 
 def judged_drafts() -> tuple[str, ...]:
-    """The decodings whose drafts a relaxed rule can judge; the first where none is named."""
+    """Return the decodings whose drafts a relaxed rule can judge; the first is the default."""
     return tuple(one.name for one in methods("image", "decoding") if one.facts.get("judged"))
 
 
@@ -130,8 +147,8 @@ class ImageDecoding:
     """A decoding with its settings.
 
     Attributes:
-        drafts: What drafts.
-        rule: The relaxed rule that was asked for by its name; None where the drafts' own or another holds.
+        drafts: The drafter.
+        rule: The relaxed rule that was named; None for the drafter's own or another rule.
     """
 
     drafts: MethodCall
@@ -139,19 +156,19 @@ class ImageDecoding:
 
     @property
     def title(self) -> str:
-        """What tables call it."""
+        """The title in tables."""
         return self.drafts.title if self.rule is None else self.rule.title
 
     @property
     def about(self) -> str:
-        """What it does and whether it is exact, in a line."""
+        """A line on the method and whether it is exact."""
         return about(self.drafts if self.rule is None else self.rule)
 
     def make(self, resources: ImageResources) -> tuple[Drafter | None, str | None]:
-        """The drafter, None for plain decoding, and the text of its rule, None for the drafter's own.
+        """Return the drafter (None for plain decoding) and the text of its rule (None for the drafter's own).
 
         Raises:
-            ValueError: A setting is refused, or the weights it needs are not at hand.
+            ValueError: A setting is refused, or weights are missing.
         """
         if self.drafts.method.name == AUTO:
             return resources.pipeline.automatic, None
@@ -159,45 +176,45 @@ class ImageDecoding:
 
 
 def about(call: MethodCall) -> str:
-    """What a method does and whether it is exact."""
+    """Return a line on a method and whether it is exact."""
     return f"{call.method.about}; {'exact' if call.method.exact else 'relaxed'}"
 
 
 def decoding_of(text: str, options: Mapping[str, Any] | None = None, domain: Domain = "image") -> ImageDecoding:
-    """The decoding that a text asks for.
+    """Return the decoding of a text.
 
     Args:
-        text: A decoding with its settings, or a relaxed rule with its own and those of its drafts.
-        options: Settings from options of the command line by name; None is one that was left out. "drafter" names whose
-            drafts a relaxed rule judges.
+        text: A decoding with its settings, or a relaxed rule with its own settings and those of its drafts.
+        options: Settings from options of the command line by name; None is an option that was left out. "drafter" names
+            the drafts that a relaxed rule judges.
         domain: "image", or "video" for videos of codes.
 
     Raises:
         ValueError: A name, a setting or a value is unknown.
     """
-    given = {name: short_name(str(value)) for name, value in (options or {}).items() if value is not None}
+    settings = {name: short_name(str(value)) for name, value in (options or {}).items() if value is not None}
     name, written, weights = split(short_name(text), "--decoding")
     if name not in names(domain, "decoding", models=CODES) and _is_relaxed_rule(name, domain):
-        return _relaxed(name, written, given, domain)
+        return _relaxed(name, written, settings, domain)
     if name not in decoding_names(domain):
         known = decoding_names(domain)
         raise ValueError(f"--decoding: expected one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
-    return ImageDecoding(decoding_call(joined(name, written, weights), domain, CODES, given))
+    return ImageDecoding(decoding_call(joined(name, written, weights), domain, CODES, settings))
 
 
 def _is_relaxed_rule(name: str, domain: Domain) -> bool:
     return any(name in (one.name, *one.aliases) for one in methods(domain, "rule", exact=False))
 
 
-def _relaxed(name: str, written: dict[str, str], given: dict[str, str], domain: Domain) -> ImageDecoding:
-    """A relaxed rule over drafts."""
+def _relaxed(name: str, written: dict[str, str], settings: dict[str, str], domain: Domain) -> ImageDecoding:
+    """Return a relaxed rule over drafts."""
     rule = find(name, domain, "rule")
     own = {one.name for one in rule.settings}
     known = judged_drafts()
-    drafter = given.pop("drafter", written.pop("drafter", known[0]))
+    drafter = settings.pop("drafter", written.pop("drafter", known[0]))
     if drafter not in known:
         raise ValueError(f"--drafter: expected one of {', '.join(known)}, got {drafter!r}{nearest(drafter, known)}")
-    others = {key: value for key, value in written.items() if key not in own} | given
+    others = {key: value for key, value in written.items() if key not in own} | settings
     if drafter == "eagle" and others:
         option, value = next(iter(others.items()))
         raise ValueError(f"--{option}: expected options that --drafter eagle takes (none of its own), got {value!r}, leave it "

@@ -1,4 +1,4 @@
-"""The suites of `mmspec bench image` as data: methods, settings, and what is shown of them."""
+"""The suites of `mmspec bench image` as data: methods, settings, and the columns of tables."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class ImageMethod(DrawnMethod):
 
     Attributes:
         decoding: The decoding as text, see `mmspec.methods.parse`.
-        domain: Where the decoding is looked for.
+        domain: The domain in which the decoding is registered.
     """
 
     shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "rule")
@@ -31,18 +31,18 @@ class ImageMethod(DrawnMethod):
     domain: Domain = "image"
 
     def make(self, resources: ImageResources) -> Drafter | None:
-        """The drafter, None for plain decoding; what it needs is imported and loaded now."""
+        """Return the drafter, None for plain decoding; its parts are imported and loaded now."""
         if self.decoding == AUTO:
-            return auto_decoding()  # it has seen nothing yet, so that what it learns is timed
+            return auto_decoding()  # without any history, so that its learning is timed
         return parse(self.decoding, self.domain, "decoding").make(resources)
 
     def rule_of(self, resources: ImageResources) -> str | Rule | None:
-        """The rule, None for the drafter's own."""
+        """Return the rule, None for the drafter's own."""
         return None if self.rule == "exact" else resources.rule(self.rule)
 
 
 _TIMED = (
-    "method", "law", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
+    "method", "output", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
 )  # fmt: skip
 _JUDGED = tuple(IMAGE_COLUMNS)
 
@@ -88,8 +88,8 @@ _DRAFTS = {
     "scd-64": ("SCD gumbel 64", "scd:window=64"),
     "eagle": ("EAGLE tree", "eagle:nodes=24,depth=4"),
 }
-# relaxed decodings that leave raster order -> (title, text without its knob, knob, values from the nearly exact to the loose,
-# the value a table shows, the part it needs)
+# relaxed decodings that leave raster order -> (title, text without its knob, knob, values from nearly exact to loose, the
+# value in tables, the required part)
 _ORDERED = {
     "zipar": ("ZipAR", "zipar", "window", (12, 8, 6, 4, 2), 8, ""),
     "zipar-adaptive": ("ZipAR adaptive", "zipar:adaptive=true", "window", (12, 8, 6, 4, 2), 4, ""),
@@ -101,42 +101,48 @@ _ORDERED = {
 
 
 def _relaxed(rule: MethodInfo, drafts: str, *, swept: bool) -> tuple[ImageMethod, ...]:
-    """Rows of a relaxed rule over one kind of drafts: at the values of its knob, or as it is where it names none."""
+    """Return the rows of a relaxed rule over a kind of drafts, at the values of its knob if it has a knob."""
     below, decoding = _DRAFTS[drafts]
     family, others = f"{drafts}-{rule.name}", rule.facts.get("bench", {})
     part = "eagle" if drafts == "eagle" else ""
     if "knob" not in rule.facts:
         shown = ImageMethod(family, f"{rule.title} on {below}", rule.name, family, SAMPLED, part, decoding=decoding)
         return (shown,)
-    knob, made = rule.facts["knob"], []
+    knob, rows = rule.facts["knob"], []
     for value in rule.facts["knob_values"] if swept else (rule.facts["knob_shown"],):
         text = ",".join(f"{name}={one:g}" for name, one in {knob: value, **others}.items())
         name = f"{rule.title} on {below}, {knob} {value:g}"
-        made.append(ImageMethod(f"{family}-{value:g}", name, f"{rule.name}:{text}", family, SAMPLED, part,
+        rows.append(ImageMethod(f"{family}-{value:g}", name, f"{rule.name}:{text}", family, SAMPLED, part,
                                 decoding=decoding, knob=value))  # fmt: skip
-    return tuple(made)
+    return tuple(rows)
 
 
 def _judged(*, swept: bool) -> tuple[ImageMethod, ...]:
-    """Every relaxed rule over every kind of drafts."""
+    """Return the rows of every relaxed rule over every kind of drafts."""
     rules = (one for one in methods("image", "rule", exact=False) if one.facts.get("benched", True))
     return tuple(row for rule in rules for drafts in _DRAFTS for row in _relaxed(rule, drafts, swept=swept))
 
 
 def _ordered(*, swept: bool) -> tuple[ImageMethod, ...]:
-    """Decodings that leave raster order: one row each, or their knobs."""
-    made = []
+    """Return the decodings that leave raster order: a single row each, or their knobs."""
+    rows = []
     for family, (title, text, knob, values, shown, part) in _ORDERED.items():
         for value in values if swept else (shown,):
             decoding = f"{text}{',' if ':' in text else ':'}{knob}={value}"
-            made.append(ImageMethod(f"{family}-{value}", f"{title}, {knob} {value}", "exact", family, SAMPLED, part,
+            rows.append(ImageMethod(f"{family}-{value}", f"{title}, {knob} {value}", "exact", family, SAMPLED, part,
                                     decoding=decoding, knob=value))  # fmt: skip
-    return tuple(made)
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ImageSuite(DrawnSuite):
-    """images: of what is judged."""
+    """A suite of `mmspec bench image`.
+
+    Attributes:
+        images: The default number of judged images.
+        guidance: The default guidance scales.
+        top_k: The default top-k values.
+    """
 
     images: int = 200
     guidance: tuple[float, ...] = (1.0, 4.0)
@@ -151,6 +157,7 @@ _EXACT_FEW = (
 SUITES: dict[str, ImageSuite] = {
     "all": ImageSuite(
         about="speed and quality of every method",
+        title="Images: speed and quality",
         methods=_ALL,
         judged=True,
         columns=(*_TIMED, *_JUDGED, "identical"),
@@ -158,30 +165,33 @@ SUITES: dict[str, ImageSuite] = {
     ),
     "speed": ImageSuite(
         about="every method timed beside plain decoding",
+        title="Images: speed",
         methods=_ALL,
         columns=(*_TIMED, "identical"),
         temperatures=(1.0, 0.0),
     ),
     "quality": ImageSuite(
         about="images of every method against plain decoding's",
+        title="Images: quality",
         methods=_ALL,
         timed=False,
         judged=True,
-        columns=("method", "law", "passes", "step compression", *_JUDGED),
+        columns=("method", "output", "passes", "step compression", *_JUDGED),
     ),
     "pareto": ImageSuite(
         about="every relaxed rule's knob against the exact methods",
+        title="Images: relaxed rules",
         methods=(_AR, *(one for one in _ALL if one.key in _EXACT_FEW), *_judged(swept=True), *_ordered(swept=True)),
         timed=False,
         judged=True,
-        columns=("method", "law", "knob", "passes", "step compression", *_JUDGED),
+        columns=("method", "output", "knob", "passes", "step compression", *_JUDGED),
         guidance=(4.0,),
         top_k=(0,),
         plot=True,
     ),
 }
 
-# (decoding, rule) of a sweep that names none
+# the default (decoding, rule) pairs of a sweep
 SWEPT = (
     ("ar", ""),
     ("sjd:window=32", ""),

@@ -1,1 +1,1 @@
-"""Benches of the machine: the ops of the verify core, and what a GPU is worth."""
+"""Benches of the machine: the ops of the verify core, and the benefit of a GPU."""

@@ -1,4 +1,4 @@
-"""`mmspec bench gpu`: steps that can be run alone, one file."""
+"""`mmspec bench gpu`: steps that can be run alone and write a single file."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
 from mmspec.evaluate.machine.trained_models import AGAINST, image_rows, vlm_rows
 
 ABOUT = (
-    "What a GPU is worth: ops of the verify core, what a pass over several drafted values costs 7B and 3B models, and models "
-    "trained on the spot."
+    "The benefit of a GPU: ops of the verify core, the cost of passes over several drafted values for 7B and 3B models, and "
+    "models trained on the spot."
 )
 COST = "cost only: random weights, no accept length is implied"
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -28,10 +28,17 @@ def run(
     device: str | None = None, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None,
     steps: Sequence[str] = (),
 ) -> dict:  # fmt: skip
-    """A bench file with the rows of all steps, in their order.
+    """Return a bench file with the rows of all steps, in their order.
 
-    device: "cuda", which None stands for too; "cpu" shows that the steps run, and needs tiny.   steps: some of `STEPS`, () for
-    all.   Raises ValueError for a device that is not there, for a CPU without tiny, and for what is no step.
+    Args:
+        device: "cuda", the default, or "cpu", which only shows that the steps run and needs `tiny`.
+        tiny: Use small sizes.
+        repeats: The timed runs of each case.
+        on_row: A function that is called with every finished row.
+        steps: Some of `STEPS`, () for all.
+
+    Raises:
+        ValueError: The device does not exist, is a CPU without `tiny`, or a step is unknown.
     """
     where = kernels.device_of(device or "cuda")
     if repeats < 1:
@@ -52,19 +59,19 @@ def run(
 
 
 def shown(row: dict) -> dict[str, str]:
-    """A row as the table prints it."""
+    """Return a row as the table prints it."""
     if row["step"] == "kernels":
         took, of_torch = row["microseconds"], "" if row["ratio"] is None else f", {row['ratio']} x torch"
         figure = (kernels.UNMEASURED if took is None else f"{took} us") + of_torch
-        what = f"{row['case']} {row['shape']}"
+        subject = f"{row['case']} {row['shape']}"
     elif row["step"] in _TRAINED:
         where = f"batch {row['batch']}, T = {row['temperature']:g}: {row['method']}"
-        what = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, {where}"
+        subject = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, {where}"
         figure = figures_text(row, AGAINST[row["step"]])
     else:
-        what = f"{row['model']}, {row['context']} cached (cost only)"
+        subject = f"{row['model']}, {row['context']} cached (cost only)"
         figure = "  ".join(["t(N)/t(1)", *(f"{nodes}: {ratio}" for nodes, ratio in row["cost"].items())])
-    return {"step": row["step"], "what": what, "figure": figure}
+    return {"step": row["step"], "what": subject, "figure": figure}
 
 
 def _kernels(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
@@ -72,7 +79,7 @@ def _kernels(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
 
 
 def _cost(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
-    """The verify-cost curve t(N) / t(1) of each shape: medians of passes over N values behind one cache."""
+    """Return the verify-cost curve t(N) / t(1) of each shape: medians of passes over N values after a cached context."""
     dtype, context = (torch.bfloat16, 1024) if device.type == "cuda" else (torch.float32, 40)
     rows = []
     for name in NAMES:
@@ -95,7 +102,7 @@ def _pass_seconds(score: Callable[[int], object], nodes: int, device: torch.devi
 
 
 def _spot(rows: _Rows, device: torch.device, tiny: bool, repeats: int) -> Iterable[dict]:
-    """Of models trained on the spot: every request is timed once, so that repeats are none of its settings."""
+    """Return the rows of models trained on the spot; every request is timed once, so that repeats do not apply."""
     return rows(device, tiny)
 
 

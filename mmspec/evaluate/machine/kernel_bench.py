@@ -1,4 +1,4 @@
-"""`mmspec bench kernels`: one row a case."""
+"""`mmspec bench kernels`: a row per case."""
 
 from __future__ import annotations
 
@@ -23,12 +23,19 @@ COLUMNS = {
 def run(
     device: str | None = None, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None
 ) -> dict:
-    """A bench file: its environment, and per case the ratio to straightforward torch code (above 1: ours is faster).
+    """Return a bench file with the ratio to straightforward torch code per case (above 1: ours is faster).
 
-    device: "cpu" or "cuda"; None takes a GPU where there is one.   tiny: small sizes; the interpreter always takes them.
-    Microseconds, their floor at the measured copy bandwidth and shares of it are figures of a GPU: elsewhere None. Under
-    the interpreter ratios are None too: it shows that everything runs, and how many kernels are launched.
-    Raises ValueError for a device that is not there and for fewer than one repeat.
+    Microseconds, their floor at the measured copy bandwidth, and shares of it are None without a GPU. Under the
+    interpreter ratios are None too: it only shows that everything runs, and how many kernels are launched.
+
+    Args:
+        device: "cpu" or "cuda"; None uses a GPU if the machine has any.
+        tiny: Use small sizes; the interpreter always does.
+        repeats: The timed runs of each case.
+        on_row: A function that is called with every finished row.
+
+    Raises:
+        ValueError: The device does not exist, or there is no repeat.
     """
     where = device_of(device)
     if repeats < 1:
@@ -50,7 +57,7 @@ def run(
 
 
 def shown(row: dict) -> dict[str, str]:
-    """A row as the table prints it."""
+    """Return a row as the table prints it."""
     return {title: _cell_text(row[key]) for key, title in COLUMNS.items()}
 
 
@@ -61,17 +68,21 @@ def _cell_text(value: object) -> str:
 
 
 def device_of(name: str | None) -> torch.device:
-    """The device of this name, a GPU where there is one for None.   Raises ValueError for one that is not there."""
+    """Return the device of this name; None prefers a GPU.
+
+    Raises:
+        ValueError: There is no such device.
+    """
     if name not in (None, "cpu", "cuda"):
         raise ValueError(f"--device: expected cpu or cuda, got {name!r}, pick one of these")
-    at_hand = torch.cuda.is_available()
-    if name == "cuda" and not at_hand:
+    has_gpu = torch.cuda.is_available()
+    if name == "cuda" and not has_gpu:
         raise ValueError("--device: expected a GPU for cuda, got none on this machine, take cpu")
-    return torch.device("cuda" if at_hand and name != "cpu" else "cpu")
+    return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
 def _row(case: KernelCase, device: torch.device, repeats: int, bandwidth: float | None) -> dict:
-    """repeats: 0 for no times at all."""
+    """Return the row of a case; 0 repeats measure no times."""
     ours, ratio, timed = None, None, device.type == "cuda"
     if repeats:
         ours, _, ratio = paired(case.ours, case.plain, device, repeats)

@@ -1,4 +1,4 @@
-"""What is timed: a piece of a round as the core runs it, the straightforward torch code for it, and the bytes it needs."""
+"""The timed cases: a piece of a round in the core, the straightforward torch code for it, and the bytes it needs."""
 
 from __future__ import annotations
 
@@ -20,8 +20,16 @@ from mmspec.kernels.tree_attention import tree_attention
 
 @dataclass(frozen=True, slots=True)
 class KernelCase:
-    """name, shape: as tables print them.   ours, plain: one run each, on the same inputs.   moved: bytes that our kernels
-    read and write.   floor: bytes of every input and output once, which no code can do without."""
+    """A timed case.
+
+    Attributes:
+        name: The name in tables.
+        shape: The shape in tables.
+        ours: A run of our kernels.
+        plain: A run of the torch code on the same inputs.
+        moved: The bytes that our kernels read and write.
+        floor: The bytes of every input and output once, which any code has to move.
+    """
 
     name: str
     shape: str
@@ -32,21 +40,25 @@ class KernelCase:
 
 
 def cases(device: torch.device, tiny: bool) -> list[Callable[[], KernelCase]]:
-    """Makers of all cases, in the order of the table; each makes its inputs when called. tiny: small sizes, for the
-    interpreter and for tests."""
+    """Return the builders of all cases, in the order of the table; each creates its inputs when called.
+
+    Args:
+        device: The device.
+        tiny: Use small sizes, for the interpreter and for tests.
+    """
     text = (3, 127) if tiny else (32, 128_256)
     image = (3, 64) if tiny else (32, 16_384)
     dtype = torch.bfloat16 if device.type == "cuda" else torch.float32
     bushy = static_tree([0, 0, 0, 1] if tiny else [0, *([0] * 4), *[i for i in range(1, 5) for _ in range(6)], 5, 5, 5])
     line = chain(text[0] - 1, device)
     return [
-        # masses of residuals read both laws once a drafted value; siblings' shares one law more
+        # residual masses read both distributions once per draft token; shares of siblings read one distribution more
         lambda: _round("text chain, block", BlockVerification(), line, text[1], device, dtype, 2),
         lambda: _round("text tree, traversal", Traversal(), _to(bushy, device), text[1], device, dtype, 3),
         lambda: _round("text chain, greedy", TargetMatch(), line, text[1], device, dtype, 0),
         lambda: _round(
             "image chain, LANTERN", _lantern(image[1], device), chain(image[0] - 1, device), image[1], device,
-            torch.float32, 4,  # both laws are written out: read once more and written
+            torch.float32, 4,  # both distributions are written out: read once more and written
         ),
         lambda: _cut(*((2, 127) if tiny else (64, 131_072)), device),
         lambda: _commit(*((2, 2, 24, 8) if tiny else (32, 8, 2048, 128)), device, dtype),
@@ -67,8 +79,18 @@ def _lantern(size: int, device: torch.device) -> Rule:
 def _round(
     name: str, rule: Rule, tree: Tree, size: int, device: torch.device, dtype: torch.dtype, reads: int
 ) -> KernelCase:  # fmt: skip
-    """From the target's logits to the token behind the accepted path.   reads: rows as wide as the vocabulary that a drafted
-    value costs beside the statistics of its own two; 0 is a greedy request, where nothing has a law of the drafter's."""
+    """Return the case of a round, from the target's logits to the token after the accepted path.
+
+    Args:
+        name: The name in tables.
+        rule: The accept rule.
+        tree: The draft tree.
+        size: The size of the vocabulary.
+        device: The device.
+        dtype: The precision of logits.
+        reads: The rows of vocabulary size that a draft token costs beside its own two; 0 for a greedy request, which
+            has no distribution of the drafter's.
+    """
     drawn = tree.nodes - 1 if reads else 0
     generator = torch.Generator().manual_seed(0)
     scores = (2 * torch.randn(1, tree.nodes, size, generator=generator)).to(device, dtype)
@@ -98,7 +120,7 @@ def _round(
 
     wide = size * scores.element_size()
     floor = (tree.nodes + drawn) * wide
-    # statistics read all once, and the race a row of each law
+    # statistics read everything once, and the race reads a row of each distribution
     moved = floor + reads * drawn * wide + (2 * wide if drawn else 0)
     return KernelCase(name, f"1 x {tree.nodes} x {size}", ours, plain, moved, floor)
 
@@ -113,7 +135,7 @@ def _cut(batch: int, size: int, device: torch.device) -> KernelCase:
         return scores.masked_fill(cut.scatter(-1, place, cut), -torch.inf)
 
     row = batch * size * 4
-    # a largest value, a mass, eleven passes of three bits and the cut itself; then the masked copy
+    # a maximum, a sum, eleven passes of three bits and the cut itself; then the masked copy
     return KernelCase(
         "exact top-p 0.9", f"{batch} x {size}", lambda: truncated_scores(scores, 0, 0.9), plain, 16 * row, 2 * row
     )
@@ -121,17 +143,19 @@ def _cut(batch: int, size: int, device: torch.device) -> KernelCase:
 
 def _commit(layers: int, heads: int, slots: int, size: int, device: torch.device, dtype: torch.dtype) -> KernelCase:
     keys, values = (torch.zeros(layers, 1, heads, slots, size, device=device, dtype=dtype) for _ in range(2))
-    kept = torch.arange(0, 16, 2, device=device)
+    slots_to_move = torch.arange(0, 16, 2, device=device)
     length = torch.tensor([slots - 20], device=device)
 
     def plain() -> None:
-        target = length + torch.arange(len(kept), device=device)
+        target = length + torch.arange(len(slots_to_move), device=device)
         for pool in (*keys, *values):
-            pool[:, :, target] = pool[:, :, length + kept]
+            pool[:, :, target] = pool[:, :, length + slots_to_move]
 
-    moved = 2 * 2 * (len(kept) - 1) * layers * heads * size * keys.element_size()
-    shape = f"{len(kept)} of 16 x {layers} layers"
-    return KernelCase("commit", shape, lambda: move_slots(keys, values, length, kept[None]), plain, moved, moved)
+    moved = 2 * 2 * (len(slots_to_move) - 1) * layers * heads * size * keys.element_size()
+    shape = f"{len(slots_to_move)} of 16 x {layers} layers"
+    return KernelCase(
+        "commit", shape, lambda: move_slots(keys, values, length, slots_to_move[None]), plain, moved, moved
+    )
 
 
 def _attention(nodes: int, width: int, size: int, device: torch.device, dtype: torch.dtype) -> KernelCase:

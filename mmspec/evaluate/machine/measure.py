@@ -21,7 +21,7 @@ _GIGABYTE = 1 << 30
 def paired(
     ours: Callable[[], object], plain: Callable[[], object], device: torch.device, repeats: int
 ) -> tuple[float, ...]:
-    """(median seconds of ours, of plain, median of their paired ratios plain / ours)."""
+    """Return the median seconds of ours and of plain, and the median of their paired ratios plain / ours."""
     for run in (ours, plain) * _WARM:
         run()
     pairs = [(seconds(ours, device), seconds(plain, device)) for _ in range(repeats)]
@@ -42,7 +42,7 @@ def seconds(run: Callable[[], object], device: torch.device) -> float:
 
 
 def launches(run: Callable[[], object], device: torch.device) -> int | None:
-    """Kernels that one run launches: all of them on a GPU, ours under the interpreter, None where nothing is launched."""
+    """Return the kernels that a run launches: all on a GPU, ours under the interpreter, None without launches."""
     if device.type == "cuda":
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
             run()
@@ -58,7 +58,7 @@ def launches(run: Callable[[], object], device: torch.device) -> int | None:
 
 
 def copy_bandwidth(device: torch.device) -> float | None:
-    """Bytes a second that a large copy reads and writes on this GPU; None elsewhere."""
+    """Return the bytes per second that a large copy reads and writes on this GPU; None elsewhere."""
     if device.type != "cuda":
         return None
     source = torch.zeros(_GIGABYTE, dtype=torch.uint8, device=device)
@@ -74,10 +74,14 @@ _SECONDS = ("seconds", "draft_ms", "target_ms", "verify_ms", "other_ms", "prefil
 def comparison_rows(
     runners: Mapping[str, Runner], cases: Sequence[Any], baselines: Mapping[str, str], shared: dict, device: torch.device
 ) -> list[dict]:  # fmt: skip
-    """A row per runner, as benches have them; what fails has the reason. Times are those of a GPU, or None.
+    """Return a row per runner as in benches; a failure becomes a reason. Times are None without a GPU.
 
-    baselines: runners that ratios are taken against, by the name fields call them by.   shared: what all rows have, their
-    temperature among it.
+    Args:
+        runners: The runners by name.
+        cases: The model inputs.
+        baselines: The runners that ratios are taken against, by their name in row fields.
+        shared: The fields that all rows share, including their temperature.
+        device: The device.
     """
     results = interleave(cases, runners)
     greedy = shared["temperature"] == 0
@@ -87,9 +91,14 @@ def comparison_rows(
 
 
 def figures_text(row: dict, against: Mapping[str, str]) -> str:
-    """What a row says, in words.   against: fields of ratios, by what they are taken against."""
+    """Return the figures of a row in words.
+
+    Args:
+        row: The row.
+        against: The fields of ratios, with the names of their baselines.
+    """
     if row["failed"]:
         return f"failed: {row['failed']}"
-    ratios = ", ".join(f"{row[field]} x {what}" for field, what in against.items() if row.get(field) is not None)
+    ratios = ", ".join(f"{row[field]} x {name}" for field, name in against.items() if row.get(field) is not None)
     took = "" if row["seconds"] is None else f"{1e3 * row['seconds']:.0f} ms, "
     return f"{took}{row['accept_length']} a pass; {ratios}"

@@ -1,4 +1,4 @@
-"""Predicted against measured speedups on this machine: a probe and counted operators beside benches of the same run."""
+"""Predicted against measured speedups on this machine: a probe and counted operators, and benches in the same run."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from mmspec.evaluate.registry import config_of, domain_of
 from mmspec.evaluate.vlm.runner import generation_arguments
 
 LIMIT = 0.15  # the error that an estimate aims for
-_EVERY = {"vlm": 4, "image": 6, "continuous": 4}  # of so many rounds one is counted, to the end of a request
-_ALL = 1 << 20  # rounds
-_TIMED = {"vlm": 3, "image": 1, "continuous": 0}  # times that a round's pass and a plain one are timed
+_EVERY = {"vlm": 4, "image": 6, "continuous": 4}  # the interval between counted rounds of a request
+_ALL = 1 << 20  # more rounds than any request has
+_TIMED = {"vlm": 3, "image": 1, "continuous": 0}  # timings of the target's pass in a counted round
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,10 +38,11 @@ class PredictedCase:
     """Rows of a bench that are predicted.
 
     Attributes:
-        domain: Of the bench.
-        name: The model and what it is asked, in words.
+        domain: The domain of the bench.
+        name: The model and its task, in words.
         options: Fields of the bench's config.
-        baseline: The row of plain decoding.
+        baseline: The key of the row of plain decoding.
+        shared: Fields of the config that all cases share.
     """
 
     domain: str
@@ -51,7 +52,7 @@ class PredictedCase:
     shared: Mapping[str, Any] = field(default_factory=lambda: {"batches": (1,)})
 
     def config(self, prompts: int, repeats: int, count: int) -> Any:
-        """The bench of so many prompts, repeats and threads."""
+        """Return the config of a bench with these prompts, repeats and threads."""
         return config_of(self.domain)(prompts=prompts, repeats=repeats, threads=count, **self.shared, **self.options)
 
 
@@ -98,16 +99,16 @@ def validate(
     A probe runs before and after every case, since a busy machine changes; a prediction is the mean of both.
 
     Args:
-        prompts: Of a case.
-        repeats: Of a request.
-        seconds: Of the two probes around a case.
+        prompts: Prompts of a case.
+        repeats: Repeats of a request.
+        seconds: Seconds of the two probes around a case.
         thread_count: Threads of torch.
-        cases: What is predicted.
-        on_part: Told of every finished case.
+        cases: The predicted cases.
+        on_part: Called with the name of every finished case.
 
     Returns:
         `env` and `rows`. A row has the accept length, `measured` and its spread, `predicted` from the probe and counted
-        operators, `timed` where passes of the target are timed besides, and the errors of both.
+        operators, `timed` where passes of the target were timed as well, and the errors of both.
     """
     rows: list[dict] = []
     load: list[float] = []
@@ -121,6 +122,7 @@ def validate(
 
 
 def _case_rows(case: PredictedCase, seconds: float, config: Any) -> list[dict]:
+    """Measure and predict the rows of a case, with a probe of `seconds` before and after."""
     before, domain = probe(seconds), domain_of(case.domain)
     resources = domain.resources(config)
     measured = {row["key"]: row for row in bench(_on_own_clock(domain), config, resources)["rows"]}
@@ -128,7 +130,7 @@ def _case_rows(case: PredictedCase, seconds: float, config: Any) -> list[dict]:
     setting = next(iter(config.settings()))
     first, plain = domain.cases(resources, setting)[0], None
     rows = []
-    for method in sorted(config.serving(setting), key=lambda one: one.key != case.baseline):
+    for method in sorted(config.serving(setting), key=lambda method: method.key != case.baseline):
         row = measured[method.key]
         if getattr(method, "engine", "mmspec") != "mmspec" or row["failed"]:
             continue
@@ -136,21 +138,24 @@ def _case_rows(case: PredictedCase, seconds: float, config: Any) -> list[dict]:
         if plain is None:
             plain = (row, counted, pixels)
             continue
-        both = [(_RequestSeconds.of(one, *plain), _RequestSeconds.of(one, row, counted, pixels)) for one in devices]
+        both = [
+            (_RequestSeconds.of(device, *plain, plain[1]), _RequestSeconds.of(device, row, counted, pixels, plain[1]))
+            for device in devices
+        ]
         rows.append(_row(case, row, both, counted))
     return rows
 
 
 def _on_own_clock(domain: Domain) -> Domain:
-    """The domain with requests timed by the clock of the probe."""
+    """Return the domain with requests timed by the clock of the probe."""
 
     def runner(method: Method, resources: Any, setting: Setting) -> Runner:
         run, clock = domain.runner(method, resources, setting), own_clock()
 
         def timed(case: Any, seed: int) -> TimedRun:
             began = clock()
-            made = run(case, seed)
-            return dataclasses.replace(made, seconds=clock() - began)
+            timed_run = run(case, seed)
+            return dataclasses.replace(timed_run, seconds=clock() - began)
 
         return timed
 
@@ -162,13 +167,13 @@ def _on_own_clock(domain: Domain) -> Domain:
 def _row(
     case: PredictedCase, row: Mapping, both: list[tuple[_RequestSeconds, _RequestSeconds]], counted: CountedRequest
 ) -> dict:
-    """A line of the table, from the seconds of plain and drafted decoding by each probe."""
-    predicted = sqrt(prod(plain.token() / found.token() for plain, found in both))
+    """Return a line of the table from the seconds of plain and drafted decoding by each probe."""
+    predicted = sqrt(prod(plain.token() / drafted.token() for plain, drafted in both))
     timed = None
     if counted.passed is not None:
-        timed = sqrt(prod(plain.token() / found.token(counted.passed * plain.target) for plain, found in both))
+        timed = sqrt(prod(plain.token() / drafted.token(counted.passed * plain.target) for plain, drafted in both))
     actual = row["speedup_vs_ar"]
-    errors = [None if one is None else round(one / actual - 1, 3) for one in (predicted, timed)]
+    errors = [None if ratio is None else round(ratio / actual - 1, 3) for ratio in (predicted, timed)]
     return {
         "case": case.name, "domain": case.domain, "method": row["method"], "key": row["key"], "exact": row["exact"],
         "accept_length": row["accept_length"], "operators": round(counted.round.calls + counted.round.views),
@@ -184,11 +189,11 @@ class _RequestSeconds:
     """Estimated seconds of a request.
 
     Attributes:
-        around: Of its prefill and its pixels.
-        target: Of a round's pass of the target.
-        rest: Of the rest of a round.
-        rounds: Behind the prefill.
-        tokens: Of the request.
+        around: Seconds of its prefill and its pixels.
+        target: Seconds of a round's target pass.
+        rest: Seconds of the rest of a round.
+        rounds: The number of rounds after the prefill.
+        tokens: The number of its tokens.
     """
 
     around: float
@@ -198,24 +203,41 @@ class _RequestSeconds:
     tokens: float
 
     @classmethod
-    def of(cls, device: Device, row: Mapping, counted: CountedRequest, pixels: Work) -> _RequestSeconds:
+    def of(
+        cls, device: Device, row: Mapping, counted: CountedRequest, pixels: Work, plain: CountedRequest
+    ) -> _RequestSeconds:
+        """Price a request of the bench's row.
+
+        Args:
+            device: The probed machine.
+            row: The row of the bench, for tokens and accept length.
+            counted: The work of the request.
+            pixels: The work of decoding its pixels.
+            plain: The work of a request of plain decoding.
+        """
+
         def price(work: Work) -> float:
             return device.seconds(work, "float32", counted.weights)
 
+        # operators that plain decoding has in its rounds too take as long as there
+        calls, views = (
+            max(getattr(counted.rest, name) - getattr(plain.rest, name), 0.0) for name in ("calls", "views")
+        )
+        slower = (device.drafting - 1) * price(Work(calls=calls, views=views))
         return cls(
-            price(counted.prefill) + price(pixels) + device.request, price(counted.target), price(counted.rest) + device.round,
-            row["tokens"] / row["accept_length"] - 1, row["tokens"],
+            price(counted.prefill) + price(pixels) + device.request, price(counted.target),
+            price(counted.rest) + slower + device.round, row["tokens"] / row["accept_length"] - 1, row["tokens"],
         )  # fmt: skip
 
     def token(self, target: float | None = None) -> float:
-        """Seconds of a token, the target's pass taking `target` seconds where they are given."""
+        """Return the seconds of a token; `target` replaces the estimated seconds of a target pass."""
         return (self.around + self.rounds * (self.rest + (self.target if target is None else target))) / self.tokens
 
 
 def _counted(domain: str, method: Method, resources: Any, setting: Setting, case: Any) -> tuple[CountedRequest, Work]:
-    """The work of a request, and that of its pixels."""
+    """Return the work of a request and of its pixels."""
     run, to_pixels = _request(domain, method, resources, setting, case)
-    for _ in range(3):  # what is made once is made before counting
+    for _ in range(3):  # caches and graphs are built before counting
         run.step()
     run, to_pixels = _request(domain, method, resources, setting, case)
     counted = count_request(run, _ALL, _TIMED[domain], _EVERY[domain])
@@ -225,17 +247,17 @@ def _counted(domain: str, method: Method, resources: Any, setting: Setting, case
 def _request(
     domain: str, method: Any, resources: Any, setting: Any, case: Any
 ) -> tuple[DecodingRun, Callable[[], object] | None]:
-    """A request that has not begun, and what makes its pixels."""
+    """Return a request that has not begun, and the function that decodes its pixels."""
     if domain == "vlm":
-        asked = generation_arguments(resources, setting)
+        arguments = generation_arguments(resources, setting)
         run = vlm.start(
-            resources.model, drafter=method.build_drafter(resources), rule=method.rule, seed=0, **case, **asked
+            resources.model, drafter=method.build_drafter(resources), rule=method.rule, seed=0, **case, **arguments
         )
         return run, None
-    pipe, given = resources.pipeline, [one.given for one in case]
+    pipe, prompts = resources.pipeline, [request.prompt for request in case]
     if domain == "image":
-        how = {"decoding": method.make(resources), "rule": method.rule_of(resources), **setting.arguments()}
+        options = {"decoding": method.make(resources), "rule": method.rule_of(resources), **setting.arguments()}
     else:
-        how = method.make(resources) | pipeline_arguments(resources, setting)
-    run = pipe.start(given, seed=0, **how)
+        options = method.make(resources) | pipeline_arguments(resources, setting)
+    run = pipe.start(prompts, seed=0, **options)
     return run, lambda: pipe.to_videos(pipe.tokens(run.target), {})

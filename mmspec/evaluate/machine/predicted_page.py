@@ -32,14 +32,14 @@ def _error(error: float) -> str:
 
 def summary(result: Mapping) -> list[str]:
     """Sentences on both kinds of errors."""
-    made = []
+    sentences = []
     for name, words in ((_PREDICTED, "probe and counted operators"), ("timed", "timed passes of the target besides")):
         errors = [abs(row[f"{name}_error"]) for row in result["rows"] if row[f"{name}_error"] is not None]
         if errors:
             inside = sum(error <= LIMIT for error in errors)
-            made.append(f"{words}: {inside} of {len(errors)} rows within {LIMIT:.0%}, median error {median(errors):.0%}, "
+            sentences.append(f"{words}: {inside} of {len(errors)} rows within {LIMIT:.0%}, median error {median(errors):.0%}, "
                         f"largest {max(errors):.0%}")  # fmt: skip
-    return made
+    return sentences
 
 
 def markdown_page(result: Mapping) -> str:

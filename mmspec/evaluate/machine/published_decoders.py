@@ -1,4 +1,4 @@
-"""Decoders of the published sizes with random weights: they cost what the real ones cost, and say nothing else."""
+"""Decoders of published sizes with random weights: they have the costs of the real decoders and nothing else."""
 
 from __future__ import annotations
 
@@ -26,8 +26,13 @@ NAMES = (*_TEXT, "LlamaGen-3B")
 
 @dataclass(slots=True)
 class CachedDecoder:
-    """A model with a filled cache. parameters: how many.   score(nodes) runs one pass over a chain of so many drafted values
-    and the root, to logits, and commits nothing."""
+    """A model with a filled cache.
+
+    Attributes:
+        name: The name of the model.
+        parameters: The number of parameters.
+        score: A function of N that runs a pass over a chain of N values, root included, to logits, without a commit.
+    """
 
     name: str
     parameters: int
@@ -35,7 +40,15 @@ class CachedDecoder:
 
 
 def cached_decoder(name: str, device: torch.device, dtype: torch.dtype, context: int, tiny: bool) -> CachedDecoder:
-    """One of `NAMES` with `context` values in its cache. tiny: two layers a few units wide, of the same classes."""
+    """Build a model of `NAMES` with `context` values in its cache.
+
+    Args:
+        name: The name.
+        device: The device.
+        dtype: The precision.
+        context: The cached values.
+        tiny: Use two narrow layers of the same classes.
+    """
     with _built(device, dtype):
         return (
             _image(name, device, context, tiny) if name.startswith("LlamaGen") else _text(name, device, context, tiny)
@@ -94,7 +107,7 @@ def _decoder(
 
 @contextmanager
 def _built(device: torch.device, dtype: torch.dtype) -> Iterator[None]:
-    """Modules made inside get their weights there and in that dtype at once: a 7B model is never held in float32."""
+    """Create modules with their weights on the device in the dtype, so that a 7B model is never held in float32."""
     before = torch.get_default_dtype()
     torch.set_default_dtype(dtype)
     try:

@@ -1,5 +1,7 @@
-"""Drafting on models of over 100 million parameters that are trained on the GPU first: a captioner with its drafter, and a
-text-to-image model over the zoo's codes."""
+"""Drafting with models of over 100 million parameters that are trained on the GPU first.
+
+They are a captioner with its drafter, and a text-to-image model over the zoo's codes.
+"""
 
 from __future__ import annotations
 
@@ -36,12 +38,12 @@ from mmspec.zoo.training.vlm.vision_tower import pretrain_tower
 
 PLAIN, CAPTURED = "plain", "plain, captured"
 PEER, STATIC = "transformers", "transformers, static cache and compiled"
-# step -> its baselines, by the name that row fields call them by
+# step -> its baselines, by their name in row fields
 BASELINES = {
     "vlm": {"captured": CAPTURED, "ar": PLAIN, "hf": PEER, "static": STATIC},
     "image": {"ar": PLAIN},
 }
-# step -> the fields of ratios that tables show, and what each is taken against
+# step -> the fields of ratios in tables, and the baseline of each
 AGAINST = {
     "vlm": {"speedup_vs_captured": CAPTURED, "speedup_vs_hf": PEER, "speedup_vs_static": "static"},
     "image": {"speedup_vs_ar": PLAIN},
@@ -50,7 +52,13 @@ AGAINST = {
 
 @dataclass(frozen=True, slots=True)
 class GpuVlmSizes:
-    """requests: that the target answers for its drafter to learn from.   lengths: of chains.   workers: that render."""
+    """Sizes of the captioner and its drafter.
+
+    Attributes:
+        requests: The answers of the target from which its drafter learns.
+        lengths: The lengths of chains.
+        workers: The processes that render scenes.
+    """
 
     size: TextSize = TextSize(layers=16, width=768, inner=2048)
     tower_steps: int = 2400
@@ -74,7 +82,7 @@ TINY_VLM = GpuVlmSizes(
 
 
 def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
-    """Train the captioner and its drafter, and then time both beside transformers and plain decoding in captured rounds."""
+    """Train the captioner and its drafter, then time both beside transformers and plain decoding in captured rounds."""
     sizes = TINY_VLM if tiny else GpuVlmSizes()
     with TemporaryDirectory() as folder:
         model, processor = _captioner(sizes, Path(folder), device)
@@ -93,7 +101,7 @@ def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
 
 
 def _captioner(sizes: GpuVlmSizes, folder: Path, device: torch.device) -> tuple[Any, Any]:
-    """(model, processor): the tower first, then the language side over it."""
+    """Train the vision tower, then the language side over it; return (model, processor)."""
     where, workers = str(device), sizes.workers
     reader, _ = pretrain_tower(folder / "tower", sizes.tower_steps, device=where, workers=workers)
     processor = new_processor()
@@ -108,20 +116,20 @@ def _captioner(sizes: GpuVlmSizes, folder: Path, device: torch.device) -> tuple[
 
 
 def _drafter(sizes: GpuVlmSizes, target: tuple[Any, Any], folder: Path) -> Any:
-    asked = DrafterData("answers", SceneRequests, HeldOutRequests(1), sizes.new_tokens, sizes.requests, 0)
+    data = DrafterData("answers", SceneRequests, HeldOutRequests(1), sizes.new_tokens, sizes.requests, 0)
     recipe = DrafterRecipe("eagle2", steps=sizes.drafter_steps, batch=sizes.drafter_batch, eval_every=0)
-    return train_on_answers("drafter", recipe, target, asked, folder)[0].eval()
+    return train_on_answers("drafter", recipe, target, data, folder)[0].eval()
 
 
 def _runners(model: Any, drafter: Any, sizes: GpuVlmSizes, temperature: float) -> dict[str, Runner]:
-    """What meets at a temperature. Captured rounds are recorded once and serve all requests."""
-    asked, rounds = {"max_new_tokens": sizes.new_tokens, **sampling_arguments(temperature)}, Rounds()
+    """Return the runners of a temperature; captured rounds are recorded once and serve all requests."""
+    arguments, rounds = {"max_new_tokens": sizes.new_tokens, **sampling_arguments(temperature)}, Rounds()
 
     def peer(**options: object) -> Runner:
-        return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
+        return lambda inputs, seed: run_peer(model, inputs, seed, **arguments, **options)
 
     def ours(draft: Any = None, **options: object) -> Runner:
-        return lambda inputs, seed: run_ours(model, inputs, seed, draft, "exact", **asked, **options)
+        return lambda inputs, seed: run_ours(model, inputs, seed, draft, "exact", **arguments, **options)
 
     runners = {PEER: peer(), STATIC: peer(cache_implementation="static"), PLAIN: ours(), CAPTURED: ours(capture=rounds)}
     for length in sizes.lengths:
@@ -135,7 +143,15 @@ def _runners(model: Any, drafter: Any, sizes: GpuVlmSizes, temperature: float) -
 
 @dataclass(frozen=True, slots=True)
 class GpuImageSizes:
-    """dim, layers, heads: of the transformer.   windows: of decodings.   workers: that render."""
+    """Sizes of the text-to-image model.
+
+    Attributes:
+        dim: The width of the transformer.
+        layers: The layers of the transformer.
+        heads: The heads of the transformer.
+        windows: The windows of decodings.
+        workers: The processes that render pictures.
+    """
 
     dim: int = 768
     layers: int = 16
@@ -152,7 +168,7 @@ TINY_IMAGE = GpuImageSizes(dim=32, layers=1, heads=2, steps=2, prompts=1, batche
 
 
 def image_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
-    """Train the model, and then time exact decodings without training beside plain decoding."""
+    """Train the model, then time exact decodings without training beside plain decoding."""
     sizes = TINY_IMAGE if tiny else GpuImageSizes()
     with TemporaryDirectory() as folder:
         pipe = _pipeline(sizes, Path(folder), device)
@@ -168,14 +184,14 @@ def image_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
 
 
 def image_recipe(sizes: GpuImageSizes) -> GptRecipe:
-    """The zoo's own training, of another size."""
+    """Return the zoo's own training recipe at another size."""
     shipped = t2i_recipe(sizes.steps)
     config = replace(shipped.config, dim=sizes.dim, n_layer=sizes.layers, n_head=sizes.heads, multiple_of=256)
     return replace(shipped, name="t2i", config=config, lr=sizes.lr)
 
 
 def _pipeline(sizes: GpuImageSizes, folder: Path, device: torch.device) -> LlamaGenPipeline:
-    """The trained model between the zoo's tokenizer and caption encoder."""
+    """Return the trained model with the zoo's tokenizer and caption encoder."""
     whole = zoo.load("t2i")
     shared, how = whole.model, image_recipe(sizes)
     gpt, _ = train_llamagen(how, shared.vq, shared.captions, folder / "t2i", device=str(device), workers=sizes.workers)
@@ -186,9 +202,9 @@ def _pipeline(sizes: GpuImageSizes, folder: Path, device: torch.device) -> Llama
 
 
 def _methods(sizes: GpuImageSizes) -> list[ImageMethod]:
-    made = [ImageMethod(PLAIN, PLAIN)]
+    rows = [ImageMethod(PLAIN, PLAIN)]
     for window in sizes.windows:
         for one in (one for one in methods("image", "decoding") if one.facts.get("judged") and not one.needs):
             title = f"{one.title} {window}"
-            made.append(ImageMethod(title, title, decoding=f"{one.name}:window={window}"))
-    return made
+            rows.append(ImageMethod(title, title, decoding=f"{one.name}:window={window}"))
+    return rows

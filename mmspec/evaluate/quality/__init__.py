@@ -1,1 +1,1 @@
-"""Measures of quality over features and scores, and the extractors and reward models they are taken with."""
+"""Measures of quality over features and scores, with their extractors and reward models."""

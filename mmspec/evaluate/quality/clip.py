@@ -1,4 +1,4 @@
-"""CLIP models as feature extractors: open_clip's, those of transformers, and the zoo's."""
+"""CLIP models as feature extractors: those of open_clip, of transformers, and of the zoo."""
 
 from __future__ import annotations
 
@@ -24,24 +24,29 @@ BATCH = 32
 
 
 class OpenClip:
-    """A model of open_clip by its name, "ViT-B-32", with the weights of a safetensors file.   Raises ValueError for an unknown
-    name and a file of another model."""
+    """A model of open_clip as a feature extractor.
+
+    Args:
+        model: The name of the model, such as "ViT-B-32".
+        weights: Its weights, a safetensors file.
+
+    Raises:
+        ValueError: The name is unknown, or the file holds another model.
+    """
 
     def __init__(self, model: str, weights: Path):
         import open_clip
 
         if model not in open_clip.list_models():
-            raise ValueError(
-                f"--extractor: expected a model that open_clip knows, got {model!r}, see open_clip.list_models()"
-            )
-        made, _, prepare = open_clip.create_model_and_transforms(model, pretrained=None, load_weights=False)
+            raise ValueError(f"--extractor: expected a model of open_clip, got {model!r}, see open_clip.list_models()")
+        clip, _, prepare = open_clip.create_model_and_transforms(model, pretrained=None, load_weights=False)
         state = read_tensors(weights)
         try:
-            made.load_state_dict(state)
+            clip.load_state_dict(state)
         except RuntimeError as error:
             raise ValueError(f"{weights}: expected the weights of open_clip's {model}, got others "
                              f"({' '.join(str(error).split())[:120]}); name the right file") from error  # fmt: skip
-        self.model, self._prepare = made.float().eval().requires_grad_(False), prepare
+        self.model, self._prepare = clip.float().eval().requires_grad_(False), prepare
         self._tokenize = open_clip.get_tokenizer(model)
         self.name, self.hash = f"open_clip {model}", files_digest([weights])
         self.dim = int(self.texts(["a"]).shape[1])
@@ -49,8 +54,8 @@ class OpenClip:
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         batches = [images[first : first + BATCH] for first in range(0, len(images), BATCH)]
-        made = [self.model.encode_image(torch.stack([self._prepare(one) for one in part])) for part in batches]
-        return ExtractedFeatures(torch.cat(made).float().numpy())
+        features = [self.model.encode_image(torch.stack([self._prepare(one) for one in part])) for part in batches]
+        return ExtractedFeatures(torch.cat(features).float().numpy())
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> np.ndarray:
@@ -58,7 +63,11 @@ class OpenClip:
 
 
 class TransformersClip:
-    """A CLIP of transformers with its processor, from a folder.   Raises ValueError where there is none."""
+    """A CLIP of transformers with its processor, from a folder.
+
+    Raises:
+        ValueError: The folder holds none.
+    """
 
     def __init__(self, folder: Path):
         from transformers import CLIPModel, CLIPProcessor
@@ -72,30 +81,31 @@ class TransformersClip:
 
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
-        made = []
+        features = []
         images = [check_image(image) for image in images]
         for first in range(0, len(images), BATCH):
-            given = self.processor(images=images[first : first + BATCH], return_tensors="pt")
-            made.append(_rows(self.model.get_image_features(**given)))
-        return ExtractedFeatures(torch.cat(made).numpy())
+            inputs = self.processor(images=images[first : first + BATCH], return_tensors="pt")
+            features.append(_rows(self.model.get_image_features(**inputs)))
+        return ExtractedFeatures(torch.cat(features).numpy())
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        given = self.processor(text=list(texts), return_tensors="pt", padding=True, truncation=True)
-        return _rows(self.model.get_text_features(**given)).numpy()
+        inputs = self.processor(text=list(texts), return_tensors="pt", padding=True, truncation=True)
+        return _rows(self.model.get_text_features(**inputs)).numpy()
 
 
-def _rows(found: Any) -> Tensor:
-    """The features of a call, which some versions of transformers hand out in an output object."""
-    return (found if isinstance(found, Tensor) else found.pooler_output).float()
+def _rows(output: Any) -> Tensor:
+    """Return the features of a call, which some versions of transformers wrap in an output object."""
+    return (output if isinstance(output, Tensor) else output.pooler_output).float()
 
 
-SHARPNESS = 100.0  # what cosines are multiplied by before the softmax over classes, as CLIP's own logit scale is capped
+SHARPNESS = 100.0  # the logit scale of the softmax over classes, the cap of CLIP's own scale
 
 
 class ZooClip:
-    """Features of the zoo's CLIP, which knows the zoo's world of shapes alone: figures in them stand for no other extractor's.
-    Its classes are the world's 64, told from their names.
+    """Features of the zoo's CLIP, which only knows the zoo's world of shapes.
+
+    Its figures cannot be compared with those of other extractors. Its classes are the names of the world's 64 classes.
     """
 
     name = "zoo CLIP"

@@ -16,17 +16,24 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ExtractedFeatures:
-    """features: float32 [N, d].   probabilities: float32 [N, K] of a classifier's classes, None where there is none."""
+    """Features of pictures.
+
+    Attributes:
+        features: float32 [N, d].
+        probabilities: float32 [N, K] over a classifier's classes, None without a classifier.
+    """
 
     features: np.ndarray
     probabilities: np.ndarray | None = None
 
 
 class FeatureExtractor(Protocol):
-    """A network that Frechet and kernel distances, precision, recall, Inception and CLIP scores are taken in.
+    """A network whose features are used for Frechet and kernel distances, precision, recall, Inception and CLIP scores.
 
-    name: as every table calls it; figures of different extractors cannot be compared.   hash: of weights and preparation.
-    dim: d, the length of a feature; covariances of fewer images are singular.
+    Attributes:
+        name: The name in tables; figures of different extractors cannot be compared.
+        hash: The hash of weights and preparation.
+        dim: The length of a feature, d; covariances of fewer images are singular.
     """
 
     name: str
@@ -34,50 +41,66 @@ class FeatureExtractor(Protocol):
     dim: int
 
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
-        """Of RGB pictures of any size, which the extractor brings to its own."""
+        """Return the features of RGB pictures of any size, which the extractor resizes."""
         ...
 
     def texts(self, texts: Sequence[str]) -> np.ndarray | None:
-        """float32 [N, d] in the space of the pictures; None of an extractor that reads no text."""
+        """Return float32 [N, d] in the space of the pictures, or None for an extractor that reads no text."""
         ...
 
 
 class Scorer(Protocol):
-    """A figure of every single sample, more of which is better.   name: of the figure, a column of tables.   hash: as above.
-    about: what it says, one line."""
+    """A figure of every single sample; larger is better.
+
+    Attributes:
+        name: The name of the figure, a column of tables.
+        hash: The hash of weights and preparation.
+        about: A line that describes the figure.
+    """
 
     name: str
     hash: str
     about: str
 
-    def __call__(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
-        """float64 [N], NaN where there is nothing to measure.   made: texts, pictures, or films uint8 [F, H, W, 3]."""
+    def __call__(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+        """Return float64 [N], NaN where there is nothing to measure.
+
+        Args:
+            outputs: Texts, pictures, or videos uint8 [F, H, W, 3].
+            prompts: The prompts of the samples.
+        """
         ...
 
 
 def unit_rows(rows: np.ndarray) -> np.ndarray:
-    """Rows [N, d] of length one, rows of zeros as they are."""
+    """Return rows [N, d] scaled to length 1; rows of zeros are unchanged."""
     length = np.linalg.norm(rows, axis=-1, keepdims=True)
     return rows / np.where(length > 0, length, 1.0)
 
 
 def clip_scores(images: np.ndarray, texts: np.ndarray) -> np.ndarray:
-    """100 max(cos, 0) of every image with its own text, float64 [N]; rows [N, d] of any length ("CLIPScore")."""
+    """Return 100 max(cos, 0) of every image with its own text, float64 [N] of rows [N, d] of any length ("CLIPScore")."""
     return 100 * np.maximum((unit_rows(np.float64(images)) * unit_rows(np.float64(texts))).sum(-1), 0.0)
 
 
-CANDIDATES = 32  # prompts a sample is told apart from, its own among them
+CANDIDATES = 32  # prompts per sample in retrieval, including its own
 
 
 def clip_score(images: np.ndarray, prompts: np.ndarray) -> float:
-    """100 times the mean cosine of each image with its own prompt; features float [N, d] of norm one."""
+    """Return 100 times the mean cosine of each image with its own prompt; features float [N, d] of norm 1."""
     return float(100 * (images * prompts).sum(-1).mean())
 
 
 def retrieval(images: np.ndarray, prompts: np.ndarray, texts: list[str], candidates: int = CANDIDATES) -> float:
-    """Share of images whose own prompt is the nearest of `candidates` different ones: its own and those that follow.
+    """Return the share of images whose own prompt is nearest among `candidates` different prompts.
 
-    images, prompts: float [N, d] of norm one; texts: the N prompts. Where fewer different prompts exist, of those.
+    The candidates are the image's own prompt and those that follow; all prompts, where there are fewer.
+
+    Args:
+        images: float [N, d] of norm 1.
+        prompts: float [N, d] of norm 1.
+        texts: The N prompts.
+        candidates: The number of candidates.
     """
     nearness, right = images @ prompts.T, 0
     for row, text in enumerate(texts):

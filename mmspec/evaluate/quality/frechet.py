@@ -13,11 +13,16 @@ Features = np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """count: rows seen.   mean: float64 [d].   scatter: float64 [d, d], summed outer products of rows less the mean.
+    """The moments of a feature set, which can be merged.
 
-    Parts merge in any order to what one pass over all rows gives, up to rounding: sums are taken around each part's own mean
-    (Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances"), since sums of
-    squares would lose what a large mean leaves of small covariances.
+    Parts merge in any order to the result of a single pass over all rows, up to rounding. Sums are taken around each
+    part's own mean (Chan, Golub and LeVeque, "Updating Formulae and a Pairwise Algorithm for Computing Sample
+    Variances"): with plain sums of squares, a large mean would cancel small covariances.
+
+    Attributes:
+        count: The number of rows.
+        mean: float64 [d].
+        scatter: float64 [d, d], summed outer products of the centred rows.
     """
 
     count: int
@@ -26,7 +31,11 @@ class Moments:
 
     @classmethod
     def of(cls, features: Features) -> Self:
-        """Of rows [N, d], none of them too.   Raises ValueError for another shape, and for NaN or Inf."""
+        """Return the moments of rows [N, d]; N may be 0.
+
+        Raises:
+            ValueError: The shape is another, or a number is NaN or infinite.
+        """
         rows = np.asarray(features, dtype=np.float64)
         if rows.ndim != 2 or not rows.shape[1]:
             raise ValueError(f"features: expected rows [N, d], got {rows.shape}; reshape them")
@@ -37,17 +46,25 @@ class Moments:
 
     @classmethod
     def of_parts(cls, parts: Iterable[Features]) -> Self:
-        """Of rows that come in parts, never all of them in memory.   Raises ValueError as `of` does, and for no part."""
-        found = None
+        """Return the moments of rows in parts, which are never all in memory.
+
+        Raises:
+            ValueError: As for `of`, or there is no part.
+        """
+        total = None
         for part in parts:
             own = cls.of(part)
-            found = own if found is None else found + own
-        if found is None:
+            total = own if total is None else total + own
+        if total is None:
             raise ValueError("features: expected at least one part, got none; pass some")
-        return found
+        return total
 
     def __add__(self, other: Moments) -> Moments:
-        """Those of both sets of rows.   Raises ValueError for features of other lengths."""
+        """Return the moments of both sets of rows.
+
+        Raises:
+            ValueError: The features differ in length.
+        """
         if self.dim != other.dim:
             raise ValueError(f"features: expected one length, got {self.dim} and {other.dim}; use one extractor")
         count = self.count + other.count
@@ -58,12 +75,16 @@ class Moments:
 
     @property
     def dim(self) -> int:
-        """d, the length of a feature."""
+        """The length of a feature, d."""
         return len(self.mean)
 
     @property
     def covariance(self) -> np.ndarray:
-        """float64 [d, d], over N - 1.   Raises ValueError for fewer than two rows."""
+        """The covariance float64 [d, d], over N - 1.
+
+        Raises:
+            ValueError: There are fewer than two rows.
+        """
         if self.count < 2:
             raise ValueError(f"features: expected N >= 2 rows, got {self.count}; make more images")
         return self.scatter / (self.count - 1)
@@ -73,12 +94,18 @@ RESAMPLES = 200
 
 
 def frechet(a: Features, b: Features) -> float:
-    """The Frechet distance between Gaussians with the means and covariances of two feature sets float [N, d].
+    """Return the Frechet distance between Gaussians with the means and covariances of two feature sets.
 
-    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_a S_b)^(1/2)) in float64, the root's trace from eigenvalues ("GANs Trained by a Two
-    Time-Scale Update Rule Converge to a Local Nash Equilibrium"). It falls with N even between samples of one law: only
-    distances at equal N and equal d can be compared, so sets of different sizes are refused.
-    Raises ValueError for sets that differ in shape, hold less than two rows, or numbers that are not finite.
+    |m_a - m_b|^2 + tr(S_a + S_b - 2 (S_a S_b)^(1/2)) in float64, with the trace of the root from eigenvalues ("GANs
+    Trained by a Two Time-Scale Update Rule Converge to a Local Nash Equilibrium"). It falls with N even between samples
+    of the same distribution, so sets of different sizes are refused.
+
+    Args:
+        a: float [N, d].
+        b: float [N, d].
+
+    Raises:
+        ValueError: The sets differ in shape, have fewer than two rows, or hold numbers that are not finite.
     """
     _check(a, b)
     return distance(Moments.of(a), Moments.of(b))
@@ -94,9 +121,10 @@ def _check(*sets: Features) -> None:
 
 
 def distance(a: Moments, b: Moments) -> float:
-    """`frechet` of sets whose moments are known, of any sizes: below 0 by rounding where they are one set.
+    """Return `frechet` of sets with known moments, of any sizes; rounding can make it negative for equal sets.
 
-    Raises ValueError for features of other lengths and fewer than two rows.
+    Raises:
+        ValueError: The features differ in length, or a set has fewer than two rows.
     """
     if a.dim != b.dim:
         raise ValueError(f"features: expected one length, got {a.dim} and {b.dim}; use one extractor")
@@ -107,17 +135,24 @@ def distance(a: Moments, b: Moments) -> float:
 
 
 def _root(eigenvalue: np.ndarray) -> np.ndarray:
-    """Square roots, 0 for what is only rounding: with fewer rows than features most eigenvalues are."""
+    """Return square roots, with eigenvalues that are rounding errors as 0.
+
+    With fewer rows than features, most eigenvalues are rounding errors.
+    """
     floor = len(eigenvalue) * np.finfo(np.float64).eps * eigenvalue.max()
     return np.sqrt(np.where(eigenvalue > floor, eigenvalue, 0.0))
 
 
 @dataclass(frozen=True, slots=True)
 class Distances:
-    """A method's images against plain decoding's.
+    """Frechet distances of a method's images from plain decoding's.
 
-    frechet: mean distance to the two halves of plain images.   own: between those halves, the yardstick.
-    ratio: frechet / own; 1 is what an exact method has on average.   *_interval: 90 % bootstrap intervals.
+    Attributes:
+        frechet: The mean distance to the two halves of plain images.
+        own: The distance between those halves, the reference.
+        ratio: frechet / own; 1 on average for an exact method.
+        frechet_interval: The 90 % bootstrap interval of `frechet`.
+        ratio_interval: The 90 % bootstrap interval of `ratio`.
     """
 
     frechet: float
@@ -130,10 +165,19 @@ class Distances:
 def distances(
     method: Features, halves: tuple[Features, Features], resamples: int = RESAMPLES, seed: int = 0
 ) -> Distances:
-    """`method` float [N, d] and two halves of plain images of the same N, of other seeds; all sets resampled together.
+    """Return the distances of a method's images from two halves of plain images; all sets are resampled together.
 
-    Resampled sets hold repeats, which lifts every distance between them; the interval is the spread of the resampled
-    values around their mean, moved to the measured value.   Raises ValueError as `frechet` does.
+    Resampled sets hold repeats, which raises every distance between them. The interval is therefore the spread of the
+    resampled values around their mean, shifted to the measured value.
+
+    Args:
+        method: float [N, d].
+        halves: Two sets of plain images of the same N, with other seeds.
+        resamples: The number of resamples.
+        seed: The seed of the resampling.
+
+    Raises:
+        ValueError: As for `frechet`.
     """
     sets = (method, *halves)
     _check(*sets)
@@ -148,11 +192,14 @@ def distances(
 
 
 def frechet_interval(a: Features, b: Features, resamples: int = RESAMPLES, seed: int = 0) -> tuple[float, float]:
-    """The 90 % bootstrap interval of `distance`, both sets resampled at their sizes, moved to the measured value as in
-    `distances`.   Raises ValueError as `distance` does."""
+    """Return the 90 % bootstrap interval of `distance`, both sets resampled, shifted as in `distances`.
+
+    Raises:
+        ValueError: As for `distance`.
+    """
     value = distance(Moments.of(a), Moments.of(b))
-    found = [distance(*map(Moments.of, picked)) for picked in _resampled((a, b), resamples, seed)]
-    return _around(value, np.array(found))
+    values = [distance(*map(Moments.of, picked)) for picked in _resampled((a, b), resamples, seed)]
+    return _around(value, np.array(values))
 
 
 def _pair(sets: tuple[Features, ...]) -> tuple[float, float]:
@@ -166,6 +213,6 @@ def _resampled(sets: tuple[Features, ...], count: int, seed: int) -> Iterator[tu
         yield tuple(one[drawn.integers(len(one), size=len(one))] for one in sets)
 
 
-def _around(value: float, found: np.ndarray) -> tuple[float, float]:
-    low, high = np.percentile(found - found.mean(), [5, 95])
+def _around(value: float, values: np.ndarray) -> tuple[float, float]:
+    low, high = np.percentile(values - values.mean(), [5, 95])
     return float(value + low), float(value + high)

@@ -1,4 +1,4 @@
-"""Pictures of a method against plain decoding's at equal number, and against what was asked for."""
+"""Pictures of a method, compared with plain decoding's at equal number and with their prompts."""
 
 from __future__ import annotations
 
@@ -26,9 +26,16 @@ DrawBatch = Callable[[Sequence[Any], Sequence[int]], Any]
 
 @dataclass(slots=True)
 class GeneratedImages:
-    """Images of one method. features: float32 [N, d] of CLIP.   judged: share of asked objects found.
-    tokens: [N, n] or [N, n, d].   passes: target passes of each image.   emitted: values of each image.
-    drafter_passes: in all.
+    """The images of a method.
+
+    Attributes:
+        features: float32 [N, d] of CLIP.
+        judged: The share of requested objects that the judge recognises.
+        tokens: [N, n] or [N, n, d].
+        passes: The target passes of each image.
+        emitted: The values of each image.
+        drafter_passes: The drafter's passes over all images.
+        exact: Whether the decoding is exact.
     """
 
     features: np.ndarray
@@ -41,31 +48,37 @@ class GeneratedImages:
 
 
 class GalleryReference:
-    """What the images of every method in one setting are held against: two sets of plain ones, and the requests.
+    """The reference of a setting: two sets of plain images, and the requests.
 
-    Image i of set k has the seed (seed (HALVES + 1) + k) N + i, whatever stands beside it.
-    make: of a method, a function of (requests, seeds) that draws them and returns images, tokens and statistics.
-    scorer: the zoo's "clip" or "image_judge" by name.   asked: requests, each with its `text`.
-    figures: the setting's own row fields, from the plain tokens [N, n] or [N, n, d].
+    Image i of set k has the seed (seed (HALVES + 1) + k) N + i, independent of its batch.
+
+    Args:
+        plain: Plain decoding.
+        setting: The setting.
+        requests: The requests, each with its `text`.
+        make: A function of a method that returns a function of (requests, seeds), which returns images, tokens and
+            statistics.
+        scorer: A function that returns the zoo's "clip" or "image_judge".
+        figures: A function of the plain tokens [N, n] or [N, n, d] that returns the setting's own row fields.
     """
 
     def __init__(
-        self, plain: Method, setting: Setting, asked: Sequence[Any], make: Callable[[Any], DrawBatch],
+        self, plain: Method, setting: Setting, requests: Sequence[Any], make: Callable[[Any], DrawBatch],
         scorer: Callable[[str], Any], figures: Callable[[np.ndarray], dict],
     ):  # fmt: skip
-        self.make, self.scorer, self.asked, self.batch = make, scorer, asked, setting.batch
-        self.first = setting.seed * (HALVES + 1) * len(asked)
-        self.plain = [self.drawn(plain, self.first + half * len(asked)) for half in range(HALVES)]
-        self.texts = [one.text for one in asked]
+        self.make, self.scorer, self.requests, self.batch = make, scorer, requests, setting.batch
+        self.first = setting.seed * (HALVES + 1) * len(requests)
+        self.plain = [self.drawn(plain, self.first + half * len(requests)) for half in range(HALVES)]
+        self.texts = [one.text for one in requests]
         self.prompts = scorer("clip").encode_texts(self.texts).numpy()
         self.row = figures(np.concatenate([one.tokens for one in self.plain]))
 
     def drawn(self, method: Method, first_seed: int) -> GeneratedImages:
-        """One image a request."""
+        """Draw an image per request."""
         draw = self.make(method)
         images, tokens, passes, emitted, drafted, exact = [], [], [], [], 0, True
-        for start in range(0, len(self.asked), self.batch):
-            part = self.asked[start : start + self.batch]
+        for start in range(0, len(self.requests), self.batch):
+            part = self.requests[start : start + self.batch]
             out = draw(part, [first_seed + start + i for i in range(len(part))])
             images += out.images
             tokens.append(out.tokens.numpy())
@@ -74,37 +87,37 @@ class GalleryReference:
             drafted += out.stats.drafter_passes
             exact = out.stats.exact
         features = self.scorer("clip").encode_images(images).numpy()
-        judged = self.scorer("image_judge").agreement(images, [one.text for one in self.asked])
+        judged = self.scorer("image_judge").agreement(images, [one.text for one in self.requests])
         return GeneratedImages(features, judged, np.concatenate(tokens), passes, emitted, drafted, exact)
 
     def judge(self, method: Method) -> dict:
-        """The figures of a method, from images of seeds that no plain image has; of plain decoding too."""
-        made = self.drawn(method, self.first + HALVES * len(self.asked))
-        compression = round(sum(made.emitted) / sum(made.passes), 3)
+        """Return the figures of a method, from images whose seeds no plain image uses."""
+        images = self.drawn(method, self.first + HALVES * len(self.requests))
+        compression = round(sum(images.emitted) / sum(images.passes), 3)
         return {
-            "exact": made.exact,
-            "tokens": mean(made.emitted),
-            "target_passes": middle(made.passes, 1),
+            "exact": images.exact,
+            "tokens": mean(images.emitted),
+            "target_passes": middle(images.passes, 1),
             "step_compression": compression,
             "accept_length": compression,
-            "drafter_passes": made.drafter_passes,
-            **self._figures(made),
+            "drafter_passes": images.drafter_passes,
+            **self._figures(images),
         }
 
-    def _figures(self, made: GeneratedImages) -> dict:
-        found = distances(made.features, tuple(one.features for one in self.plain))
+    def _figures(self, images: GeneratedImages) -> dict:
+        measured = distances(images.features, tuple(one.features for one in self.plain))
         return {
-            "frechet": _short(found.frechet),
-            "frechet_interval": [_short(value) for value in found.frechet_interval],
-            "frechet_ar": _short(found.own),
-            "frechet_ratio": round(found.ratio, 3),
-            "frechet_ratio_interval": [round(value, 3) for value in found.ratio_interval],
-            "clip_score": round(clip_score(made.features, self.prompts), 2),
-            "retrieval": round(retrieval(made.features, self.prompts, self.texts), 3),
-            "judge": round(made.judged, 3),
+            "frechet": _short(measured.frechet),
+            "frechet_interval": [_short(value) for value in measured.frechet_interval],
+            "frechet_ar": _short(measured.own),
+            "frechet_ratio": round(measured.ratio, 3),
+            "frechet_ratio_interval": [round(value, 3) for value in measured.ratio_interval],
+            "clip_score": round(clip_score(images.features, self.prompts), 2),
+            "retrieval": round(retrieval(images.features, self.prompts, self.texts), 3),
+            "judge": round(images.judged, 3),
         }
 
 
 def _short(value: float) -> float:
-    """Four significant digits: how large distances are depends on the features."""
+    """Return four significant digits, since the size of distances depends on the features."""
     return float(f"{value:.4g}")

@@ -9,14 +9,18 @@ import numpy as np
 
 from mmspec.evaluate.engine.statistics import LEVELS, RESAMPLES
 
-BLOCK = 1000  # rows whose kernel matrix is held at once
+BLOCK = 1000  # rows per kernel matrix
 Features = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
 class KernelDistance:
-    """value: below 0 too, for sets of one law about as often as above.   interval: the bootstrap's 90 %, None where there
-    are too few rows to resample."""
+    """A kernel distance and its interval.
+
+    Attributes:
+        value: The unbiased distance; for sets of the same distribution it is negative about half of the time.
+        interval: The 90 % bootstrap interval, None with too few rows to resample.
+    """
 
     value: float
     interval: tuple[float, float] | None
@@ -25,13 +29,21 @@ class KernelDistance:
 def kernel_distance(
     a: Features, b: Features, block: int = BLOCK, resamples: int = RESAMPLES, seed: int = 0
 ) -> KernelDistance:
-    """The squared maximum mean discrepancy of features [N, d] and [M, d] under (x y / d + 1)^3, unbiased at any N and M
-    ("Demystifying MMD GANs"; known as KID).
+    """Return the squared maximum mean discrepancy of two feature sets under (x y / d + 1)^3, known as KID.
 
-    Sets above `block` rows are cut, in an order drawn from `seed`, into blocks of at most that many, whose values
-    are averaged. Resampled rows are weights of the rows as they are: a row that is drawn twice is never compared
-    with itself, which would lift the distance. Where there are several blocks, blocks are resampled.
-    Raises ValueError for other shapes, fewer than two rows, and NaN or Inf.
+    Unbiased at any N and M ("Demystifying MMD GANs"). Larger sets are cut, in an order drawn from `seed`, into blocks
+    whose values are averaged. Resampling weights the rows: a row that is drawn twice is never compared with itself,
+    which would raise the distance. With several blocks, blocks are resampled.
+
+    Args:
+        a: float [N, d].
+        b: float [M, d].
+        block: The most rows of a block.
+        resamples: The number of resamples.
+        seed: The seed of cuts and resamples.
+
+    Raises:
+        ValueError: The shapes do not match, there are fewer than two rows, or a number is not finite.
     """
     a, b = (_checked(one) for one in (a, b))
     if a.shape[1] != b.shape[1]:
@@ -40,15 +52,15 @@ def kernel_distance(
     blocks = -(-max(len(a), len(b)) // block)
     if blocks == 1:
         kernels = tuple(_kernel(x, y) for x, y in ((a, a), (b, b), (a, b)))
-        found = [_unbiased(kernels, _weights(drawn, len(a)), _weights(drawn, len(b))) for _ in range(resamples)]
+        resampled = [_unbiased(kernels, _weights(drawn, len(a)), _weights(drawn, len(b))) for _ in range(resamples)]
         value = _unbiased(kernels, np.ones(len(a)), np.ones(len(b)))
-        return KernelDistance(value, _around(value, found))
+        return KernelDistance(value, _around(value, resampled))
     cut = [[one[rows] for rows in np.array_split(drawn.permutation(len(one)), blocks)] for one in (a, b)]
     if min(len(rows) for part in cut for rows in part) < 2:
         raise ValueError(f"features: expected sets of like sizes, got {len(a)} and {len(b)} rows; cut the larger one")
     values = np.array([kernel_distance(x, y, block, 0).value for x, y in zip(*cut, strict=True)])
-    found = values[drawn.integers(blocks, size=(resamples, blocks))].mean(1)
-    return KernelDistance(float(values.mean()), _around(float(values.mean()), found))
+    resampled = values[drawn.integers(blocks, size=(resamples, blocks))].mean(1)
+    return KernelDistance(float(values.mean()), _around(float(values.mean()), resampled))
 
 
 def _checked(features: Features) -> np.ndarray:
@@ -65,12 +77,12 @@ def _kernel(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _weights(drawn: np.random.Generator, count: int) -> np.ndarray:
-    """How often each row stands in a resampled set."""
+    """Return how often each row occurs in a resampled set."""
     return drawn.multinomial(count, np.full(count, 1 / count)).astype(np.float64)
 
 
 def _unbiased(kernels: tuple[np.ndarray, ...], wa: np.ndarray, wb: np.ndarray) -> float:
-    """Means over pairs of different rows within the sets, and over all pairs across them."""
+    """Return the distance from means over pairs of different rows within the sets, and over all pairs across them."""
     within_a, within_b, across = kernels
 
     def apart(kernel: np.ndarray, weight: np.ndarray) -> float:
@@ -80,9 +92,9 @@ def _unbiased(kernels: tuple[np.ndarray, ...], wa: np.ndarray, wb: np.ndarray) -
     return float(apart(within_a, wa) + apart(within_b, wb) - 2 * (wa @ across @ wb) / (wa.sum() * wb.sum()))
 
 
-def _around(value: float, found: list[float] | np.ndarray) -> tuple[float, float] | None:
-    """The spread of resampled values around their mean, moved to the measured one."""
-    known = np.array([one for one in found if np.isfinite(one)])
+def _around(value: float, values: list[float] | np.ndarray) -> tuple[float, float] | None:
+    """Return the spread of resampled values around their mean, shifted to the measured value."""
+    known = np.array([one for one in values if np.isfinite(one)])
     if len(known) < 2:
         return None
     low, high = np.percentile(known - known.mean(), LEVELS)
@@ -90,25 +102,39 @@ def _around(value: float, found: list[float] | np.ndarray) -> tuple[float, float
 
 
 NEIGHBOUR = 3
-ROWS = 1024  # distances of so many rows are held at once
+ROWS = 1024  # rows whose distances are held at once
 
 
-def precision_recall(made: Features, real: Features, neighbour: int = NEIGHBOUR) -> tuple[float, float]:
-    """Shares of made rows inside the real ones' manifold, and of real rows inside the made ones'.
+def precision_recall(generated: Features, real: Features, neighbour: int = NEIGHBOUR) -> tuple[float, float]:
+    """Return the share of generated rows inside the real manifold, and of real rows inside the generated manifold.
 
-    A set's manifold is every ball around one of its rows that reaches to the row's `neighbour`-th nearest other ("Improved
-    Precision and Recall Metric for Assessing Generative Models"). Both depend on N: compare at equal N.
-    made, real: [N, d] and [M, d].   Raises ValueError for shapes that differ in d, and for sets of at most `neighbour` rows.
+    A set's manifold is the union of balls around its rows, each reaching to the row's `neighbour`-th nearest neighbour
+    ("Improved Precision and Recall Metric for Assessing Generative Models"). Both depend on N: compare at equal N.
+
+    Args:
+        generated: float [N, d].
+        real: float [M, d].
+        neighbour: The number of the neighbour.
+
+    Raises:
+        ValueError: The shapes differ in d, or a set has at most `neighbour` rows.
     """
-    made, real = (np.asarray(one, dtype=np.float64) for one in (made, real))
-    if made.ndim != 2 or real.ndim != 2 or made.shape[1] != real.shape[1] or min(len(made), len(real)) <= neighbour:
-        raise ValueError(f"features: expected [N, d] and [M, d] with more than {neighbour} rows, got {made.shape} and "
+    generated, real = (np.asarray(one, dtype=np.float64) for one in (generated, real))
+    if (
+        generated.ndim != 2
+        or real.ndim != 2
+        or generated.shape[1] != real.shape[1]
+        or min(len(generated), len(real)) <= neighbour
+    ):
+        raise ValueError(f"features: expected [N, d] and [M, d] with more than {neighbour} rows, got {generated.shape} and "
                          f"{real.shape}; make more images")  # fmt: skip
-    return _share_inside(made, real, _radii(real, neighbour)), _share_inside(real, made, _radii(made, neighbour))
+    return _share_inside(generated, real, _radii(real, neighbour)), _share_inside(
+        real, generated, _radii(generated, neighbour)
+    )
 
 
 def _radii(rows: np.ndarray, neighbour: int) -> np.ndarray:
-    """Squared distance of every row to its `neighbour`-th nearest other."""
+    """Return the squared distance of every row to its `neighbour`-th nearest neighbour."""
     return np.concatenate([np.partition(part, neighbour, axis=1)[:, neighbour] for part in _distance_parts(rows, rows)])
 
 
@@ -118,26 +144,32 @@ def _share_inside(rows: np.ndarray, centers: np.ndarray, radii: np.ndarray) -> f
 
 
 def _distance_parts(rows: np.ndarray, others: np.ndarray) -> Iterator[np.ndarray]:
-    """Squared distances [ROWS, M], part after part. Of a row to itself 0, however the sums round."""
+    """Yield squared distances [ROWS, M] part by part; the distance of a row to itself is 0 despite rounding."""
     squares = np.square(others).sum(1)
     for first in range(0, len(rows), ROWS):
         part = rows[first : first + ROWS]
-        found = np.maximum(np.square(part).sum(1)[:, None] + squares - 2 * part @ others.T, 0.0)
+        squared = np.maximum(np.square(part).sum(1)[:, None] + squares - 2 * part @ others.T, 0.0)
         if rows is others:
-            found[np.arange(len(part)), first + np.arange(len(part))] = 0.0
-        yield found
+            squared[np.arange(len(part)), first + np.arange(len(part))] = 0.0
+        yield squared
 
 
 SPLITS = 10
 
 
 def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[float, float]:
-    """Mean and standard deviation over `splits` parts, in the order of the rows, of exp(E KL(p(y|x) || p(y))).
+    """Return the mean and standard deviation over `splits` parts, in order, of exp(E KL(p(y|x) || p(y))).
 
-    probabilities: [N, K] of N images; whose classifier it is decides the scale, so that only scores of one classifier and one
-    N can be compared ("Improved Techniques for Training GANs"). With fewer images than splits, each image is a part of its own
-    and the score is 1. The deviation is 0 for one part.
-    Raises ValueError for rows that are no probabilities.
+    The scale depends on the classifier, so only scores of the same classifier and N can be compared ("Improved
+    Techniques for Training GANs"). With fewer images than splits, each image is its own part and the score is 1. The
+    deviation is 0 for a single part.
+
+    Args:
+        probabilities: float [N, K] of N images.
+        splits: The number of parts.
+
+    Raises:
+        ValueError: A row is not a probability distribution.
     """
     rows = np.asarray(probabilities, dtype=np.float64)
     if rows.ndim != 2 or not len(rows) or splits < 1:
@@ -146,7 +178,7 @@ def inception_score(probabilities: np.ndarray, splits: int = SPLITS) -> tuple[fl
     if not np.isfinite(rows).all() or (rows < 0).any() or not np.allclose(rows.sum(1), 1, atol=1e-4):
         raise ValueError("probabilities: expected rows of at least 0 that add up to 1, got others; apply a softmax")
     scores = []
-    # parts of ceil(N / splits) rows, as the published code and torch.chunk cut them
+    # parts of ceil(N / splits) rows, as in the published code and torch.chunk
     size = -(-len(rows) // splits)
     for part in (rows[first : first + size] for first in range(0, len(rows), size)):
         share = part.mean(0)

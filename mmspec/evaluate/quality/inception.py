@@ -1,4 +1,4 @@
-"""Inception v3 as an extractor, in the two forms its weights come in; the user brings the weights."""
+"""Inception v3 as an extractor, for two published forms of weights, which the user provides."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MEAN, _SPREAD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # ImageNet's
 
 
 class _AveragedPoolBlock:
-    """A block whose pooled branch averages over pixels that exist alone, as TensorFlow's padding does."""
+    """A block whose pooled branch averages over existing pixels only, as TensorFlow's padding does."""
 
     def _pooled(self, x: Tensor) -> Tensor:
         return self.branch_pool(F.avg_pool2d(x, 3, 1, 1, count_include_pad=False))
@@ -56,12 +56,15 @@ class _InceptionE(_AveragedPoolBlock, InceptionE):
 
 class _LastInceptionE(_InceptionE):
     def _pooled(self, x: Tensor) -> Tensor:
-        return self.branch_pool(F.max_pool2d(x, 3, 1, 1))  # the graph that FID was published with has a maximum here
+        return self.branch_pool(F.max_pool2d(x, 3, 1, 1))  # FID's published graph has max pooling here
 
 
 def published_inception() -> Inception3:
-    """The network of the 2015 TensorFlow graph that FID and the Inception Score were published with, 1008 classes; the names
-    of its weights are torchvision's, as pytorch-fid and torch-fidelity have them, without the auxiliary head."""
+    """Return the network of the 2015 TensorFlow graph with which FID and the Inception Score were published.
+
+    It has 1008 classes and no auxiliary head. Its weights have torchvision's names, as in pytorch-fid and
+    torch-fidelity.
+    """
     model = Inception3(num_classes=1008, aux_logits=False, transform_input=False, init_weights=False)
     for name, width, pool in (("Mixed_5b", 192, 32), ("Mixed_5c", 256, 64), ("Mixed_5d", 288, 64)):
         setattr(model, name, _InceptionA(width, pool))
@@ -72,11 +75,17 @@ def published_inception() -> Inception3:
 
 
 class Inception:
-    """2048 features before the last layer, and its classes.
+    """Inception v3 as an extractor: 2048 features before the last layer, and its classes.
 
-    weights: safetensors of torchvision's model (1000 classes, pictures resized smoothly and normalised as ImageNet), or of the
-    published graph (1008 classes, told from the file; pictures resized as TensorFlow 1 did and scaled by 128, classes without
-    the bias, as torch-fidelity has them). Raises ValueError for a file of neither.
+    Torchvision's model has 1000 classes; pictures are resized smoothly and normalised as in ImageNet. The published
+    graph has 1008 classes; pictures are resized as in TensorFlow 1 and scaled by 128, and classes are computed without
+    the bias, as in torch-fidelity.
+
+    Args:
+        weights: A safetensors file of either form, recognised by its number of classes.
+
+    Raises:
+        ValueError: The file holds neither form.
     """
 
     dim = 2048
@@ -87,7 +96,7 @@ class Inception:
         if classes not in (1000, 1008):
             raise ValueError(
                 f"{weights}: expected Inception v3 with 1000 classes (torchvision) or 1008 (the published graph), got "
-                f"{classes}; name a file of one"
+                f"{classes}; name a file of either"
             )
         self.published = classes == 1008
         self.name = "Inception v3 (published graph)" if self.published else "Inception v3 (torchvision)"
@@ -118,7 +127,7 @@ class Inception:
         return None
 
     def _prepared(self, image: Image) -> Tensor:
-        """float32 [1, 3, 299, 299]."""
+        """Return a picture as float32 [1, 3, 299, 299]."""
         pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)[None].float()
         if self.published:
             return (resized(pixels) - 128) / 128
@@ -128,9 +137,11 @@ class Inception:
 
 
 def resized(pixels: Tensor, side: int = SIDE) -> Tensor:
-    """float [B, C, H, W] -> [B, C, side, side] as TensorFlow 1 resizes bilinearly: pixel i is read at i H / side, so that the
-    corners at the top and left coincide and nothing is smoothed. Other resizing moves Frechet distances more than good
-    methods do."""
+    """Resize float [B, C, H, W] to [B, C, side, side] bilinearly as TensorFlow 1 does.
+
+    Pixel i is read at i H / side, so that the top left corners coincide and nothing is smoothed. Another resizing would
+    change Frechet distances more than good methods do.
+    """
     for dim in (2, 3):
         size = pixels.shape[dim]
         at = torch.arange(side, dtype=torch.float32) * (size / side)

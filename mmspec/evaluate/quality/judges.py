@@ -1,4 +1,4 @@
-"""What judges the samples of a model: a feature extractor by name, and scorers of single samples."""
+"""The judges of a model's samples: a feature extractor by name, and scorers of single samples."""
 
 from __future__ import annotations
 
@@ -22,9 +22,13 @@ EXTRACTOR_FORMS = "zoo, inception=FILE, open_clip=MODEL@FILE or clip=FOLDER"
 
 
 def extractor_of(text: str) -> FeatureExtractor:
-    """ "zoo": the zoo's CLIP.   inception=FILE: Inception v3.   open_clip=MODEL@FILE.   clip=FOLDER: of transformers.
+    """Return the feature extractor of a text.
 
-    Weights are safetensors of the user's; nothing is fetched.   Raises ValueError for another form, and where there are none.
+    "zoo" is the zoo's CLIP, "inception=FILE" Inception v3, "open_clip=MODEL@FILE" a model of open_clip, and
+    "clip=FOLDER" a CLIP of transformers. Weights are the user's safetensors; nothing is downloaded.
+
+    Raises:
+        ValueError: The text has another form, or there are no such weights.
     """
     name, _, rest = text.partition("=")
     if text == "zoo":
@@ -51,15 +55,20 @@ CLIP_SCORE = "clip_score"
 
 
 class Judges:
-    """The extractor of a plan, where what a domain makes can be seen, and the domain's own scorers.   Raises ValueError, when
-    they are first needed, where their weights are missing."""
+    """The extractor of a plan, for domains with pictures or videos, and the domain's own scorers.
+
+    Both are opened on first use.
+
+    Raises:
+        ValueError: On first use, where weights are missing.
+    """
 
     def __init__(self, plan: SweepPlan, domain: Domain, model: str):
         self.shows, self._plan, self._domain, self._model = domain.shows, plan, domain, model
 
     @cached_property
     def extractor(self) -> FeatureExtractor | None:
-        """Opened when it is asked for first."""
+        """The feature extractor; None in a domain of texts."""
         return None if self.shows == "text" else extractor_of(self._plan.extractor)
 
     @cached_property
@@ -69,12 +78,12 @@ class Judges:
 
     @cached_property
     def hash(self) -> str:
-        """Of all that decides a score."""
+        """A hash of all that decides a score."""
         parts = [] if self.extractor is None else [self.extractor.hash]
         return hashlib.sha256("/".join([*parts, *(one.hash for one in self.scorers)]).encode()).hexdigest()[:16]
 
     def row(self) -> dict[str, Any]:
-        """What a header says of them."""
+        """Return the description of the judges for a header."""
         named = {"scorers": {one.name: one.about for one in self.scorers}, "hash": self.hash}
         if self.extractor is None:
             return named
@@ -85,22 +94,22 @@ class Judges:
             **named,
         }
 
-    def scores(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> list[dict[str, Any]]:
-        """Entries of the records of samples: their figures, and of pictures their features."""
-        columns = {one.name: one(made, prompts) for one in self.scorers}
-        entries: list[dict[str, Any]] = [{} for _ in made]
+    def scores(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> list[dict[str, Any]]:
+        """Return the entries of the records of samples: their figures, and the features of pictures."""
+        columns = {one.name: one(outputs, prompts) for one in self.scorers}
+        entries: list[dict[str, Any]] = [{} for _ in outputs]
         if self.shows == "picture":
-            entries, read = self.pictures(made)
+            entries, read = self.pictures(outputs)
             columns |= self._clip(read.features, [one.text for one in prompts])
         elif self.shows == "film":
-            columns |= self._of_films(made, prompts)
+            columns |= self._of_films(outputs, prompts)
         for place, entry in enumerate(entries):
             values = {name: float(column[place]) for name, column in columns.items()}
             entry["figures"] = {name: value if np.isfinite(value) else None for name, value in values.items()}
         return entries
 
     def pictures(self, images: Sequence[Image.Image]) -> tuple[list[dict[str, Any]], ExtractedFeatures]:
-        """Features, and classes where the extractor tells some, of every picture."""
+        """Return the features of every picture, and its classes where the extractor has a classifier."""
         read = self.extractor.images(images)
         entries = [{"features": encode_row(row)} for row in read.features]
         if read.probabilities is not None:
@@ -109,15 +118,15 @@ class Judges:
         return entries, read
 
     def _clip(self, features: np.ndarray, texts: Sequence[str]) -> dict[str, np.ndarray]:
-        said = self.extractor.texts(texts)
-        return {} if said is None else {CLIP_SCORE: clip_scores(features, said)}
+        encoded = self.extractor.texts(texts)
+        return {} if encoded is None else {CLIP_SCORE: clip_scores(features, encoded)}
 
     def _of_films(self, films: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> dict[str, np.ndarray]:
-        """The mean over frames."""
-        found = []
+        """Return the mean CLIP score over frames."""
+        columns = []
         for film, prompt in zip(films, prompts, strict=True):
             read = self.extractor.images([Image.fromarray(frame) for frame in film])
-            found.append(self._clip(read.features, [prompt.text] * len(film)))
-        if not found or not found[0]:
+            columns.append(self._clip(read.features, [prompt.text] * len(film)))
+        if not columns or not columns[0]:
             return {}
-        return {CLIP_SCORE: np.array([one[CLIP_SCORE].mean() for one in found])}
+        return {CLIP_SCORE: np.array([one[CLIP_SCORE].mean() for one in columns])}

@@ -1,4 +1,4 @@
-"""Rewards of frames by name, as benches and sweeps take them: the zoo's, or a published model's file."""
+"""Rewards of frames by name, for benches and sweeps: the zoo's, or a published model's file."""
 
 from __future__ import annotations
 
@@ -19,22 +19,30 @@ if TYPE_CHECKING:
     from mmspec.video.rewards.scores import Reward
 
 
-ZOO_REWARDS = ("reward", "clip")  # trained for it, or the cosine of the zoo's picture CLIP
+ZOO_REWARDS = ("reward", "clip")  # a trained reward, and the cosine of the zoo's picture CLIP
 BENCH_REWARD_FORMS = f"{', '.join(ZOO_REWARDS)}, or {REWARD_FILES}"
 
 
 def check_reward(name: str) -> None:
-    """Raises ValueError for what names no reward, and for a file that is not there."""
+    """Check the name of a reward.
+
+    Raises:
+        ValueError: The name is no reward, or its file does not exist.
+    """
     kind, _, file = name.partition(":")
     if name in ZOO_REWARDS or kind in PUBLISHED_CONFIGS and Path(file).is_file():
         return
     if kind in PUBLISHED_CONFIGS and file:
-        raise ValueError(f"--reward: expected a file, got {file!r}, which is none, name the .safetensors file")
+        raise ValueError(f"--reward: expected an existing file, got {file!r}; name the .safetensors file")
     raise ValueError(f"--reward: expected one of {BENCH_REWARD_FORMS}, got {name!r}, pick one of these")
 
 
 def reward_of(name: str) -> Reward:
-    """The reward.   Raises ValueError where the zoo has no weights of it, and as the loaders of the published ones do."""
+    """Return a reward by name.
+
+    Raises:
+        ValueError: The zoo has no weights of it, or a published model cannot be loaded.
+    """
     check_reward(name)
     if name == "reward":
         return zoo_part("video/reward", "--reward")
@@ -49,7 +57,12 @@ REWARD_FORMS = "zoo, imagereward=FILE@VOCABULARY, hpsv2=FILE or pickscore=FILE"
 
 
 class RewardScorer:
-    """The mean of a reward over the frames of what was made, a picture being one frame.   hash: of its weights."""
+    """The mean of a reward over the frames of a picture or video; a picture is a single frame.
+
+    Args:
+        reward: The reward.
+        hash: The hash of its weights.
+    """
 
     name = "reward"
 
@@ -57,24 +70,27 @@ class RewardScorer:
         self.reward, self.hash = reward, hash
         self.about = f"mean over frames of {getattr(reward, 'name', type(reward).__name__)}"
 
-    def __call__(self, made: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[Any], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         from mmspec.video.rewards.scores import scored
 
-        pairs = zip(made, prompts, strict=True)
-        return np.array([float(scored(self.reward, frames_of(one), asked.text).mean()) for one, asked in pairs])
+        pairs = zip(outputs, prompts, strict=True)
+        return np.array([float(scored(self.reward, frames_of(one), prompt.text).mean()) for one, prompt in pairs])
 
 
-def frames_of(made: Any) -> torch.Tensor:
-    """A picture or a film uint8 [F, H, W, 3] as uint8 [F, 3, H, W]."""
-    array = made if isinstance(made, np.ndarray) else np.array(made.convert("RGB"))[None]
+def frames_of(output: Any) -> torch.Tensor:
+    """Return a picture or a video uint8 [F, H, W, 3] as uint8 [F, 3, H, W]."""
+    array = output if isinstance(output, np.ndarray) else np.array(output.convert("RGB"))[None]
     return rearrange(torch.from_numpy(array), "f h w c -> f c h w")
 
 
 def reward_scorer_of(text: str) -> RewardScorer:
-    """zoo: the zoo's reward of frames, once it is built.   imagereward=FILE@VOCABULARY: ImageReward and the vocab.txt of
-    uncased BERT.   hpsv2=FILE, pickscore=FILE. Files are safetensors.
+    """Return the reward scorer of a text.
 
-    Raises ValueError for another form, and where there are none.
+    "zoo" is the zoo's reward of frames, "imagereward=FILE@VOCABULARY" ImageReward with the vocab.txt of uncased BERT,
+    "hpsv2=FILE" and "pickscore=FILE" are published models. Files are safetensors.
+
+    Raises:
+        ValueError: The text has another form, or there are no such weights.
     """
     name, _, rest = text.partition("=")
     if text == "zoo":

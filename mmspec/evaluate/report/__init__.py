@@ -1,1 +1,1 @@
-"""What finished benches and sweeps show: tables, Markdown pages, and plots that a paper would print."""
+"""Reports of finished benches and sweeps: tables, Markdown pages, and plots for print."""

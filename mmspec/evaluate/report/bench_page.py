@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 
@@ -30,7 +30,7 @@ Title = Callable[[Sequence[dict]], str]
 
 
 def shares(row: dict) -> str:
-    """Of the decode time."""
+    """Return the shares of the decode time."""
     parts = [row.get(f"{part}_share") for part in ("draft", "target", "verify")]
     return "-" if parts[0] is None else " + ".join(f"{part:.2f}" for part in parts)
 
@@ -38,7 +38,7 @@ def shares(row: dict) -> str:
 # columns of every domain; a domain adds its own
 COLUMNS: dict[str, Cell] = {
     "method": lambda row: row["method"],
-    "law": law,
+    "output": law,
     "passes": figure("target_passes"),
     "accept length": figure("accept_length"),
     "seconds": figure("seconds"),
@@ -47,7 +47,7 @@ COLUMNS: dict[str, Cell] = {
     "identical": same("identical", "ties", "margin"),
 }
 
-# of domains whose output is judged as pictures
+# columns of domains whose output is judged as pictures
 IMAGE_COLUMNS: dict[str, Cell] = {
     "Frechet (90 %)": ratio("frechet", "frechet_interval"),
     "of plain's own (90 %)": ratio("frechet_ratio", "frechet_ratio_interval"),
@@ -62,13 +62,14 @@ class Page:
     """The page of a bench as a domain describes it.
 
     Attributes:
-        about: What is compared.
-        columns: The heads and the cells below them, the method's and its law's first.
+        about: The subject of the comparison.
+        columns: The heads and the cells below them, starting with the method and its exactness.
         by: The fields that split rows into tables.
-        title: The title of a table, from its rows.
+        title: A function of a table's rows that returns its title.
         notes: Sentences on the results.
-        grids: Compact tables behind the others.
-        has_table: The rows that full tables show.
+        grids: Compact tables after the others.
+        has_table: Whether full tables show a row.
+        heading: The title of the page; the command and `about` where it is empty.
     """
 
     about: str
@@ -78,6 +79,7 @@ class Page:
     notes: tuple[str, ...] = ()
     grids: tuple[Grid, ...] = ()
     has_table: Callable[[dict], bool] = lambda row: True
+    heading: str = ""
 
 
 def suite_page(
@@ -89,13 +91,14 @@ def suite_page(
     notes: Iterable[str],
     **more: object,
 ) -> Page:
-    """The page of a bench file: the columns that its suite names, in their order; the other arguments as `Page` has them."""
+    """Return the page of a bench file with the columns of its suite; the other arguments are those of `Page`."""
     suite = suites[result["env"]["suite"]]
-    return Page(suite.about, {head: columns[head] for head in suite.columns}, by, title, tuple(notes), **more)
+    shown = {head: columns[head] for head in suite.columns}
+    return Page(suite.about, shown, by, title, tuple(notes), heading=suite.title, **more)
 
 
 def counts(rows: Sequence[dict], unit: str = "prompts") -> list[str]:
-    """How many requests of a table were timed, and of how many images its quality figures are, in words."""
+    """Return the number of timed requests of a table, and of images per quality figure, in words."""
     first = rows[0]
     text = [f"{first['prompts']} {unit} timed"] if first.get("prompts") else []
     images = next((row["images"] for row in rows if row.get("images")), None)
@@ -107,25 +110,25 @@ def counts(rows: Sequence[dict], unit: str = "prompts") -> list[str]:
 def best_rows(
     groups: Mapping[str, Sequence[dict]], describe: Callable[[Mapping], str], name: str = "speedup_vs_ar"
 ) -> list[str]:
-    """A sentence on the row of each group whose figure is the largest; none on an empty group."""
+    """Return a sentence on the row of each group with the largest figure; empty groups are skipped."""
     best = {text: max(rows, key=lambda row: row[name]) for text, rows in groups.items() if rows}
     return [f"{text}: {row['method']}; {describe(row)}, {row[name]}x" for text, row in best.items()]
 
 
 def near_plain(row: dict) -> bool:
-    """Whether the images of a row are within 5 % of plain decoding's own Frechet distance."""
+    """Return whether the images of a row are within 5 % of plain decoding's own Frechet distance."""
     return (row.get("frechet_ratio") or 2.0) <= 1.05
 
 
 def sections(page: Page, rows: Sequence[dict]) -> list[Grid]:
-    """A table per setting, in the order of the rows, each with sentences on its failures; then the compact tables."""
+    """Return a table per setting with sentences on its failures, in the order of the rows, then the compact tables."""
     shown = filter(page.has_table, rows)
     parts = [list(group) for _, group in groupby(shown, key=lambda row: [row[name] for name in page.by])]
     return [*(grid_of(page.title(part), page.columns, part, failure_notes(part)) for part in parts), *page.grids]
 
 
 def failure_notes(rows: Sequence[dict]) -> list[str]:
-    """A sentence per row that failed, wholly or in part."""
+    """Return a sentence per row that failed, wholly or in part."""
     return [
         f"{row['method']} failed in {row['failed_requests']} of {row['requests']} requests: {row['failed']}"
         for row in rows
@@ -134,29 +137,57 @@ def failure_notes(rows: Sequence[dict]) -> list[str]:
 
 
 def markdown(page: Page, result: dict, plot: str | None = None) -> str:
-    """A title, how and where it was measured, what was found, the plot, and a table per setting.
+    """Return the page: a title, the plot, a table per setting, sentences on the results, and the run that measured them.
 
-    plot: of the picture, as the page links to it.
+    Args:
+        page: The page.
+        result: The bench file.
+        plot: The link to the plot, None without a plot.
     """
     env = result["env"]
     facts = run_facts([env], {"model": f"{env['model']}, {env['dtype']}"})
+    command = f"`mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}"
+    about = [f"{page.about[0].upper()}{page.about[1:]}."] if page.heading else []
     return document(
-        f"`mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}",
-        ["Written by the command below; not to be edited by hand."],
-        fact_lines(facts | {name: env.get(name) for name in ("timing", "quality")}),
-        bullets(page.notes),
+        page.heading or command,
+        about,
         picture(page.about, plot) if plot is not None else [],
-        grids=sections(page, result["rows"]),
+        grids=briefly_titled(sections(page, result["rows"])),
+        after=[
+            ["## Notes"] if page.notes else [],
+            bullets(page.notes),
+            ["## The run"],
+            ["Written by the command below; not to be edited by hand."],
+            fact_lines(facts | {name: env.get(name) for name in ("timing", "quality")}),
+        ],
     )
 
 
+def briefly_titled(grids: Sequence[Grid]) -> list[Grid]:
+    """Return the tables with their differing settings as titles and the rest of each title as its first line.
+
+    Args:
+        grids: The tables, titled "setting, setting: more words".
+    """
+    settings = [grid.title.partition(": ")[0].split(", ") for grid in grids]
+    shared = [part for part in settings[0] if all(part in parts for parts in settings)] if settings else []
+    titled = []
+    for grid, parts in zip(grids, settings, strict=True):
+        own = [part for part in parts if part not in shared]
+        title = ", ".join(own or (["Results"] if len(parts) > 2 else parts))
+        words = [", ".join(shared)] if own or len(parts) > 2 else []
+        lead = "; ".join(filter(None, [*words, grid.title.partition(": ")[2]]))
+        titled.append(replace(grid, title=title, lead=f"{lead[0].upper()}{lead[1:]}." if lead else ""))
+    return titled
+
+
 def linked(plot: Path | None, page: Path) -> str | None:
-    """The path of a plot as a page at `page` links to it."""
+    """Return the path of a plot for a link in the page `page`."""
     return None if plot is None else Path(os.path.relpath(plot, page.parent)).as_posix()
 
 
 def tables(page: Page, result: dict) -> Iterator[Grid | str]:
-    """What the screen shows: the tables, each followed by its notes; then what the bench found."""
+    """Yield the parts for the screen: the tables, each followed by its notes, then the notes of the bench."""
     for grid in sections(page, result["rows"]):
         yield grid
         yield from grid.notes
@@ -164,7 +195,7 @@ def tables(page: Page, result: dict) -> Iterator[Grid | str]:
 
 
 def environment_line(page: Page, result: dict) -> str:
-    """One line on suite, model, machine and versions."""
+    """Return a line on suite, model, machine and versions."""
     env = result["env"]
     return (
         f"{page.about}; {env['model']}; {env['dtype']}, {env['processor']}, threads: {env['threads']}; "

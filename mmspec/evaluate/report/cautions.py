@@ -1,55 +1,95 @@
-"""What a reader of a run's figures must know before believing them."""
+"""Cautions about the figures of a run."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.shards import Records
-from mmspec.evaluate.report.rows import Table, judge_of, judge_row, real_features, tables
+from mmspec.evaluate.engine.suite import Method
+from mmspec.evaluate.report.rows import Table, cell_title, judge_of, judge_row, real_features, results, tables
 
 ZOO = "zoo CLIP"
+EXCESS = 1.25  # a speed-up above this multiple of the accept length is not due to accepted drafts
+FEW = 10  # samples below which medians vary widely from run to run
 
 
-def cautions(found: Records) -> list[str]:
-    """Sentences, the gravest first; none for a run that nothing is wrong with."""
-    grouped = tables(found)
-    of_tables = [one for check in (_unequal, _unscored, _small) for table in grouped for one in check(found, table)]
-    return list(dict.fromkeys([*of_tables, *_disturbed(found), *_labels(found)]))
+def cautions(records: Records) -> list[str]:
+    """Return the cautions of a run as sentences, the most serious first; [] without any."""
+    grouped = tables(records)
+    of_tables = [
+        one
+        for check in (_too_fast, _few, _unequal, _unscored, _small)
+        for table in grouped
+        for one in check(records, table)
+    ]
+    return list(dict.fromkeys([*of_tables, *_disturbed(records), *_labels(records)]))
 
 
 def _listed(counts: set[int]) -> str:
     return ", ".join(map(str, sorted(counts)))
 
 
-def _unequal(found: Records, table: Table) -> Iterator[str]:
-    """Cells that cannot be compared since they have different numbers of samples; what failed wholly is told apart."""
+def _too_fast(records: Records, table: Table) -> Iterator[str]:
+    """Yield a caution per speed-up that the accept length does not explain."""
+    if table.plain is None:
+        return
+    attempts = results(table)
+    for cell, samples in table.cells.items():
+        title = cell_title(samples[0])
+        row = timed_row(Method(cell, title), attempts, {"ar": table.plain}, {}, greedy=False)
+        speedup, length = row["speedup_vs_ar"], row["accept_length"]
+        if speedup is None or speedup <= EXCESS * length or _has_cheap_passes(row, samples):
+            continue
+        yield (f"{table.name}: the speed-up of {title}, {speedup:.3g}, is more than {EXCESS:g} times its accept length, "
+               f"{length:.3g} values per target pass; probably another process slowed plain decoding down, measure again "
+               "on a quiet machine")  # fmt: skip
+
+
+def _has_cheap_passes(row: dict, samples: list[dict]) -> bool:
+    """Return whether a method replaces the target's passes, or saves calls of a continuous model's head within them."""
+    saves_heads = samples[0]["of"]["domain"] == "continuous" and not any(one.get("drafter_passes") for one in samples)
+    return saves_heads or row["target_share"] == 0
+
+
+def _few(records: Records, table: Table) -> Iterator[str]:
+    """Yield a caution that names the methods with few samples."""
+    counts = {cell_title(samples[0]): sum(one["failed"] is None for one in samples) for samples in table.cells.values()}
+    few = [f"{title} ({count})" for title, count in counts.items() if 0 < count < FEW]
+    if few:
+        yield (f"{table.name}: fewer than {FEW} samples of {', '.join(few)}; figures of so few samples vary widely from run "
+               "to run, raise --count or --samples")  # fmt: skip
+
+
+def _unequal(records: Records, table: Table) -> Iterator[str]:
+    """Yield a caution where cells have different numbers of samples; cells that failed wholly are reported elsewhere."""
     counts = {sum(one["failed"] is None for one in samples) for samples in table.cells.values()} - {0}
     if len(counts) > 1:
         yield (f"{table.name}: cells have different numbers of samples ({_listed(counts)}); distances and scores of sets of "
                "different sizes cannot be compared, finish the run")  # fmt: skip
 
 
-def _unscored(found: Records, table: Table) -> Iterator[str]:
-    """A table whose quality is that of a part of its samples."""
-    by = judge_of(found, table)
-    kept = [one for samples in table.cells.values() for one in samples if one["failed"] is None]
-    scored = sum((one["key"], by) in found.scores for one in kept)
-    if by is not None and scored < len(kept):
-        yield (f"{table.name}: {len(kept) - scored} of {len(kept)} samples are not scored; speed is that of all of them, "
-               "quality that of the others, score the rest by running their command again")  # fmt: skip
+def _unscored(records: Records, table: Table) -> Iterator[str]:
+    """Yield a caution where only a part of a table's samples is scored."""
+    by = judge_of(records, table)
+    completed = [one for samples in table.cells.values() for one in samples if one["failed"] is None]
+    scored = sum((one["key"], by) in records.scores for one in completed)
+    if by is not None and scored < len(completed):
+        yield (f"{table.name}: {len(completed) - scored} of {len(completed)} samples are not scored; speed covers all "
+               "samples, quality the scored samples only, run the command again to score the rest")  # fmt: skip
 
 
-def _small(found: Records, table: Table) -> Iterator[str]:
-    """Sets whose covariance is singular, and real sets of another size."""
-    by = judge_of(found, table)
-    row = {} if by is None else judge_row(found, table.said["model"], by)
-    counts = {sum((one["key"], by) in found.scores for one in samples) for samples in table.cells.values()}
-    counts -= {0}  # what failed wholly is told apart
+def _small(records: Records, table: Table) -> Iterator[str]:
+    """Yield cautions about sets with a singular covariance, and about real sets of another size."""
+    by = judge_of(records, table)
+    row = {} if by is None else judge_row(records, table.shared["model"], by)
+    counts = {sum((one["key"], by) in records.scores for one in samples) for samples in table.cells.values()}
+    counts -= {0}  # cells that failed wholly are reported elsewhere
     if not counts or not row.get("dim") or table.cells[next(iter(table.cells))][0]["shows"] != "picture":
         return
-    real = real_features(found, table.said["model"], by)
+    real = real_features(records, table.shared["model"], by)
     if real is None:
-        yield f"{table.name}: the prompts have no real pictures, so that there are no distances; name some by --reference"
+        yield f"{table.name}: the prompts have no real pictures, so there are no distances; name a folder with --reference"
         return
     least = min([*counts, len(real)])
     if least <= row["dim"]:
@@ -60,31 +100,31 @@ def _small(found: Records, table: Table) -> Iterator[str]:
                "numbers, compare them within this table alone")  # fmt: skip
 
 
-def _disturbed(found: Records) -> Iterator[str]:
-    """Timings that others disturbed."""
-    workers = max((one["workers"] for one in found.headers), default=1)
-    if workers > 1 or len({tuple(one["part"]) for one in found.headers}) > 1:
-        yield "several workers ran at once and slowed one another: take speed from a run of one worker"
-    machines = {(one["processor"], one["cores"], one["threads"]) for one in found.headers}
+def _disturbed(records: Records) -> Iterator[str]:
+    """Yield cautions about disturbed timings."""
+    workers = max((one["workers"] for one in records.headers), default=1)
+    if workers > 1 or len({tuple(one["part"]) for one in records.headers}) > 1:
+        yield "several workers ran at once and slowed one another: measure speed with one worker"
+    machines = {(one["processor"], one["cores"], one["threads"]) for one in records.headers}
     if len(machines) > 1:
-        yield (f"{len(machines)} kinds of machines or thread counts took part: ratios of samples that one of them began and "
-               "another went on with mean nothing")  # fmt: skip
+        yield (f"{len(machines)} kinds of machines or thread counts took part: ratios between samples of different "
+               "machines mean nothing")  # fmt: skip
 
 
-def _labels(found: Records) -> Iterator[str]:
-    """What the extractor's figures stand for."""
-    if ZOO in {row.get("extractor") for one in found.headers for row in one["judges"].values()}:
+def _labels(records: Records) -> Iterator[str]:
+    """Yield a caution about the scope of the extractor's figures."""
+    if ZOO in {row.get("extractor") for one in records.headers for row in one["judges"].values()}:
         yield (f"pictures were read by the {ZOO}, which knows the zoo's world alone: its distances and scores are no FID, "
                "KID, Inception or CLIP score of any other table")  # fmt: skip
 
 
-def failures(found: Records) -> list[str]:
-    """A sentence per cell that failed, wholly or in part."""
-    made = []
-    for table in tables(found):
+def failures(records: Records) -> list[str]:
+    """Return a sentence per cell that failed, wholly or in part."""
+    sentences = []
+    for table in tables(records):
         for samples in table.cells.values():
             failed = [one for one in samples if one["failed"] is not None]
             if failed:
-                made.append(f"{samples[0]['title']} ({table.name}) failed in {len(failed)} of {len(samples)} samples: "
+                sentences.append(f"{samples[0]['title']} ({table.name}) failed in {len(failed)} of {len(samples)} samples: "
                             f"{failed[0]['failed']}")  # fmt: skip
-    return made
+    return sentences

@@ -1,4 +1,4 @@
-"""Quality of a cell's output: figures of single samples, and distances of pictures from real ones, with their intervals."""
+"""Quality of a cell's output: figures of single samples, and distances of pictures from real pictures, with intervals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,12 @@ RESAMPLED_WIDTH = (
 
 @dataclass(frozen=True, slots=True)
 class Measure:
-    """title: of its column and axis.   better: "higher" or "lower"."""
+    """A measure of quality.
+
+    Attributes:
+        title: The title of its column and axis.
+        better: "higher" or "lower".
+    """
 
     title: str
     better: str
@@ -44,13 +49,19 @@ MEASURES: dict[str, Measure] = {
     "reward": Measure("reward", "higher"),
     "truth": Measure("truth of motion", "higher"),
 }
-# what plots show of a kind, as far as it was measured
+# the measures that plots show, as far as they were taken
 PLOTTED = ("objects_right", "answer_right", "frechet", "kernel", "truth", "reward", "clip_score")
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredValue:
-    """value: of all samples.   interval: 90 % by bootstrap, None where there are too few.   count: samples."""
+    """A value with its interval.
+
+    Attributes:
+        value: The value over all samples.
+        interval: The 90 % bootstrap interval, None with too few samples.
+        count: The number of samples.
+    """
 
     value: float
     interval: tuple[float, float] | None
@@ -58,9 +69,13 @@ class MeasuredValue:
 
 
 def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, MeasuredValue]:
-    """Means of the figures of single samples; prompts are resampled with all their samples.   entries: scores, by prompt."""
+    """Return the means of the figures of single samples; prompts are resampled with all their samples.
+
+    Args:
+        entries: The scores by prompt.
+    """
     names = dict.fromkeys(name for one in entries.values() for entry in one for name in entry["figures"])
-    found = {}
+    values_by_name = {}
     for name in names:
         groups = [[entry["figures"][name] for entry in one if entry["figures"].get(name) is not None]
                   for one in entries.values()]  # fmt: skip
@@ -68,38 +83,46 @@ def figures(entries: Mapping[str, Sequence[Mapping]]) -> dict[str, MeasuredValue
         if groups:
             values = np.concatenate(groups)
             ends = interval(groups, lambda rows: float(rows.mean()))
-            found[name] = MeasuredValue(float(values.mean()), None if ends is None else (ends[0], ends[1]), len(values))
-    return found
+            values_by_name[name] = MeasuredValue(
+                float(values.mean()), None if ends is None else (ends[0], ends[1]), len(values)
+            )
+    return values_by_name
 
 
 def features(entries: Sequence[Mapping], name: str = "features") -> np.ndarray | None:
-    """float32 [N, d] of the entries that have some; None where none has."""
+    """Return float32 [N, d] of the entries with features; None without any."""
     rows = [decode_row(entry[name]) for entry in entries if entry.get(name) is not None]
     return np.stack(rows) if rows else None
 
 
-def distances(made: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, MeasuredValue]:
-    """What is told by all pictures together.   made, real: features [N, d] and [M, d].   odds: [N, K] of made pictures."""
-    count, found = len(made), {}
+def distances(generated: np.ndarray, real: np.ndarray | None, odds: np.ndarray | None) -> dict[str, MeasuredValue]:
+    """Return the measures of all pictures together.
+
+    Args:
+        generated: Features of generated pictures, float32 [N, d].
+        real: Features of real pictures, float32 [M, d], or None.
+        odds: Class probabilities of generated pictures, float32 [N, K], or None.
+    """
+    count, values = len(generated), {}
     if odds is not None:
         score, _ = inception_score(odds, SPLITS if count >= 10 * SPLITS else 1)
-        found["inception_score"] = MeasuredValue(score, None, count)
+        values["inception_score"] = MeasuredValue(score, None, count)
     if real is None or min(count, len(real)) < 2:
-        return found
-    # rows of one order sum to the same moments whoever made them
-    value = distance(Moments.of(made), Moments.of(real))
-    ends = frechet_interval(made, real) if made.shape[1] <= RESAMPLED_WIDTH else None
-    found["frechet"] = MeasuredValue(value, ends, count)
-    apart = kernel_distance(made, real)
-    found["kernel"] = MeasuredValue(apart.value, apart.interval, count)
+        return values
+    # rows in the same order have the same moments, bit for bit, on every machine
+    value = distance(Moments.of(generated), Moments.of(real))
+    ends = frechet_interval(generated, real) if generated.shape[1] <= RESAMPLED_WIDTH else None
+    values["frechet"] = MeasuredValue(value, ends, count)
+    apart = kernel_distance(generated, real)
+    values["kernel"] = MeasuredValue(apart.value, apart.interval, count)
     if min(count, len(real)) > NEIGHBOUR:
-        precision, recall = precision_recall(made, real)
-        found |= {"precision": MeasuredValue(precision, None, count), "recall": MeasuredValue(recall, None, count)}
-    return found
+        precision, recall = precision_recall(generated, real)
+        values |= {"precision": MeasuredValue(precision, None, count), "recall": MeasuredValue(recall, None, count)}
+    return values
 
 
 def quality_fields(values: Mapping[str, MeasuredValue]) -> dict[str, object]:
-    """Fields of a row: NAME, NAME_interval."""
+    """Return the row fields NAME and NAME_interval of values."""
     row: dict[str, object] = {}
     for name, one in values.items():
         row[name] = float(f"{one.value:.6g}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 Cell = Callable[[dict], str]
 Columns = Mapping[str, Cell]
-LABELS = 2  # first columns of a table of rows that hold text: the method and its law
+LABELS = 2  # leading columns with text in a table of rows: the method and its exactness
 
 
 def figure(name: str) -> Cell:
@@ -33,7 +33,7 @@ def ratio(name: str, spread: str) -> Cell:
 
 
 def same(name: str, ties: str, margin: str) -> Cell:
-    """Return the cell on equal output: how many requests agree; of the others how many at a tie, and the largest margin.
+    """Return the cell for equal output: the requests that agree, the differences at a tie, and the largest margin.
 
     Args:
         name: The field with the share, "5/6".
@@ -51,7 +51,7 @@ def same(name: str, ties: str, margin: str) -> Cell:
 
 
 def law(row: dict) -> str:
-    """Return the cell that says how a row keeps the target's law."""
+    """Return the cell for the exactness of a row."""
     return {True: "exact", False: "relaxed", None: "failed"}[row["exact"]]
 
 
@@ -60,11 +60,12 @@ class Grid:
     """A table of a page.
 
     Attributes:
-        title: What the table shows.
+        title: The title of the table.
         heads: The heads of the columns.
         lines: The cells of each line.
         labels: How many of the first columns hold text, which is aligned on the left; figures are aligned on the right.
         notes: Sentences below the table.
+        lead: A sentence between the title and the table.
     """
 
     title: str
@@ -72,6 +73,7 @@ class Grid:
     lines: tuple[tuple[str, ...], ...]
     labels: int = 1
     notes: tuple[str, ...] = ()
+    lead: str = ""
 
     @property
     def figures(self) -> tuple[str, ...]:
@@ -80,21 +82,28 @@ class Grid:
 
 
 def grid_of(title: str, columns: Columns, rows: Sequence[dict], notes: Sequence[str] = ()) -> Grid:
-    """Return the table of rows, whose first columns are the method's and its law's."""
+    """Return the table of rows, whose first columns are the method and its exactness."""
     lines = tuple(tuple(cell(row) for cell in columns.values()) for row in rows)
     return Grid(title, tuple(columns), lines, LABELS, tuple(notes))
 
 
-def document(title: str, *blocks: Sequence[str], grids: Iterable[Grid] = ()) -> str:
+def document(
+    title: str, *blocks: Sequence[str], grids: Iterable[Grid] = (), after: Iterable[Sequence[str]] = ()
+) -> str:
     """Return a Markdown page.
 
     Args:
         title: The heading.
         blocks: The lines of each paragraph, list, table or picture; empty blocks are left out.
-        grids: The sections at the end, each a heading, a table and its notes.
+        grids: The sections behind them, each a heading, a table and its notes.
+        after: Blocks at the end.
     """
-    sections = [block for grid in grids for block in ([f"## {grid.title}"], table_lines(grid), bullets(grid.notes))]
-    return "\n\n".join("\n".join(block) for block in ([f"# {title}"], *blocks, *sections) if block) + "\n"
+    sections = [
+        block
+        for grid in grids
+        for block in ([f"## {grid.title}"], [grid.lead] if grid.lead else [], table_lines(grid), bullets(grid.notes))
+    ]
+    return "\n\n".join("\n".join(block) for block in ([f"# {title}"], *blocks, *sections, *after) if block) + "\n"
 
 
 def bullets(sentences: Iterable[str]) -> list[str]:

@@ -1,4 +1,4 @@
-"""Quality against speed: every cell with its intervals, and the front of those that nothing beats in both."""
+"""Quality against speed: every cell with its intervals, and the front of cells that no other beats in both."""
 
 from __future__ import annotations
 
@@ -16,25 +16,28 @@ SPEED = "times plain decoding, end to end"
 
 
 def plotted_measures(rows: Sequence[dict]) -> list[str]:
-    """What of quality plots show, best known first."""
+    """Return the measures that plots show, best known first."""
     return [name for name in PLOTTED if any(row.get(name) is not None for row in rows)][:MOST]
 
 
 def drawable(rows: Sequence[dict]) -> list[dict]:
-    """Rows that have a speed and some quality."""
+    """Return the rows with a speed and a measure of quality."""
     return [
         row for row in rows if row["speedup_vs_ar"] is not None and any(row.get(one) is not None for one in PLOTTED)
     ]
 
 
 def front(points: Sequence[tuple[float, float]], better: str) -> list[tuple[float, float]]:
-    """Of points (speed, quality), those that no other is at least as good as in both and better in one, by speed."""
+    """Return the Pareto front of points (speed, quality), ordered by speed.
+
+    A point is left out if another point is at least as good in both coordinates and better in either.
+    """
     sign = 1 if better == "higher" else -1
-    found: list[tuple[float, float]] = []
+    best: list[tuple[float, float]] = []
     for point in sorted(set(points), key=lambda one: (-one[0], -sign * one[1])):
-        if not found or sign * point[1] > sign * found[-1][1]:
-            found.append(point)
-    return found[::-1]
+        if not best or sign * point[1] > sign * best[-1][1]:
+            best.append(point)
+    return best[::-1]
 
 
 def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> list[Path]:
@@ -55,7 +58,7 @@ def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> li
     look = looks(rows)
     across = max(len(plotted_measures(part)) for part in tables.values())
     wanted = [(title, name) for title, part in tables.items() for name in plotted_measures(part)]
-    if across == 1:  # tables of one measure stand side by side
+    if across == 1:  # tables with a single measure are placed side by side
         across = min(2, len(tables))
     else:
         wanted = [one for title in tables for one in _filled_line([it for it in wanted if it[0] == title], across)]
@@ -74,12 +77,12 @@ def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> li
 
 
 def _filled_line(wanted: list[tuple[str, str]], across: int) -> list[tuple[str, str] | None]:
-    """The panels of one table, filled up to a line of the figure."""
+    """Return the panels of a table, padded to a line of the figure."""
     return [*wanted, *[None] * (across - len(wanted))]
 
 
 def overview(rows: Sequence[dict], stem: Path) -> list[Path]:
-    """A panel per table with its first measure: all kinds of output beside one another."""
+    """Draw a panel per table with its first measure: all kinds of output side by side."""
     kinds = {"plain decoding": Look(BLACK, "*", True), "exact": Look("#4D4D4D", "o", True),
              "relaxed": Look("#4D4D4D", "o", False)}  # fmt: skip
 
@@ -97,7 +100,7 @@ def _panel(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look])
     if len(steps) > 1:
         axis.step(*zip(*steps, strict=True), where="pre", color="#9E9E9E", lw=0.9, zorder=1)
     axis.axvline(1, color=GRID, lw=0.8, zorder=0)
-    # plain decoding is drawn last, so that nothing hides it
+    # plain decoding is drawn last, on top
     for row in sorted(rows, key=lambda one: one["plain"]):
         if row.get(name) is None:
             continue
@@ -118,7 +121,7 @@ def _panel(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look])
 
 
 def _arms(value: float, ends: Sequence[float] | None) -> list[list[float]] | None:
-    """Lengths of both arms; a value outside its own interval has one of none."""
+    """Return the lengths of both error bars; a value outside its own interval has no bar on that side."""
     return None if ends is None else [[max(value - ends[0], 0.0)], [max(ends[1] - value, 0.0)]]
 
 

@@ -1,4 +1,4 @@
-"""Curves as PNG files, drawn with matplotlib, which the `eval` extra brings; and curves of training logs."""
+"""Curves as PNG files, drawn with matplotlib from the `eval` extra, and curves of training logs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,21 @@ from mmspec.io.readers import read_text
 
 Line = tuple[Sequence[float], Sequence[float]]
 MARKERS = "s^Dv*PX<>h"
-ACCEPT_LENGTH, SPEEDUP = "accept length (tokens a target pass)", "times plain decoding"  # labels
+ACCEPT_LENGTH, SPEEDUP = "accept length (tokens a target pass)", "times plain decoding"  # labels of axes
 
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """One pair of axes.   x, y: their labels.   lines: by legend, (xs, ys).   clouds: the same, their points not joined.
-    notes: (x, y, text) beside points."""
+    """A pair of axes.
+
+    Attributes:
+        title: The title.
+        x: The label of the x axis.
+        y: The label of the y axis.
+        lines: (xs, ys) by legend.
+        clouds: Unconnected points (xs, ys) by legend.
+        notes: (x, y, text) beside points.
+    """
 
     title: str
     x: str
@@ -30,7 +38,11 @@ class Panel:
 
 
 def plot_of(suites: Mapping[str, Any], result: dict) -> Any:
-    """The `plot` of a bench file's suite.   Raises ValueError for a suite without one."""
+    """Return the `plot` of a bench file's suite.
+
+    Raises:
+        ValueError: The suite has no plot.
+    """
     name = result["env"]["suite"]
     if not suites[name].plot:
         raise ValueError(f"--plot: expected a suite with a curve, got {name!r}, leave --plot out")
@@ -38,23 +50,26 @@ def plot_of(suites: Mapping[str, Any], result: dict) -> Any:
 
 
 def grouped(rows: Sequence[dict], key: Callable[[dict], Any], *needed: str) -> dict[Any, list[dict]]:
-    """The rows that have all needed figures, by key, in the order of first appearance."""
-    found: dict[Any, list[dict]] = {}
+    """Return the rows that have all needed figures, by key, in the order of first appearance."""
+    groups: dict[Any, list[dict]] = {}
     for row in rows:
         if all(row.get(name) is not None for name in needed):
-            found.setdefault(key(row), []).append(row)
-    return found
+            groups.setdefault(key(row), []).append(row)
+    return groups
 
 
 def lines_of(rows: Sequence[dict], name_of: Callable[[dict], str | None], x: str, y: str) -> dict[str, Line]:
-    """A line a name, from its lowest x to its highest; rows that lack a figure or whose name is None are left out."""
+    """Return a line per name, by increasing x; rows without a figure or a name are left out."""
     points = {name: [(row[x], row[y]) for row in part] for name, part in grouped(rows, name_of, x, y).items()}
     return {name: tuple(zip(*sorted(pairs), strict=True)) for name, pairs in points.items() if name is not None}
 
 
 def draw(panels: Sequence[Panel], file: Path) -> None:
-    """Writes the panels as a PNG, those of one title side by side in one row and every line in a color of its own, the same
-    in all panels.   Raises ValueError where none of them has a line."""
+    """Draw panels as a PNG; panels of one title share a row, and every line has the same color in all panels.
+
+    Raises:
+        ValueError: No panel has a line.
+    """
     if not any(panel.lines for panel in panels):
         raise ValueError("--plot: expected rows with figures to draw, got none, run more methods")
     across, down = layout(panels)
@@ -72,28 +87,28 @@ def draw(panels: Sequence[Panel], file: Path) -> None:
 
 
 def layout(panels: Sequence[Panel]) -> tuple[int, int]:
-    """Columns and rows of a figure whose panels stand in the order given: about four a row, and never a title in two."""
+    """Return the columns and rows of a figure: about four panels per row, with panels of one title in the same row."""
     together = max(sum(one.title == panel.title for one in panels) for panel in panels)
     across = min(len(panels), together * (4 // together or 1) if together > 1 else 3)
     return across, -(-len(panels) // across)
 
 
 def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -> dict[str, Any]:
-    """Draw one panel; the handles of its legend."""
+    """Draw a panel and return the handles of its legend."""
     handles = {}
     for name, (xs, ys) in panel.lines.items():
         color, marker = looks[name]
-        # lone points have markers of their own
+        # a single point has its own marker
         marker, size = ("o", 3) if len(xs) > 1 else (marker, 7)
         (handles[name],) = axis.plot(xs, ys, marker=marker, markersize=size, color=color, label=name)
     for name, (xs, ys) in panel.clouds.items():
         color, marker = looks[name]
         (handles[name],) = axis.plot(xs, ys, linestyle="none", marker=marker, markersize=6, color=color, label=name)
     for x, y, text in panel.notes:
-        # below its point, turned, so that neighbours on a level do not run into each other
+        # below its point and rotated, so that neighbours at the same height do not overlap
         axis.annotate(text, (x, y), (-2, -6), textcoords="offset points", rotation=55, fontsize=6, ha="right", va="center",
                       rotation_mode="anchor")  # fmt: skip
-    # from zero, with room above the highest line however flat all of them are
+    # from zero, with space above the highest line
     top = max((max(ys) for _, ys in (*panel.lines.values(), *panel.clouds.values())), default=1)
     axis.set(title=panel.title, xlabel=panel.x, ylabel=panel.y, ylim=(0, 1.06 * top or 1))
     axis.grid(color=GRID, lw=0.4)
@@ -101,7 +116,7 @@ def _draw_panel(axis: Any, panel: Panel, looks: Mapping[str, tuple[Any, str]]) -
 
 
 def _colors(count: int) -> list[Any]:
-    """So many different colors: the usual ten, their ten lighter ones, and beyond that even steps around the wheel."""
+    """Return `count` different colors: the usual ten, their ten lighter tones, then steps around the wheel."""
     from matplotlib import colormaps
     from matplotlib.colors import hsv_to_rgb
 
@@ -112,7 +127,11 @@ def _colors(count: int) -> list[Any]:
 
 
 def training_curve(file: Path, y: str = "accept_length") -> Line:
-    """(steps, values) of the lines of a training log that hold `y`.   Raises ValueError for a file without any."""
+    """Return (steps, values) of the lines of a training log that hold `y`.
+
+    Raises:
+        ValueError: The file has no such line.
+    """
     pairs = []
     for number, line in enumerate(read_text(file).splitlines(), 1):
         try:
@@ -128,6 +147,6 @@ def training_curve(file: Path, y: str = "accept_length") -> Line:
 
 
 def training_panels(logs: Mapping[str, Path]) -> list[Panel]:
-    """Accept length against training steps, one line per log."""
+    """Return accept length against training steps, a line per log."""
     lines = {name: training_curve(file) for name, file in logs.items()}
     return [Panel("accept length on held-out requests while training", "training steps", ACCEPT_LENGTH, lines)]

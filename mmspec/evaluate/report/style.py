@@ -1,4 +1,4 @@
-"""How the plots of a report look: for print, for the colour-blind, and the same marks for the same method in all of them."""
+"""The style of a report's plots: for print, for colour-blind readers, and with the same marks per method in all plots."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 
 from mmspec.io.files import replacing
 
-# Okabe and Ito's colours, which remain apart in every kind of colour blindness; black is plain decoding's
+# Okabe and Ito's colours, distinct in every kind of colour blindness; black is plain decoding's
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
 MARKS = "osD^vP<>Xh"
 BLACK, GRID = "#000000", "#D9D9D9"
 WIDE, TALL = 3.3, 2.45  # inches of a panel; two fit a page of text
-LINE = 0.165  # of a legend
+LINE = 0.165  # inches of a line of a legend
 PRINT = {
     "font.size": 8,
     "axes.titlesize": 8,
@@ -35,13 +35,17 @@ PRINT = {
     "savefig.dpi": 220,
     "svg.fonttype": "none",
     "svg.hashsalt": "mmspec",
-    "text.parse_math": False,  # names of methods are no formulas
+    "text.parse_math": False,  # names of methods are not formulas
 }
 FORMATS = ("png", "svg")
 
 
 def need_matplotlib() -> Any:
-    """matplotlib's pyplot without a window.   Raises ValueError where it is not installed."""
+    """Return matplotlib's pyplot without a window.
+
+    Raises:
+        ValueError: Matplotlib is not installed.
+    """
     try:
         import matplotlib
     except ImportError as error:
@@ -54,7 +58,13 @@ def need_matplotlib() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """colour: of a decoding.   mark: of a decoding under one rule.   filled: exact."""
+    """The style of a method in plots.
+
+    Attributes:
+        colour: The colour of its decoding.
+        mark: The mark of its decoding under its rule.
+        filled: The method is exact.
+    """
 
     colour: str
     mark: str
@@ -66,34 +76,37 @@ class Look:
         return "-" if self.filled else (0, (4, 1.5))
 
     def marks(self, size: float = 5.5) -> dict[str, Any]:
-        """Arguments of a marker."""
+        """Return the arguments of a marker."""
         face = self.colour if self.filled else "white"
         return {"marker": self.mark, "ms": size, "mfc": face, "mec": self.colour, "mew": 1.1, "color": self.colour}
 
 
 def looks(rows: Sequence[dict]) -> dict[str, Look]:
-    """By method: a colour for every decoding, marks in turn within one colour, filled for exact methods and hollow for relaxed
-    ones; plain decoding is a black star."""
-    found: dict[str, Look] = {}
+    """Return the style of every method.
+
+    Each decoding has a colour, and methods of the same colour have different marks, filled for exact methods and hollow
+    for relaxed methods. Plain decoding is a black star.
+    """
+    styles: dict[str, Look] = {}
     colours: dict[str, str] = {}
     used: dict[str, int] = {}
     for row in rows:
-        if row["method"] in found or row["exact"] is None:
+        if row["method"] in styles or row["exact"] is None:
             continue
         if row["plain"]:
-            found[row["method"]] = Look(BLACK, "*", True)
+            styles[row["method"]] = Look(BLACK, "*", True)
             continue
         family = row["decoding"].partition(":")[0].rpartition("-")[0] or row["decoding"].partition(":")[0]
         colour = colours.setdefault(family, COLOURS[len(colours) % len(COLOURS)])
         mark = MARKS[used.get(family, 0) % len(MARKS)]
         used[family] = used.get(family, 0) + 1
-        found[row["method"]] = Look(colour, mark, bool(row["exact"]))
-    return found
+        styles[row["method"]] = Look(colour, mark, bool(row["exact"]))
+    return styles
 
 
 @contextmanager
 def figure_of(across: int, down: int, wide: float = WIDE, tall: float = TALL) -> Iterator[tuple[Any, Any]]:
-    """A figure and its axes [down, across], in the style of print; closed behind the block."""
+    """Yield a figure and its axes [down, across] in the style of print; the figure is closed after the block."""
     plt = need_matplotlib()
     with plt.rc_context(PRINT):
         figure, axes = plt.subplots(
@@ -106,54 +119,54 @@ def figure_of(across: int, down: int, wide: float = WIDE, tall: float = TALL) ->
 
 
 def draw_grid(
-    found: Mapping[str, Any], stem: Path, paint: Callable[[Any, Any], Mapping[str, Any]], across: int = 2,
+    contents: Mapping[str, Any], stem: Path, paint: Callable[[Any, Any], Mapping[str, Any]], across: int = 2,
     title_of: Callable[[str], str] = str, **size: float,
 ) -> list[Path]:  # fmt: skip
     """Draw a panel per entry and a legend of all below them.
 
     Args:
-        found: The contents of the panels, by name.
+        contents: The contents of the panels, by name.
         stem: The files, without their endings.
-        paint: Draws a content on axes and returns the handles of its legend, by name.
-        across: The panels of a line, at most.
-        title_of: The title of a panel from its name.
-        size: See `panels`.
+        paint: A function that draws a content on axes and returns the handles of its legend, by name.
+        across: The most panels of a line.
+        title_of: A function that returns the title of a panel from its name.
+        size: See `figure_of`.
 
     Returns:
-        The files; none of nothing.
+        The files; none without contents.
     """
-    if not found:
+    if not contents:
         return []
-    across, handles = min(across, len(found)), {}
-    with figure_of(across, -(-len(found) // across), **size) as (figure, axes):
-        for axis, (name, one) in zip(axes.flat, found.items(), strict=False):
+    across, handles = min(across, len(contents)), {}
+    with figure_of(across, -(-len(contents) // across), **size) as (figure, axes):
+        for axis, (name, one) in zip(axes.flat, contents.items(), strict=False):
             handles |= paint(axis, one)
             axis.set_title(title_of(name), loc="left")
-        for axis in axes.flat[len(found) :]:
+        for axis in axes.flat[len(contents) :]:
             axis.set_axis_off()
         legend(figure, list(handles.values()), list(handles))
         return keep(figure, stem)
 
 
 def keep(figure: Any, stem: Path, kinds: Sequence[str] = FORMATS) -> list[Path]:
-    """Writes a figure as STEM.png and STEM.svg, or in the formats of `kinds`; the files."""
-    made = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
-    for file, kind in zip(made, kinds, strict=True):
+    """Write a figure as STEM.png and STEM.svg, or in the formats of `kinds`, and return the files."""
+    files = [stem.with_name(f"{stem.name}.{kind}") for kind in kinds]
+    for file, kind in zip(files, kinds, strict=True):
         write_figure(figure, file, kind)
-    return made
+    return files
 
 
 def write_figure(figure: Any, file: Path, kind: str = "png") -> None:
-    """Writes a figure; without a date the same figures give the same bytes."""
+    """Write a figure; without a date, equal figures give equal bytes."""
     drawn = io.BytesIO()
-    told = {"Software": None} if kind == "png" else {"Date": None}
-    figure.savefig(drawn, format=kind, bbox_inches="tight", pad_inches=0.03, metadata=told)
+    metadata = {"Software": None} if kind == "png" else {"Date": None}
+    figure.savefig(drawn, format=kind, bbox_inches="tight", pad_inches=0.03, metadata=metadata)
     with replacing(file) as temporary:
         temporary.write_bytes(drawn.getvalue())
 
 
 def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
-    """Below all panels, in as many columns as fit; the figure grows by its lines, so that panels keep their height."""
+    """Add a legend below all panels; the figure grows by its lines, so that panels keep their height."""
     columns = next((count for count in range(len(names), 1, -1) if _width(names, count) <= figure.get_figwidth()), 1)
     lines = -(-len(names) // columns)
     figure.set_figheight(figure.get_figheight() + LINE * lines)
@@ -163,5 +176,5 @@ def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
 
 
 def _width(names: Sequence[str], columns: int) -> float:
-    """Inches of a legend, whose columns are filled one after another and are each as wide as their longest name."""
+    """Return the inches of a legend, whose columns are each as wide as their longest name."""
     return sum(0.058 * max(map(len, part)) + 0.42 for part in np.array_split(np.array(names, dtype=object), columns))

@@ -39,7 +39,7 @@ def _measured(name: str) -> Cell:
 
 SPEED: dict[str, Cell] = {
     "method": lambda row: row["method"],
-    "law": law,
+    "output": law,
     "samples": figure("samples"),
     "passes": figure("target_passes"),
     "accept length": figure("accept_length"),
@@ -50,52 +50,54 @@ SPEED: dict[str, Cell] = {
 
 
 def by_table(rows: Sequence[dict]) -> dict[str, list[dict]]:
-    """Rows of every table, by its title."""
+    """Return the rows of every table, by its title."""
     return grouped(rows, itemgetter("table"))
 
 
 def grids(rows: Sequence[dict]) -> list[Grid]:
-    """The tables of all settings: the columns of speed, and those of the measures that a row of the table has."""
-    made = []
+    """Return the tables of all settings: the columns of speed, and those of measures that any row of the table has."""
+    tables = []
     for title, part in by_table(rows).items():
         known = {name: one for name, one in MEASURES.items() if any(row.get(name) is not None for row in part)}
-        made.append(grid_of(title, SPEED | {one.title: _measured(name) for name, one in known.items()}, part))
-    return made
+        tables.append(grid_of(title, SPEED | {one.title: _measured(name) for name, one in known.items()}, part))
+    return tables
 
 
 CATEGORY = ("samples", "accept length", "x plain, end to end (10-90 %)", "x plain, decode only (10-90 %)")
 
 
 def category_grids(rows: Sequence[dict]) -> list[Grid]:
-    """A table of every setting, a row per category and method; [] where there are no categories."""
+    """Return a table per setting with a row per category and method; [] without categories."""
     columns = {"category": figure("category"), "method": SPEED["method"], **{name: SPEED[name] for name in CATEGORY}}
     return [grid_of(f"{title}, by category", columns, part) for title, part in by_table(rows).items()]
 
 
 READING = [
-    "Exact methods keep the law of plain decoding: their quality differs from its by chance alone. End to "
-    "end is the whole call,",
-    "pictures read and prompt prefilled included; decode only is what comes behind the prefill. Ratios are "
-    "medians over the same",
-    "prompts and seeds; intervals of quality are 90 % by bootstrap over prompts.",
+    "Exact methods keep the distribution of plain decoding: their quality differs by chance only. End to end is",
+    "the whole call with the reading of pictures and the prefill; decode only is the time after the prefill.",
+    "Ratios are medians over the same prompts and seeds; intervals of quality are 90 % by bootstrap over prompts.",
 ]
 
 
 def page(
-    found: Records, rows: Sequence[dict], categories: Sequence[dict], notes: Sequence[str], pictures: Mapping[str, str]
+    records: Records,
+    rows: Sequence[dict],
+    categories: Sequence[dict],
+    notes: Sequence[str],
+    pictures: Mapping[str, str],
 ) -> str:
     """Return the Markdown page of a sweep.
 
     Args:
-        found: The run.
+        records: The run.
         rows: Its rows.
         categories: The rows of single categories.
         notes: Cautions and failures.
-        pictures: The files beside the page, by what they show.
+        pictures: The files beside the page, by their titles.
     """
     return document(
         "Quality against speed",
-        fact_lines(facts(found)),
+        fact_lines(facts(records)),
         bullets(f"**{note}**" for note in notes),
         READING,
         *(picture(title, file) for title, file in pictures.items()),
@@ -103,44 +105,44 @@ def page(
     )
 
 
-def facts(found: Records) -> dict[str, str]:
-    """How and with what the run was made, from the headers of all that wrote and the models' own lines."""
-    models = ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in found.models.values())
-    return run_facts([one | one["about"] for one in found.headers], {"models": models}) | {
+def facts(records: Records) -> dict[str, str]:
+    """Return how the run was measured, from the headers of all writers and the records of models."""
+    models = ", ".join(f"{one['name']} ({one['dtype']}, {one['device']})" for one in records.models.values())
+    return run_facts([one | one["about"] for one in records.headers], {"models": models}) | {
         "prompts": joined(
-            found.headers,
+            records.headers,
             lambda one: (
                 f"{model}: {row['count']} of {row['set']} ({row['hash']})" for model, row in one["prompts"].items()
             ),
         ),
         "pictures read by": joined(
-            found.headers,
+            records.headers,
             lambda one: (
                 f"{row['extractor']} {row['extractor_hash']}" for row in one["judges"].values() if "extractor" in row
             ),
         ),
-        "writers": str(len(found.headers)),
+        "writers": str(len(records.headers)),
     }
 
 
 def as_csv(rows: Sequence[dict]) -> str:
-    """All fields of all rows; pairs of ends in two columns, NAME_low and NAME_high."""
+    """Return all fields of all rows as CSV; intervals become two columns, NAME_low and NAME_high."""
     flat = [_flat(row) for row in rows]
     names = list(dict.fromkeys(name for row in flat for name in row))
-    made = io.StringIO()
-    writer = csv.DictWriter(made, names, lineterminator="\n")
+    text = io.StringIO()
+    writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(flat)
-    return made.getvalue()
+    return text.getvalue()
 
 
 def _flat(row: Mapping[str, Any]) -> dict[str, Any]:
     paired = {name for name in row if name.endswith(("_interval", "spread"))}
-    made: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in row.items():
         if name in paired:
             low, high = value or (None, None)
-            made |= {f"{name}_low": low, f"{name}_high": high}
+            fields |= {f"{name}_low": low, f"{name}_high": high}
         else:
-            made[name] = value
-    return made
+            fields[name] = value
+    return fields

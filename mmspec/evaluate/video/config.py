@@ -1,4 +1,4 @@
-"""What `mmspec bench video` can be asked for."""
+"""The settings of `mmspec bench video`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from mmspec.evaluate.model_kinds import BLOCKS, VIDEO_MODELS, in_zoo, video_kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoSetting(DrawnSetting):
-    """How videos are drawn.
+    """A setting of the video benches.
 
-    blocks: of each, None for the pipeline's own.   draws: seeds of every prompt that is judged.
-    calibration: videos that routers are fitted on.
+    Attributes:
+        blocks: The blocks of each video, None for the pipeline's own number.
+        draws: The seeds of every judged prompt.
+        calibration: The number of videos on which routers are fitted.
     """
 
     blocks: int | None
@@ -31,14 +33,22 @@ class VideoSetting(DrawnSetting):
 
 @dataclass(frozen=True, kw_only=True)
 class VideoBenchConfig(DrawnBenchConfig):
-    """What to run; None takes what the suite says.
+    """The settings of `mmspec bench video`; None takes the value of the suite.
 
-    model, draft: of the zoo, or folders; draft None for the zoo's own.   judged_prompts: of every figure of the videos.
+    Attributes:
+        model: A model of the zoo, or a folder.
+        draft: The folder of the drafter; None for the zoo's own.
+        reward: The scorer of frames.
+        blocks: The blocks of every video.
+        judged_prompts: The prompts of every quality figure.
+        draws: The seeds of every judged prompt.
+        calibration: The videos on which routers are fitted.
+        thresholds: Fixed thresholds to run as well.
     """
 
     about: ClassVar[str] = (
-        "Videos: routed blocks against the target, the drafter and routers without a reward; and drafted codes. Seconds, "
-        "what of the reward and of the truth is kept, seams."
+        "Videos: routed blocks against the target, the drafter and routers without a reward; and drafted codes. Measures "
+        "time, the retained reward and truth, and seams."
     )
     setting: ClassVar[type[DrawnSetting]] = VideoSetting
     copied: ClassVar[tuple[str, ...]] = ("model", "seed", "blocks", "draws", "calibration")
@@ -47,9 +57,7 @@ class VideoBenchConfig(DrawnBenchConfig):
     judged_batch: ClassVar[int] = 1
 
     suite: str = option("speed", "speed, routers (at equal budget), threshold (a sweep) or tokens.")
-    repeats: int = option(
-        2, "Timed runs of every method on every prompt, each of a seed of its own.", least=1, most=1000
-    )
+    repeats: int = option(2, "Timed runs of every method on every prompt, each with its own seed.", least=1, most=1000)
     model: str | None = option(
         None, "The zoo's video or video/tokens, or a folder with a saved pipeline.", shown="NAME"
     )
@@ -57,12 +65,12 @@ class VideoBenchConfig(DrawnBenchConfig):
         None, "A folder with the smaller pipeline that drafts; the zoo's own when left out.", shown="FOLDER"
     )
     reward: str = option(
-        "reward", "What scores frames: the zoo's reward or clip, or imagereward:FILE, hpsv2:FILE, pickscore:FILE."
+        "reward", "The scorer of frames: the zoo's reward or clip, or imagereward:FILE, hpsv2:FILE, pickscore:FILE."
     )
     blocks: int | None = option(None, "Blocks of every video; the pipeline's own when left out.", least=2, most=1 << 12)
     judged_prompts: int | None = option(None, "Held-out prompts whose videos are judged.", least=2, most=LARGEST)
     draws: int = option(2, "Seeds of every prompt that is judged.", least=1, most=64)
-    calibration: int = option(16, "Videos, none of them measured, that routers are fitted on.", least=2, most=LARGEST)
+    calibration: int = option(16, "Held-out videos on which routers are fitted.", least=2, most=LARGEST)
     thresholds: tuple[float, ...] | None = option(
         None, "Fixed thresholds to run beside the suite's methods.", shown="T,T", least=float("-inf")
     )
@@ -75,8 +83,8 @@ class VideoBenchConfig(DrawnBenchConfig):
             object.__setattr__(self, "model", suite.model)
         kind = video_kind(self.model)
         if kind != suite.kind:
-            raise ValueError(f"--suite: expected one for a model of {kind} such as {self.model!r}, got {self.suite!r}, take "
-                             "another suite or model")  # fmt: skip
+            raise ValueError(f"--suite: expected a suite for a model of {kind} such as {self.model!r}, got {self.suite!r}, "
+                             "choose another suite or model")  # fmt: skip
         check_reward(self.reward)
         self.refuse("draws blocks", kind != BLOCKS, "draft", "blocks", "thresholds")
         self.refuse("draws codes", kind == BLOCKS, "temperatures")

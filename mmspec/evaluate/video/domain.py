@@ -1,4 +1,4 @@
-"""The domain of videos, of blocks and of codes: how a request runs, how a method is found by name, and its sweeps."""
+"""The domain of videos of blocks and of codes: requests, methods by name, and sweeps."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from mmspec.methods import parse
 from mmspec.zoo.world.tracking import agreement
 from mmspec.zoo.world.video_prompts import named_movers
 
-CALIBRATION = 16  # videos that shares are calibrated on, as in the benches
+CALIBRATION = 16  # videos for the calibration of shares, as in the benches
 TIMING = (
     "whole calls with pixels; medians of paired ratios; spread: 10th and 90th percentile; seconds of passes are taken from "
     "target and drafter alone, of decoding from the target alone, of scores from all requests that had some"
@@ -44,19 +44,21 @@ TIMING = (
 
 
 class MotionTruth:
-    """Of the objects that a prompt in the world's words names, how well colour, direction and shape are read off the
-    frames."""
+    """How well the frames show the colour, direction and shape of the objects that a prompt names.
+
+    Prompts use the words of the zoo's world.
+    """
 
     name, hash, about = "truth", "tracking-1", "share of the color, direction and shape asked for that the frames show"
 
-    def __call__(self, made: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[np.ndarray], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         named = [named_movers(one.text) for one in prompts]
-        pairs = zip(made, named, strict=True)
+        pairs = zip(outputs, named, strict=True)
         return np.array([agreement(film, movers) if movers else np.nan for film, movers in pairs], dtype=np.float64)
 
 
 class VideoDomain(Domain):
-    """Models of videos, of the zoo or of folders."""
+    """Models of videos, from the zoo or from folders."""
 
     name, config, suites, models = "video", VideoBenchConfig, SUITES, tuple(VIDEO_MODELS)
     output = "videos of the target alone, bit for bit"
@@ -72,7 +74,7 @@ class VideoDomain(Domain):
         return setting.batches(requests_of(resources, setting.prompts, setting.seed))
 
     def sampler(self, method: VideoMethod, resources: VideoResources, setting: VideoSetting) -> Sampler:
-        """The time of a batch of requests includes the pixels; videos are uint8 [F, H, W, 3]."""
+        """Return a function that draws a batch of videos uint8 [F, H, W, 3]; its time includes the pixels."""
         way = method.make(resources, setting)
         return _blocks(method, way, setting) if resources.kind == BLOCKS else _codes(way, setting)
 
@@ -93,21 +95,21 @@ class VideoDomain(Domain):
         }
 
     def defaults(self, model: str) -> list[tuple[str, str]]:
-        """The target alone, the drafter alone, and routers at several shares; of codes plain and exact decodings."""
+        """Return the target, the drafter, and routers at several shares; for codes, plain and exact decodings."""
         if video_kind(model) != BLOCKS:
             return list(SWEPT_CODES)
         return list(SWEPT_BLOCKS if in_zoo(f"{model}/draft") else SWEPT_BLOCKS[:1])
 
     def method(self, model: str, decoding: str, rule: str) -> VideoMethod:
-        """A decoding of `mmspec video` with its settings, "sdvg:threshold=0.4", or a row of the benches by its key."""
+        """Return a decoding of `mmspec video` with its settings, "sdvg:threshold=0.4", or a bench row by key."""
         kind, rule = video_kind(model), "" if rule == "exact" else rule
-        found = self.row(decoding, lambda row: row.kind == kind)
-        if found is not None and not rule:
-            return found
+        row = self.row(decoding, lambda candidate: candidate.kind == kind)
+        if row is not None and not rule:
+            return row
         if kind != BLOCKS:
-            made = OF_CODES.method(model, decoding, rule)
-            parse(made.decoding, "video", "decoding", "--decoding", CODES)
-            return VideoMethod(decoding, made.title, made.rule, decoding=made.decoding, kind=kind)
+            codes = OF_CODES.method(model, decoding, rule)
+            parse(codes.decoding, "video", "decoding", "--decoding", CODES)
+            return VideoMethod(decoding, codes.title, codes.rule, decoding=codes.decoding, kind=kind)
         if rule:
             raise ValueError(
                 f"--rule: expected none for videos of blocks, which routers judge, got {rule!r}, leave it out"
@@ -120,8 +122,8 @@ class VideoDomain(Domain):
         return VideoSetting(temperature=temperature, blocks=wishes.blocks, model=model, **shared)
 
     def prompts(self, model: str, count: int, seed: int) -> list[EvaluationPrompt]:
-        asked = enumerate(motion_prompts(count, seed), FIRST + STEP * seed)
-        return [EvaluationPrompt(f"motion-{number}", (one.text,)) for number, one in asked]
+        requests = enumerate(motion_prompts(count, seed), FIRST + STEP * seed)
+        return [EvaluationPrompt(f"motion-{number}", (one.text,)) for number, one in requests]
 
     def case(
         self, resources: VideoResources, setting: VideoSetting, prompt: EvaluationPrompt
@@ -143,9 +145,9 @@ DOMAIN = VideoDomain()
 def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sampler:
     alone = method.key == ALONE
 
-    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
+    def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
         began = perf_counter()
-        out = draw(way, asked, setting, seed)
+        out = draw(way, requests, setting, seed)
         seconds, stats = perf_counter() - began, out.stats
         plan = way.pipeline.model.plan
         output = tuple(block_bytes(one, plan) for one in out.latents)
@@ -159,10 +161,10 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
 
 
 def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:
-    def run(asked: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
-        given, how = [one.given for one in asked], {"temperature": setting.temperature, **way.arguments}
+    def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
+        prompts, how = [one.prompt for one in requests], {"temperature": setting.temperature, **way.arguments}
         began = perf_counter()
-        out = way.pipeline(given, seed=seed, **how)
+        out = way.pipeline(prompts, seed=seed, **how)
         seconds = perf_counter() - began
         raise_errors(out.errors)
         return codes_run(out, seconds), list(out.arrays())

@@ -1,4 +1,4 @@
-"""Figures of requests for videos: what became of blocks, how sure the target is, and what the timing model predicts."""
+"""Figures of requests for videos: accepted blocks, the certainty of the target, and predictions of the timing model."""
 
 from __future__ import annotations
 
@@ -27,23 +27,29 @@ from mmspec.video.wan.rebuilt import Rebuilt
 if TYPE_CHECKING:
     from mmspec.video.decoding.output import VideoOutput, VideoStats
 
-OBSERVED_VIDEOS = 4  # videos that laws are watched on
+OBSERVED_VIDEOS = 4  # videos whose distributions are recorded
 
 
 def draw(
-    way: PipelineCall, asked: Sequence[GenerationRequest], setting: VideoSetting, seed: int | Sequence[int]
+    way: PipelineCall, requests: Sequence[GenerationRequest], setting: VideoSetting, seed: int | Sequence[int]
 ) -> VideoOutput:
-    """Videos of blocks.   Raises ValueError where one of them failed."""
-    out = way.pipeline([one.given for one in asked], blocks=setting.blocks, seed=seed, **way.arguments)
+    """Draw videos of blocks.
+
+    Raises:
+        ValueError: A video failed.
+    """
+    out = way.pipeline([one.prompt for one in requests], blocks=setting.blocks, seed=seed, **way.arguments)
     raise_errors(out.errors)
     return out
 
 
 def block_facts(way: PipelineCall, stats: VideoStats) -> dict[str, Any]:
-    """What rows and the timing model need of a request.
+    """Return the facts of a request that rows and the timing model need.
 
-    steps, draft_steps: passes that draw a block.   sync: how the drafter's context follows.   judges: drafts are scored.
-    blocks: by video, per block whether it was drafted, whether the draft stands, and how many times it was scored.
+    Returns:
+        `steps`, `draft_steps`: the passes that draw a block. `sync`: how the drafter's context is updated. `judges`:
+            whether drafts are scored. `blocks`: by video, for each block whether it was drafted, whether the draft was
+            accepted, and how many times it was scored.
     """
     decoding, steps = way.arguments.get("decoding"), way.pipeline.model.passes
     drafter = None if decoding is None else decoding.model
@@ -68,30 +74,34 @@ def _sync(decoding: Any) -> str:
 
 
 def block_bytes(latents: Tensor, plan: Any) -> tuple[bytes, ...]:
-    """Latents float [C, F, h, w] block by block as they stand in memory: equal where every bit is."""
+    """Return latents float [C, F, h, w] as bytes, block by block; equal where every bit is equal."""
     parts = latents.float().cpu().split(list(plan.cut(latents.shape[1])), dim=1)
     return tuple(part.contiguous().numpy().tobytes() for part in parts)
 
 
 def certainty(timed: TimedSetting) -> dict:
-    """Of blocks their number and passes; of codes also the mean largest probability of the laws they are drawn from."""
+    """Return the shape of videos of blocks; for codes, the mean largest probability of their distributions."""
     if timed.resources.kind == BLOCKS:
         return video_shape(timed.resources, timed.setting)
-    asked = [one.given for case in timed.cases for one in case][:OBSERVED_VIDEOS]
-    watched = LawObserver()
+    prompts = [one.prompt for case in timed.cases for one in case][:OBSERVED_VIDEOS]
+    observer = LawObserver()
     pipe, setting = timed.resources.pipeline, timed.setting
-    pipe(asked, decoding=watched, seed=setting.seed, pixels=False, temperature=setting.temperature)
+    pipe(prompts, decoding=observer, seed=setting.seed, pixels=False, temperature=setting.temperature)
     geometry = pipe.model.geometry
     return {
-        "top1_probability": round(float(torch.stack(watched.top1).mean()), 4),
+        "top1_probability": round(float(torch.stack(observer.top1).mean()), 4),
         "values": geometry.total,
         "frames": geometry.frames,
     }
 
 
 def video_shape(resources: VideoResources, setting: VideoSetting) -> dict:
-    """blocks, block_frames: of a video, in latent frames.   target_steps, draft_steps: passes that draw a block.
-    parameter_ratio: target's over drafter's; None where nothing is drafted."""
+    """Return the sizes of a video of blocks and of its models.
+
+    Returns:
+        `blocks`, `block_frames`: of a video, in latent frames. `target_steps`, `draft_steps`: the passes that draw a
+            block. `parameter_ratio`: the target's parameters over the drafter's, None without a drafter.
+    """
     pipe = resources.pipeline
     small = resources.drafter().model if _drafts(resources) else None
     return {
@@ -117,7 +127,14 @@ def _size(model: object) -> int:
 
 @dataclass(frozen=True, slots=True)
 class PassCosts:
-    """Seconds. target, drafter: of a pass.   decode: of a block's pixels.   reward: of a block's score."""
+    """The costs of the timing model in seconds.
+
+    Attributes:
+        target: A pass of the target.
+        drafter: A pass of the drafter.
+        decode: The pixels of a block.
+        reward: The score of a block.
+    """
 
     target: float
     drafter: float
@@ -126,8 +143,13 @@ class PassCosts:
 
 
 def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Sequence[TimedRun]) -> PassCosts:
-    """plain, alone: of target and drafter by themselves.   others: all requests, some of which scored blocks; where the
-    drafter was not run by itself, its passes among them are taken."""
+    """Estimate the costs of the timing model from timed requests.
+
+    Args:
+        plain: Requests of the target alone.
+        alone: Requests of the drafter alone; without them, the drafter's passes in `others` are used.
+        others: All requests, some of which scored blocks.
+    """
     drafts = [run.parts["draft"] / run.more["target_forwards"] for run in alone]
     drafted = [run.parts["draft"] / run.drafter_passes for run in others if run.drafter_passes]
     return PassCosts(
@@ -139,16 +161,22 @@ def pass_costs(plain: Sequence[TimedRun], alone: Sequence[TimedRun], others: Seq
 
 
 def predicted_seconds(run: TimedRun, price: PassCosts, *, alone: bool = False) -> float:
-    """Seconds of a request with the drafts and verdicts that it had.   alone: the drafter stood in the target's place."""
+    """Predict the seconds of a request from its drafts and verdicts.
+
+    Args:
+        run: The request.
+        price: The costs.
+        alone: The drafter ran in the target's place.
+    """
     more = run.more
     costs = BlockCosts(price.target, price.drafter, price.decode, price.reward, more["steps"], more["draft_steps"])
     if alone:
         costs = BlockCosts(price.drafter, 0.0, price.decode, steps=more["steps"])
     works = []
     for row in more["blocks"]:
-        drafted, kept, _ = zip(*row, strict=True)
+        drafted, accepted, _ = zip(*row, strict=True)
         works.append(
-            BlockWork.of(list(kept), list(drafted), more["sync"], scored=_scored(row) if more["judges"] else 0)
+            BlockWork.of(list(accepted), list(drafted), more["sync"], scored=_scored(row) if more["judges"] else 0)
         )
     return sum(work.seconds(costs) for work in works)
 
@@ -162,10 +190,10 @@ def _middle(values: Sequence[float]) -> float:
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
-    """Adds to the rows of a setting how sure their speed is, and of blocks what became of them, their latency, and what the
-    timing model predicts.
+    """Add to the rows of a setting the interval of the speed-up, and for blocks acceptance, latency and predictions.
 
-    speedup_interval: of the median ratio, 90 %, prompts resampled.   fewer_passes: plain's passes over the method's.
+    `speedup_interval` is the 90 % interval of the median ratio over resampled prompts. `fewer_passes` is plain
+    decoding's passes over the method's.
     """
     plain = timed.results[PLAIN]
     for method in timed.methods:
@@ -186,16 +214,22 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
 
 
 def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
-    """What became of the blocks of requests, and how long each took.   target: as of `accepted_blocks`.
+    """Return the acceptance and latency of the blocks of requests.
 
-    acceptance: share of the videos whose draft stands, block by block.   accepted_share: of all but first blocks.
-    target_blocks: mean of a video.   latency_p50, latency_p95: seconds until a block of every row is finished.
+    Args:
+        runs: The requests.
+        target: See `accepted_blocks`.
+
+    Returns:
+        `acceptance`: the share of videos whose draft was accepted, by block. `accepted_share`: of all blocks but the
+            first. `target_blocks`: the mean per video. `latency_p50`, `latency_p95`: seconds until a block of every row
+            is finished.
     """
     seconds = [one for run in runs for one in run.more["block_s"]]
-    kept = [[one[1] for one in row] for run in runs for row in run.more["blocks"]]
+    accepted = [[one[1] for one in row] for run in runs for row in run.more["blocks"]]
     drafts = [run.drafter_passes if target else run.more["target_forwards"] for run in runs]
     return {
-        **accepted_blocks(kept, target),
+        **accepted_blocks(accepted, target),
         **{
             name: middle([run.more[name] * target for run in runs], 1)
             for name in ("target_forwards", "context_forwards")
@@ -206,9 +240,14 @@ def block_fields(runs: Sequence[TimedRun], target: bool = True) -> dict:
     }
 
 
-def accepted_blocks(kept: Sequence[Sequence[bool]], target: bool = True) -> dict:
-    """Of videos, whose blocks drafts stand for.   target: it drew the others; else all are the drafter's."""
-    table = np.array([[one or not target for one in row] for row in kept], dtype=float)
+def accepted_blocks(accepted: Sequence[Sequence[bool]], target: bool = True) -> dict:
+    """Return the acceptance of the blocks of videos.
+
+    Args:
+        accepted: Whether the draft of each block was accepted, by video.
+        target: The target drew the other blocks; otherwise the drafter drew all blocks.
+    """
+    table = np.array([[one or not target for one in row] for row in accepted], dtype=float)
     if not table.size:
         return {"acceptance": None, "accepted_share": None, "target_blocks": None}
     return {
@@ -219,11 +258,11 @@ def accepted_blocks(kept: Sequence[Sequence[bool]], target: bool = True) -> dict
 
 
 def _predictions(runs: Sequence[TimedRun], price: PassCosts, alone: bool) -> dict:
-    """predicted_seconds: median.   prediction_ratio: measured over predicted seconds, median."""
-    told = [(run.seconds, predicted_seconds(run, price, alone=alone)) for run in runs]
+    """Return the median `predicted_seconds`, and `prediction_ratio`, the median of measured over predicted seconds."""
+    predictions = [(run.seconds, predicted_seconds(run, price, alone=alone)) for run in runs]
     return {
-        "predicted_seconds": middle([guess for _, guess in told], 4),
-        "prediction_ratio": middle([seconds / guess for seconds, guess in told if guess > 0], 3),
+        "predicted_seconds": middle([guess for _, guess in predictions], 4),
+        "prediction_ratio": middle([seconds / guess for seconds, guess in predictions if guess > 0], 3),
     }
 
 

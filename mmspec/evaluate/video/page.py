@@ -11,7 +11,7 @@ from mmspec.evaluate.report.plots import SPEEDUP, Panel, lines_of, plot_of
 from mmspec.evaluate.video.suites import SUITES
 
 BY = ("batch", "temperature")
-WANTED = 0.98  # of the target's reward that a fast row should keep
+WANTED = 0.98  # the share of the target's reward that a fast row should reach
 
 
 def _shares(row: dict) -> str:
@@ -20,7 +20,7 @@ def _shares(row: dict) -> str:
 
 
 def _interval(name: str) -> Cell:
-    """A figure with its interval, where it has one."""
+    """Return a figure with its interval, where it has an interval."""
     shown, alone = ratio(name, f"{name}_interval"), figure(name)
     return lambda row: shown(row) if row.get(f"{name}_interval") else alone(row)
 
@@ -55,18 +55,18 @@ def _bounds(pair: Sequence[float] | None) -> str:
 
 
 def describe(row: Mapping) -> str:
-    """The setting of a row in words."""
+    """Return the setting of a row in words."""
     return f"batch {row['batch']}, T = {row['temperature']:g}"
 
 
 def page(result: dict) -> Page:
-    """The page of a bench file."""
+    """Return the page of a bench file."""
     return suite_page(SUITES, result, COLUMNS, BY, _title, summary(result["rows"]))
 
 
 def _title(rows: Sequence[dict]) -> str:
     first = rows[0]
-    parts = [describe(first), *counts(rows)]
+    parts = counts(rows)
     videos = next((row["videos"] for row in rows if row.get("videos")), None)
     if videos:
         parts.append(f"{videos} videos a figure")
@@ -76,11 +76,11 @@ def _title(rows: Sequence[dict]) -> str:
     else:
         parts.append(f"{first['values']} codes in {first['frames']} frames, mean top-1 probability "
                      f"{first['top1_probability']}")  # fmt: skip
-    return ", ".join(parts)
+    return f"{describe(first)}: {', '.join(parts)}"
 
 
 def summary(rows: Sequence[dict]) -> list[str]:
-    """Sentences on the fastest rows, on predictions, and on what a reward adds to even distances."""
+    """Return sentences on the fastest rows, on predictions, and on the gain of a reward over strided routing."""
     done = [row for row in rows if row.get("speedup_vs_ar") and row["key"] not in ("ar", "draft")]
     groups = {
         "fastest exact method": [row for row in done if row["exact"]],
@@ -98,7 +98,7 @@ def _predictions(rows: Sequence[dict]) -> list[str]:
 
 
 def _worth(rows: Sequence[dict]) -> list[str]:
-    """Where a reward is worth more than even distances, beyond what chance gives; and where it is not."""
+    """Return the routers whose reward is above or below strided routing by more than chance."""
     routed = [row for row in rows if row.get("reward_above_strided_interval")]
     if not routed:
         return []
@@ -109,9 +109,10 @@ def _worth(rows: Sequence[dict]) -> list[str]:
 
 
 def panels(result: dict) -> list[Panel]:
-    """What is kept of reward and truth against speed-up: a line per family of knobs, a point per other method.
+    """Return reward and truth against speed-up: a line per family of knobs, a point per other method.
 
-    Raises ValueError for a suite without a plot.
+    Raises:
+        ValueError: The suite has no plot.
     """
     plot_of(SUITES, result)
     shown = (("reward_retention", "of the target's reward"), ("truth_retention", "of the target's truth"))

@@ -1,4 +1,4 @@
-"""What videos show: a method's against the target's on the same prompts and seeds, and against others of equal budget."""
+"""Quality of a method's videos, compared with the target's on the same prompts and seeds, and at equal budget."""
 
 from __future__ import annotations
 
@@ -34,16 +34,23 @@ QUALITY = (
     "all their seeds; above strided and above random: mean difference to a router that redraws as many blocks of each video"
 )
 
-_AT_ONCE = 8  # videos that are drawn together; rows are routed apart, and each has a seed of its own
-Figures = tuple[float, ...]  # of a video, as the first fields of `VideoFigures` are
+_AT_ONCE = 8  # videos drawn together; each row has its own routing and seed
+Figures = tuple[float, ...]  # the figures of a video, in the order of the first fields of `VideoFigures`
 
 
 @dataclass(frozen=True, slots=True)
 class VideoFigures:
-    """Figures of videos, by prompt and seed: float [prompts, draws], NaN where there is nothing to measure.
+    """Figures of videos by prompt and seed: float [prompts, draws], NaN where there is nothing to measure.
 
-    truth: `agreement`, which is made of colour, direction and shape.   records: per video, per block.   exact: as the
-    requests say.
+    Attributes:
+        reward: The mean reward of the frames.
+        truth: The `agreement`, composed of colour, direction and shape.
+        seam: See `seam`.
+        colour: The share of frames that show the colour.
+        direction: Whether objects move in the right direction.
+        shape: Whether shapes are right.
+        records: The records of every block, by video.
+        exact: Whether all requests are exact.
     """
 
     reward: np.ndarray
@@ -57,19 +64,23 @@ class VideoFigures:
 
     @property
     def redrawn(self) -> list[int]:
-        """Blocks of each video that no draft stands for."""
+        """The number of blocks of each video without an accepted draft."""
         return [sum(not block.kept for block in row) for row in self.records]
 
 
 class VideoReference:
-    """The target's videos of a setting.   row: its own figures."""
+    """The target's videos in a setting.
+
+    Attributes:
+        row: The figures of the target.
+    """
 
     def __init__(self, config: VideoBenchConfig, resources: VideoResources, setting: VideoSetting):
         self.resources, self.setting = resources, setting
-        asked = motion_prompts(setting.prompts, setting.seed)
+        prompts = motion_prompts(setting.prompts, setting.seed)
         self.videos = [
             (one, setting.seed + number + draw * setting.prompts)
-            for number, one in enumerate(asked)
+            for number, one in enumerate(prompts)
             for draw in range(setting.draws)
         ]
         self._budgeted: dict[tuple, Figures] = {}
@@ -78,8 +89,11 @@ class VideoReference:
         self.row = {**video_shape(resources, setting), **own}
 
     def judge(self, method: VideoMethod) -> dict:
-        """The figures of a method's videos; of one routed by scores also how far it is above routers without any that have
-        the same number of target blocks in every video."""
+        """Return the figures of a method's videos.
+
+        For routing by scores, they include the difference from routers without scores that have the same number of
+        target blocks in every video.
+        """
         way = method.make(self.resources, self.setting)
         own, target = self.plain if method.key == PLAIN else self._shown(way), way.pipeline is self.resources.pipeline
         blocks = sum(map(len, own.records))
@@ -94,22 +108,24 @@ class VideoReference:
         }
 
     def _at_equal_budget(self, way: PipelineCall, own: VideoFigures) -> dict:
-        """reward_above_strided..: mean differences, and their intervals."""
+        """Return the mean differences from routers without scores, and their intervals."""
         from mmspec.video.routing.budgets import Random, Strided
 
         decoding, row = way.arguments.get("decoding"), {}
         routed = decoding is not None and decoding.needs.reward
         for name, router in (("strided", Strided), ("random", Random)):
             other = self._at_budgets(decoding, router, own.redrawn) if routed else None
-            for what, column in (("reward", 0), ("truth", 1)):
-                apart = None if other is None else getattr(own, what) - other[..., column]
-                row[f"{what}_above_{name}"] = None if other is None else _mean(apart)
-                row[f"{what}_above_{name}_interval"] = None if other is None else _interval(apart)
+            for figure, column in (("reward", 0), ("truth", 1)):
+                apart = None if other is None else getattr(own, figure) - other[..., column]
+                row[f"{figure}_above_{name}"] = None if other is None else _mean(apart)
+                row[f"{figure}_above_{name}_interval"] = None if other is None else _interval(apart)
         return row
 
     def _at_budgets(self, decoding: Any, router: type, budgets: Sequence[int]) -> np.ndarray:
-        """Figures [prompts, draws, K] of the same videos under a router without a reward, each with a budget of its own; no
-        video is drawn twice at one budget."""
+        """Return the figures [prompts, draws, K] of the same videos under a router without a reward.
+
+        Each video has its own budget, and no video is drawn twice with the same budget.
+        """
         keys = [(router, decoding.sync, place, budget) for place, budget in enumerate(budgets)]
         for budget in sorted(set(budgets)):
             missing = [key for key in keys if key[-1] == budget and key not in self._budgeted]
@@ -121,16 +137,15 @@ class VideoReference:
         return self._table([self._budgeted[key] for key in keys])
 
     def _shown(self, way: PipelineCall) -> VideoFigures:
-        made, records, exact = zip(*self._drawn(way, range(len(self.videos))), strict=True)
-        return VideoFigures(*np.moveaxis(self._table(made), -1, 0), list(records), all(exact))
+        figures, records, exact = zip(*self._drawn(way, range(len(self.videos))), strict=True)
+        return VideoFigures(*np.moveaxis(self._table(figures), -1, 0), list(records), all(exact))
 
     def _drawn(self, way: PipelineCall, places: Sequence[int]) -> Iterator[tuple[Figures, list[Any], bool]]:
-        """Draws and measures these videos, some at a time: figures, what became of the blocks, and whether the law is the
-        target's."""
+        """Draw and measure videos in groups; yield figures, block records, and whether the output is exact."""
         for first in range(0, len(places), _AT_ONCE):
-            asked, seeds = zip(*(self.videos[place] for place in places[first : first + _AT_ONCE]), strict=True)
-            out = draw(way, asked, self.setting, list(seeds))
-            for one, video, records in zip(asked, out.videos, out.stats.records, strict=True):
+            prompts, seeds = zip(*(self.videos[place] for place in places[first : first + _AT_ONCE]), strict=True)
+            out = draw(way, prompts, self.setting, list(seeds))
+            for one, video, records in zip(prompts, out.videos, out.stats.records, strict=True):
                 yield measure_video(video, one.text, self.resources.reward(), way.pipeline), records, out.stats.exact
 
     def _table(self, figures: Sequence[Figures]) -> np.ndarray:
@@ -138,8 +153,11 @@ class VideoReference:
 
 
 def measure_video(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> Figures:
-    """Of a video uint8 [N, H, W, 3]. Truth and what it is made of are NaN for a prompt that names no object, or no shape;
-    seam is where there is one block alone or nothing moves."""
+    """Return the figures of a video uint8 [N, H, W, 3].
+
+    Truth and its parts are NaN for a prompt that names no object or no shape. Seam is NaN for a single block, or where
+    nothing moves.
+    """
     from mmspec.video.rewards.scores import scored
 
     scores = scored(reward, torch.from_numpy(frames).permute(0, 3, 1, 2), text)
@@ -149,28 +167,38 @@ def measure_video(frames: np.ndarray, text: str, reward: Reward, pipe: Any) -> F
 
 
 def prompt_agreement(frames: np.ndarray, named: Sequence[tuple[str, str, str]]) -> tuple[float, float, float]:
-    """Of the objects that a prompt names, as means: share of the frames that show the colour, whether it goes that way at
-    first, and whether it is that shape, digits left out."""
+    """Return how far a video shows the objects that its prompt names, as means over the objects.
+
+    Returns:
+        The share of frames that show the colour, whether the first motion has the right direction, and whether the
+        shape is right (digits left out).
+    """
     colours, directions, shapes = [], [], []
     for kind, colour, direction in named:
-        found = track(frames, colour)
-        colours.append(float(found.seen.mean()))
-        directions.append(float(direction_of(found) == direction))
-        shapes += [float(shape_of(found) == kind)] if kind in SHAPES else []
+        seen = track(frames, colour)
+        colours.append(float(seen.seen.mean()))
+        directions.append(float(direction_of(seen) == direction))
+        shapes += [float(shape_of(seen) == kind)] if kind in SHAPES else []
     return tuple(float(np.mean(marks)) if marks else float("nan") for marks in (colours, directions, shapes))
 
 
 def boundaries(pipe: Any, frames: int) -> list[int]:
-    """The first pixel frame of every block but the first."""
-    each, plan, found = pipe.vae.layout.frames, pipe.model.plan, []
-    while (first := plan.shown(len(found) + 1, each)) < frames:
-        found.append(first)
-    return found
+    """Return the first pixel frame of every block but the first."""
+    each, plan, starts = pipe.vae.layout.frames, pipe.model.plan, []
+    while (first := plan.shown(len(starts) + 1, each)) < frames:
+        starts.append(first)
+    return starts
 
 
 def seam(frames: np.ndarray, starts: Sequence[int]) -> float:
-    """Mean change of pixels from the frame before to each of `starts` over the mean change at all other frames; 1 where
-    boundaries cannot be told. NaN where there is no boundary, or nothing else changes."""
+    """Return the mean change of pixels at block boundaries over the mean change at all other frames.
+
+    It is 1 where boundaries are invisible, and NaN without a boundary or without any other change.
+
+    Args:
+        frames: uint8 [N, H, W, 3].
+        starts: The first frame of every block but the first.
+    """
     steps = np.abs(np.diff(frames.astype(np.float32), axis=0)).mean((1, 2, 3))
     across = np.zeros(len(steps), dtype=bool)
     across[[one - 1 for one in starts]] = True
@@ -190,7 +218,7 @@ def _figures(own: VideoFigures, plain: VideoFigures) -> dict:
 
 
 def _retention(name: str, own: np.ndarray, plain: np.ndarray) -> dict:
-    """own's mean over plain's, which means something where that is above 0; with its interval."""
+    """Return own's mean over plain's with its interval; None unless plain's mean is above 0."""
     pairs = [np.stack(both, -1)[~np.isnan(both[0])] for both in zip(own, plain, strict=True)]
 
     def ratio(rows: np.ndarray) -> float:
@@ -210,4 +238,4 @@ def _mean(values: np.ndarray) -> float | None:
 
 def _interval(values: np.ndarray) -> list[float] | None:
     groups = [row[~np.isnan(row)] for row in values]
-    return interval([one for one in groups if len(one)], lambda found: float(found.mean()))
+    return interval([one for one in groups if len(one)], lambda values: float(values.mean()))

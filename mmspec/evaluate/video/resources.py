@@ -1,4 +1,4 @@
-"""A video model, its drafter and its reward, prompts of motion, calibrated routers, and decodings as text asks for them."""
+"""A video model with its drafter and reward, prompts of motion, calibrated routers, and decodings from text."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from mmspec.video.pipeline import BlockVideoPipeline
     from mmspec.video.rewards.scores import Reward
 
-FIRST = HELD_OUT + (1 << 18)  # behind the scenes that trainers measure on
-CALIBRATION = FIRST + (1 << 15)  # of what thresholds and learned routers are fitted on
+FIRST = HELD_OUT + (1 << 18)  # after the scenes of the trainers' evaluations
+CALIBRATION = FIRST + (1 << 15)  # scenes on which thresholds and learned routers are fitted
 STEP = 1 << 16  # seeds between the prompts of one bench seed and the next
 ALONE = "draft"
-EXPLORED_SHARE = 0.4  # of drafts that stand while a router is calibrated
+EXPLORED_SHARE = 0.4  # the share of drafts accepted while a router is calibrated
 
 
 def motion_prompts(count: int, seed: int = 0, first: int = FIRST) -> list[GenerationRequest]:
-    """`count` prompts of motion; those of different seeds and of another `first` are disjoint."""
+    """Return `count` prompts of motion; prompts of different seeds, or of another `first`, are disjoint."""
     texts = [video_prompt(sample_video_scene(first + STEP * seed + i), seed) for i in range(count)]
     return [GenerationRequest(text, text) for text in texts]
 
 
 def requests_of(resources: VideoResources, count: int, seed: int = 0) -> list[GenerationRequest]:
-    """Prompts, or labels in turn for a model that draws classes."""
+    """Return prompts, or labels in turn for a model that draws classes."""
     config = getattr(getattr(resources.pipeline.model, "transformer", None), "config", None)
     if getattr(config, "model_type", None) == "c2i":
         return [GenerationRequest(i % config.num_classes, f"class {i % config.num_classes}") for i in range(count)]
@@ -54,9 +54,16 @@ def requests_of(resources: VideoResources, count: int, seed: int = 0) -> list[Ge
 
 @dataclass(slots=True)
 class VideoResources(PipelineResources):
-    """pipeline: a `BlockVideoPipeline`, or an image pipeline whose model draws several frames.   kind: "blocks" or "codes".
-    name: what tables call it.   zoo: its name in the zoo, "" for a folder.   draft: folder of the drafter, None for the
-    zoo's own.   scorer: see `reward_of`.   codes: the same pipeline as `mmspec image` has it, of models of codes.
+    """A video model with its drafter and its reward.
+
+    Attributes:
+        pipeline: A `BlockVideoPipeline`, or an image pipeline whose model draws several frames.
+        kind: "blocks" or "codes".
+        name: The name of the model in tables.
+        zoo: Its name in the zoo, "" for a folder.
+        draft: The folder of the drafter, None for the zoo's own.
+        scorer: The reward, see `reward_of`.
+        codes: The resources of the same pipeline in `mmspec image`, for models of codes.
     """
 
     kind: str
@@ -67,11 +74,19 @@ class VideoResources(PipelineResources):
     codes: ImageResources | None = None
 
     def own_part(self, name: str) -> Any:
-        """ "draft", the smaller pipeline, or "reward", what scores frames.   Raises ValueError where there is none."""
+        """Return "draft", the smaller pipeline, or "reward", the scorer of frames.
+
+        Raises:
+            ValueError: There is none.
+        """
         return self.drafter() if name == "draft" else self.reward()
 
     def drafter(self) -> BlockVideoPipeline:
-        """The smaller pipeline.   Raises ValueError where there is none, and for one of another kind."""
+        """Return the smaller pipeline.
+
+        Raises:
+            ValueError: There is none, or it is not a pipeline of blocks.
+        """
         return self.once("drafter", lambda: self.fitted(self._drafter()))
 
     def _drafter(self) -> BlockVideoPipeline:
@@ -86,7 +101,7 @@ class VideoResources(PipelineResources):
         return zoo_part(f"{self.zoo}/draft", "--draft")
 
     def alone(self) -> BlockVideoPipeline:
-        """The drafter's model in the place of the target's."""
+        """Return a pipeline with the drafter's model in the target's place."""
         return self.once("alone", self._alone)
 
     def _alone(self) -> BlockVideoPipeline:
@@ -99,21 +114,26 @@ class VideoResources(PipelineResources):
         )
 
     def reward(self) -> Reward:
-        """What scores frames.   Raises ValueError as `reward_of` does."""
+        """Return the scorer of frames.
+
+        Raises:
+            ValueError: As for `reward_of`.
+        """
         return self.once("reward", lambda: reward_of(self.scorer))
 
 
 def blocks_of(folder: Path) -> BlockVideoPipeline:
-    """The pipeline of blocks saved in a folder."""
+    """Load a pipeline of blocks from a folder."""
     from mmspec.video.pipeline import BlockVideoPipeline
 
     return BlockVideoPipeline.from_pretrained(folder)
 
 
 def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> VideoResources:
-    """A model of the zoo or of a folder; drafter and reward are loaded on first use.
+    """Open a model of the zoo or of a folder; the drafter and the reward are loaded on first use.
 
-    Raises ValueError where there is none, and for one that draws single pictures.
+    Raises:
+        ValueError: There is no such model, or it draws single pictures.
     """
     check_reward(scorer)
     kind, name = video_kind(model), f"zoo {model}" if model in VIDEO_MODELS else model
@@ -131,12 +151,16 @@ def open_video(model: str, draft: str | None = None, scorer: str = "reward") -> 
 
 @dataclass(frozen=True, slots=True)
 class RouterCalibration:
-    """stats: of requests routed by `Explore`."""
+    """Calibration data for routers: draft scores and gains from redrawing, on held-out videos.
+
+    Attributes:
+        stats: The statistics of requests routed by `Explore`.
+    """
 
     stats: list[VideoStats]
 
     def scores(self, reduction: Reduction = "min") -> tuple[list[float], list[float]]:
-        """Of every draft, and beside it of the block that began its video."""
+        """Return the scores of every draft, and for each of them the score of its video's first block."""
 
         def score(frames: list[float]) -> float:
             return reduced(torch.tensor(frames), reduction).item()
@@ -152,48 +176,52 @@ class RouterCalibration:
         return list(own), list(anchors)
 
     def advantage(self) -> Advantage:
-        """A model of what redrawing gains.   Raises ValueError where too few blocks were drawn twice."""
+        """Train a model of the gain from redrawing a block.
+
+        Raises:
+            ValueError: Too few blocks were drawn twice.
+        """
         return train_advantage(*scored_pairs(self.stats)).model
 
     def gain(self, model: Advantage, share: float) -> float:
-        """The predicted gain that such a share of the drafts does not exceed."""
+        """Return the predicted gain that this share of the drafts does not exceed."""
         features, _ = scored_pairs(self.stats)
         with torch.no_grad():
             return -threshold_for_share(share, (-model(features)).tolist())
 
 
 def router_calibration(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
-    """Of `setting.calibration` videos, drawn once for a bench."""
+    """Return the calibration over `setting.calibration` videos, drawn once per bench."""
     return resources.once(f"calibration {setting.blocks} {setting.seed}", lambda: _explore_videos(resources, setting))
 
 
 def _explore_videos(resources: VideoResources, setting: VideoSetting) -> RouterCalibration:
-    decoding, found = SDVG(resources.drafter(), resources.reward(), router=Explore(EXPLORED_SHARE)), []
-    asked = [one.given for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
-    for first in range(0, len(asked), setting.batch):
-        part = asked[first : first + setting.batch]
+    decoding, stats = SDVG(resources.drafter(), resources.reward(), router=Explore(EXPLORED_SHARE)), []
+    prompts = [one.prompt for one in motion_prompts(setting.calibration, setting.seed, CALIBRATION)]
+    for first in range(0, len(prompts), setting.batch):
+        part = prompts[first : first + setting.batch]
         seeds = [setting.seed + first + i for i in range(len(part))]
         out = resources.pipeline(part, decoding=decoding, blocks=setting.blocks, seed=seeds)
         raise_errors(out.errors)
-        found.append(out.stats)
-    return RouterCalibration(found)
+        stats.append(out.stats)
+    return RouterCalibration(stats)
 
 
 @dataclass(frozen=True, slots=True)
 class PipelineCall:
-    """A pipeline and the arguments that say how it draws."""
+    """A pipeline and the arguments of its call."""
 
     pipeline: Any
     arguments: dict[str, Any]
 
 
 def pipeline_call(call: MethodCall, resources: VideoResources, router: Router | None = None) -> PipelineCall:
-    """The pipeline and its arguments for a decoding.
+    """Return the pipeline and its arguments for a decoding.
 
     Args:
         call: The decoding.
         resources: The model, its drafter and its reward.
-        router: A router in the place of the settings' own; None for that.
+        router: A router that replaces the settings' own; None keeps it.
 
     Raises:
         ValueError: A setting is refused, or there is no drafter or reward.
@@ -204,17 +232,17 @@ def pipeline_call(call: MethodCall, resources: VideoResources, router: Router | 
         parse(named, "video", "router", "--router")
     if router is not None:
         call = replace(call, settings={**call.settings, "router": router})
-    made = call.make(resources if resources.codes is None else resources.codes)
-    return PipelineCall(resources.pipeline, {} if call.method.name == PLAIN else {"decoding": made})
+    decoding = call.make(resources if resources.codes is None else resources.codes)
+    return PipelineCall(resources.pipeline, {} if call.method.name == PLAIN else {"decoding": decoding})
 
 
 def decoding_names() -> tuple[str, ...]:
-    """The decodings of models of blocks."""
+    """Return the decodings of models of blocks."""
     return names("video", "decoding", models=BLOCKS)
 
 
 def router_of(text: str) -> Router:
-    """The router that a text asks for, such as "strided:budget=3" or "hybrid:run=3,least=0.2".
+    """Return the router of a text such as "strided:budget=3" or "hybrid:run=3,least=0.2".
 
     Raises:
         ValueError: A name, a setting or a value is unknown, or a setting is missing.
@@ -223,7 +251,7 @@ def router_of(text: str) -> Router:
 
 
 def decoding_of(text: str, resources: VideoResources, options: Mapping[str, Any] | None = None) -> PipelineCall:
-    """The pipeline and its arguments for a decoding.
+    """Return the pipeline and its arguments for a decoding.
 
     Args:
         text: The decoding with its settings.

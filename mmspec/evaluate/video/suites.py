@@ -25,9 +25,9 @@ class VideoMethod(DrawnMethod):
 
     Attributes:
         decoding: The decoding as text, see `mmspec.methods.parse`.
-        kind: The models it is for.
-        bitwise: Whether its videos are the target's, bit for bit.
-        router: Calibrates the router of the decoding to the share of drafts that its knob says; None for the text's own.
+        kind: The kind of model that it supports.
+        bitwise: Whether its videos equal the target's, bit for bit.
+        router: Calibrates the router to accept the share of drafts given by the knob; None for the text's own router.
     """
 
     decoding: str = PLAIN
@@ -36,16 +36,16 @@ class VideoMethod(DrawnMethod):
     router: RouterFactory | None = None
 
     def make(self, resources: VideoResources, setting: VideoSetting) -> PipelineCall:
-        """How it draws; what it needs is loaded, and its router is calibrated, now."""
+        """Return the call that draws; its parts are loaded and its router is calibrated now."""
         router = None if self.router is None else self.router(resources, setting)
-        made = pipeline_call(parse(self.decoding, "video", "decoding", models=self.kind), resources, router)
+        call = pipeline_call(parse(self.decoding, "video", "decoding", models=self.kind), resources, router)
         if self.kind == CODES and self.rule != "exact":
-            made.arguments["rule"] = resources.codes.rule(self.rule)
-        return made
+            call.arguments["rule"] = resources.codes.rule(self.rule)
+        return call
 
 
 def threshold(share: float, reduction: str = "min") -> RouterFactory:
-    """The threshold that let such a share of other videos' drafts stand."""
+    """Calibrate a threshold that accepts this share of the drafts of other videos."""
     if share in (0, 1):
         return lambda resources, setting: Threshold(math.inf if share == 0 else -math.inf)
     return lambda resources, setting: Threshold.accepting(
@@ -54,30 +54,30 @@ def threshold(share: float, reduction: str = "min") -> RouterFactory:
 
 
 def relative(share: float, reduction: str = "min") -> RouterFactory:
-    """The margin below a video's own first block that let such a share of other videos' drafts stand."""
+    """Calibrate a margin below a video's own first block that accepts this share of the drafts of other videos."""
     return lambda resources, setting: Relative.accepting(
         share, *router_calibration(resources, setting).scores(reduction)
     )
 
 
 def hybrid(run: int, share: float) -> RouterFactory:
-    """At most `run` drafts in a row, and a calibrated threshold that redraws earlier."""
+    """Limit drafts in a row to `run`, with a calibrated threshold that redraws earlier."""
     return lambda resources, setting: Hybrid(run, threshold(share)(resources, setting))
 
 
 def learned(share: float) -> RouterFactory:
-    """Predicted gains, up to the one that let such a share of other videos' drafts stand."""
+    """Calibrate a limit of predicted gains that accepts this share of the drafts of other videos."""
 
     def make(resources: VideoResources, setting: VideoSetting) -> Router:
-        found = router_calibration(resources, setting)
-        model = resources.once(f"advantage {setting.blocks} {setting.seed}", found.advantage)
-        return Learned(model, found.gain(model, share))
+        calibration = router_calibration(resources, setting)
+        model = resources.once(f"advantage {setting.blocks} {setting.seed}", calibration.advantage)
+        return Learned(model, calibration.gain(model, share))
 
     return make
 
 
 def budgeted(kind: Callable[[int], Router], share: float) -> RouterFactory:
-    """`Strided` or `Random` with as many target blocks as leave such a share of the others to the drafter."""
+    """Return `Strided` or `Random` with a number of target blocks that leaves this share of the others to the drafter."""
 
     def make(resources: VideoResources, setting: VideoSetting) -> Router:
         blocks = setting.blocks or resources.pipeline.blocks
@@ -87,7 +87,7 @@ def budgeted(kind: Callable[[int], Router], share: float) -> RouterFactory:
 
 
 _TIMED = (
-    "method", "law", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",
+    "method", "output", "blocks kept", "target forwards", "p50 (s)", "p95 (s)", "seconds", "predicted s",
     "measured / predicted", "x plain (10-90 %)", "x plain's median (90 %)", "draft + target + VAE + reward share",
 )  # fmt: skip
 _JUDGED = (
@@ -95,10 +95,10 @@ _JUDGED = (
 )  # fmt: skip
 _EQUAL = ("target blocks", "reward above strided (90 %)", "above random (90 %)", "truth above strided (90 %)",
           "kept by block")  # fmt: skip
-_SHARES = (0.25, 0.5, 0.75, 0.9)  # of drafts that routers are calibrated to let stand
+_SHARES = (0.25, 0.5, 0.75, 0.9)  # shares of drafts that routers are calibrated to accept
 _SWEEP = (0.1, 0.25, 0.4, 0.5, 0.6, 0.75, 0.9)
-_RUN = 3  # drafts in a row at most
-_INIT = "frame"  # codes that no pass has scored are drawn as their places in the frame before
+_RUN = 3  # the most drafts in a row
+_INIT = "frame"  # codes without scores start as the same places of the frame before
 
 _AR = VideoMethod(PLAIN, "target alone", bitwise=True)
 _ALONE = VideoMethod(ALONE, "drafter alone", part="draft", decoding=ALONE)
@@ -120,7 +120,7 @@ def _sdvg(share: float, sync: str = "lazy") -> VideoMethod:
 
 
 def _routers(share: float) -> tuple[VideoMethod, ...]:
-    """Every router that looks at scores, calibrated to let such a share stand."""
+    """Return a row for every router that uses scores, calibrated to accept this share."""
     mean = "reduction=mean"
     return (
         _sdvg(share),
@@ -133,13 +133,13 @@ def _routers(share: float) -> tuple[VideoMethod, ...]:
 
 
 def _budgets(share: float) -> tuple[VideoMethod, ...]:
-    """What needs no reward."""
+    """Return the rows of routers without a reward."""
     kinds = {"strided": Strided, "random": Random}
     return tuple(_row(name, f"{name}, share", share, budgeted(kind, share)) for name, kind in kinds.items())
 
 
 def at_threshold(least: float) -> VideoMethod:
-    """SDVG with a threshold in the reward's own unit."""
+    """Return SDVG with a threshold in the reward's own unit."""
     bitwise = least == math.inf
     return VideoMethod(f"fixed-{least:g}", f"SDVG, reward >= {least:g}", "sdvg", "fixed", part="draft",
                        decoding=f"sdvg:threshold={least!r}", bitwise=bitwise, knob=least)  # fmt: skip
@@ -165,7 +165,13 @@ _CODES = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VideoSuite(DrawnSuite):
-    """kind, model: what it draws with where nothing is named.   judged_prompts: of what is judged."""
+    """A suite of `mmspec bench video`.
+
+    Attributes:
+        kind: The kind of model.
+        model: The default model.
+        judged_prompts: The default number of judged prompts.
+    """
 
     kind: str = BLOCKS
     model: str = "video"
@@ -174,44 +180,48 @@ class VideoSuite(DrawnSuite):
     judged_prompts: int = 32
 
     def rows(self, thresholds: Iterable[float] = ()) -> tuple[VideoMethod, ...]:
-        """The methods for models of its kind, those with fixed thresholds behind the others."""
+        """Return the methods for models of its kind, followed by rows with fixed thresholds."""
         return tuple(one for one in (*self.methods, *map(at_threshold, thresholds)) if one.kind == self.kind)
 
 
 SUITES: dict[str, VideoSuite] = {
     "speed": VideoSuite(
         about="every router and every way of keeping up timed beside the target alone",
+        title="Videos: speed",
         methods=(_AR, _ALONE, _NONE, _ALL, *map(_sdvg, _SHARES), *(_sdvg(0.75, one) for one in ("eager", "rebuilt")),
                  *_routers(0.75)[1:], *_budgets(0.75)),
         columns=_TIMED,
     ),
     "routers": VideoSuite(
         about="videos of every router beside routers without a reward that have the same budget of target blocks",
+        title="Videos: routers",
         methods=(_AR, _ALONE, _ALL, *(one for share in (0.5, 0.75) for one in (*_routers(share), *_budgets(share)))),
         timed=False,
         judged=True,
-        columns=("method", "law", "blocks kept", *_JUDGED, *_EQUAL),
+        columns=("method", "output", "blocks kept", *_JUDGED, *_EQUAL),
     ),
     "threshold": VideoSuite(
         about="a sweep of thresholds: what is kept of the reward, and how fast",
+        title="Videos: thresholds",
         methods=(_AR, _ALONE, _ALL, *map(_sdvg, _SWEEP), *(one for share in (0.5, 0.75) for one in _budgets(share))),
         judged=True,
-        columns=("method", "law", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
+        columns=("method", "output", "knob", "blocks kept", "x plain (10-90 %)", *_JUDGED),
         prompts=4,
         plot=True,
     ),
     "tokens": VideoSuite(
         about="exact decodings of codes, frame after frame, timed beside plain decoding",
+        title="Videos: tokens",
         methods=_CODES,
         kind=CODES,
         model="video/tokens",
-        columns=("method", "law", "passes", "fewer passes", "seconds", "x plain (10-90 %)", "x plain's median (90 %)",
+        columns=("method", "output", "passes", "fewer passes", "seconds", "x plain (10-90 %)", "x plain's median (90 %)",
                  "draft + target + verify share", "identical"),
         prompts=4,
     ),
 }  # fmt: skip
 
-# (row, rule) of a sweep that names none
+# the default (row, rule) pairs of a sweep
 SWEPT_BLOCKS = (
     ("ar", ""),
     ("draft", ""),

@@ -1,1 +1,1 @@
-"""The bench of vision-language models: text behind pictures."""
+"""The benches of vision-language models and of text models."""

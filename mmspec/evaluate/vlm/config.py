@@ -1,4 +1,4 @@
-"""What `mmspec bench vlm` can be asked for."""
+"""The settings of `mmspec bench vlm`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ DTYPES = ("float32", "bfloat16", "float16")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VlmSetting(Setting):
-    """task: what is asked.   limit: longest answer in tokens."""
+    """A setting of the text benches.
+
+    Attributes:
+        task: The kind of request.
+        limit: The longest answer in tokens.
+    """
 
     task: VlmTask
     limit: int
@@ -36,10 +41,15 @@ class VlmSetting(Setting):
 
 @dataclass(frozen=True, kw_only=True)
 class VlmBenchConfig(BenchConfig):
-    """What to run; None takes what the suite says.
+    """The settings of `mmspec bench vlm`; None takes the value of the suite.
 
-    prompts: of every task.   task_names: None for all.   new_tokens: longest answer of every task.
-    saved: drafters to compare too, (name, folder).
+    Attributes:
+        model: A model of the zoo, a folder or a hub id.
+        prompts: The prompts of every task.
+        task_names: The tasks; None for all.
+        new_tokens: The longest answer of every task.
+        dtype: The precision of the model.
+        saved: Saved drafters to compare as well, (name, folder).
     """
 
     about: ClassVar[str] = (
@@ -56,7 +66,7 @@ class VlmBenchConfig(BenchConfig):
         None, "Tasks of the suite, such as chat,story; all when left out.", flag="--tasks", shown="NAME,NAME"
     )
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
-    dtype: str = option("float32", "float32, bfloat16 or float16: what the model computes in.")
+    dtype: str = option("float32", "The precision of the model: float32, bfloat16 or float16.")
     saved: tuple[tuple[str, str], ...] = option(
         (), "A saved drafter to compare too; may be repeated.", flag="--drafter-path", shown="NAME=FOLDER"
     )
@@ -83,14 +93,14 @@ class VlmBenchConfig(BenchConfig):
         return self.plan().rows(self.saved, self.model or "")
 
     def serving(self, setting: VlmSetting) -> list[Method]:
-        """The methods of a setting; suites may keep single greedy requests for most of them."""
+        """Return the methods of a setting; narrowed suites run most methods on single greedy requests only."""
         served = [one for one in super().serving(setting) if setting.batch <= (one.largest_batch or setting.batch)]
         if self.methods is not None or not self.plan().narrowed or (setting.batch, setting.temperature) == (1, 0):
             return served
         return [one for one in served if one.widely]
 
     def chosen(self) -> list[VlmTask]:
-        """The tasks that are asked, in the order of the suite."""
+        """Return the chosen tasks, in the order of the suite."""
         return [task for task in self.plan().tasks if self.task_names is None or task.name in self.task_names]
 
     def settings(self) -> Iterator[VlmSetting]:

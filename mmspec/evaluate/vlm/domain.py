@@ -1,4 +1,4 @@
-"""The domain of models for text: how a request runs turn after turn, how a method is found by name, and its sweeps."""
+"""The domain of models for text: requests of several turns, methods by name, and sweeps."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ TIMING = (
 
 
 class VlmDomain(Domain):
-    """Models for pictures and text or for text alone, of the zoo or of folders."""
+    """Models for pictures and text or for text alone, from the zoo or from folders."""
 
     name, config, suites, models = "vlm", VlmBenchConfig, SUITES, TARGETS
     output = "tokens of transformers"
@@ -58,8 +58,10 @@ class VlmDomain(Domain):
         return open_target(model, "float32" if model in TARGETS else "auto")
 
     def sampler(self, method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Sampler:
-        """Answer turn after turn, each from all that was said before. The cost is that of all answers together without
-        encoding, and the answers are one text."""
+        """Return a function that answers turn after turn, each with all earlier turns as context.
+
+        The cost is that of all answers without encoding, and the answers are joined to a single text.
+        """
         decode = timed_runner(method, resources, setting)
 
         def run(prompt: EvaluationPrompt, seed: int) -> tuple[TimedRun, list[str]]:
@@ -84,35 +86,37 @@ class VlmDomain(Domain):
         }
 
     def extras(self, config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
-        """Accept lengths on identical drafts, and the cost curve of the target."""
-        made = same_drafts(config, resources, log)
+        """Return the accept lengths on identical drafts and the cost curve of the target."""
+        entries = same_drafts(config, resources, log)
         if config.plan().curve:
             setting = next(config.settings())
-            made["cost_curve"] = log.once({"cost curve": setting.task.name}, lambda: cost_curve(resources, setting))
-        return made
+            entries["cost_curve"] = log.once({"cost curve": setting.task.name}, lambda: cost_curve(resources, setting))
+        return entries
 
     def may_fail(self, row: dict) -> bool:
-        """Transformers itself refuses some requests."""
+        """Return whether the row is one of transformers, which refuses some requests."""
         return row["key"].startswith("hf-")
 
     def defaults(self, model: str) -> list[tuple[str, str]]:
-        """Plain decoding, the drafters there are, and one relaxed rule; drafters without training for a model of a folder."""
+        """Return plain decoding, available drafters and a relaxed rule; folders have drafters without training only."""
         known = drafter_names(model) if model in TARGETS else ("lookup", "recycling")
-        found = [(name, "") for name in SWEPT if name in known]
-        return [("ar", ""), *found, ("recycling", "typical:threshold=0.09,alpha=0.3")]
+        drafters = [(name, "") for name in SWEPT if name in known]
+        return [("ar", ""), *drafters, ("recycling", "typical:threshold=0.09,alpha=0.3")]
 
     def method(self, model: str, decoding: str, rule: str) -> VlmMethod:
-        """A drafter by name, with `length` for chains; "ar" is plain decoding, "hf" transformers' own. Keys of rows of the
-        benches are taken too."""
+        """Return a drafter by name, with `length` for chains, or a row of the benches by key.
+
+        "ar" is plain decoding, "hf" transformers' own.
+        """
         name, settings, weights = split(decoding, "--decoding")
         ours = drafter_names(model) if model in TARGETS else drafter_names()
         own = (PEER, "plain", *ours)
         suites = [suite for suite in SUITES.values() if suite.model == (model if model in TARGETS else "vlm")]
         rows = (one for suite in suites for one in suite.rows() if one.key == decoding and decoding not in own)
-        found = next(rows, None)
-        if found is not None:
-            parse(rule or found.rule, "vlm", "rule", "--rule")
-            return replace(found, rule=rule or found.rule)
+        row = next(rows, None)
+        if row is not None:
+            parse(rule or row.rule, "vlm", "rule", "--rule")
+            return replace(row, rule=rule or row.rule)
         rule = rule or "exact"
         judged = parse(rule, "vlm", "rule", "--rule")
         if name in ("ar", "none", PEER) and weights is None:
@@ -134,7 +138,7 @@ class VlmDomain(Domain):
         return {**setting.name(), "limit": setting.limit}
 
     def prompts(self, model: str, count: int, seed: int) -> list[EvaluationPrompt]:
-        """The real prompts of the benches for a model of text alone; the hybrid was taught to transcribe documents too."""
+        """Return the real prompts of the benches for a text-only model, else scenes, with documents for the hybrid."""
         if model == SMOLLM2:
             return evaluation_prompts(count, seed)
         return scene_prompts(count, seed, with_documents=model == HYBRID)
@@ -148,7 +152,11 @@ DOMAIN = VlmDomain()
 
 
 def _chain_length(name: str, settings: Mapping[str, str], takes: tuple[str, ...] = ("length",)) -> int | None:
-    """The length of chains that a text names, None where it names none.   Raises ValueError for any other setting."""
+    """Return the chain length in the settings of a decoding, None without a length.
+
+    Raises:
+        ValueError: There is another setting, or the length is not a number.
+    """
     for key in settings.keys() - set(takes):
         known = ", ".join(takes) or "none"
         raise ValueError(f"--decoding: expected settings that {name} takes ({known}), got {key!r}, leave it out")
@@ -159,7 +167,7 @@ def _chain_length(name: str, settings: Mapping[str, str], takes: tuple[str, ...]
 
 
 def combined_run(runs: Sequence[TimedRun]) -> TimedRun:
-    """What requests for one row cost one after another, as one."""
+    """Return the total cost of consecutive requests for a single row as one run."""
     if len(runs) == 1:
         return runs[0]
     output = tuple(chain.from_iterable(run.output[0] for run in runs))

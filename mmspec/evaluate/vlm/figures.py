@@ -1,4 +1,4 @@
-"""Figures of rows of text: the costs of drafters, where texts part, and batches beside their prompts alone."""
+"""Figures of rows of text: costs of drafters, differences between texts, and batches compared with single prompts."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from mmspec.evaluate.vlm.united import against_best, ratio_fields, run_columns
 from mmspec.io.readers import read_json
 from mmspec.zoo.files.registry import folder_of
 
-# units of a dtype's spacing at 1 by which logits of passes of two widths may differ: logits lie between 16 and 32, where the
-# spacing is 16 units, and rounding moves each of two logits by up to two of these
+# logits of passes of two widths may differ by this many units of a dtype's spacing at 1: logits lie between 16 and 32,
+# where the spacing is 16 units, and rounding moves each of the two logits by up to two spacings
 _ROUNDED = 64
-MEASURED = 4  # requests a drafter is timed alone on
-READINGS = 3  # of every prompt
+MEASURED = 4  # requests on which a drafter is timed alone
+READINGS = 3  # times that a drafter reads every prompt
 Output = tuple[int, ...]
 
 
 def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
-    """Adds to the rows of a setting what drafters cost to run and to train, and what relates the rows to one another."""
+    """Add to the rows of a setting the costs of drafters and the comparisons between rows."""
     suite, greedy = timed.config.plan(), timed.setting.temperature == 0
     if suite.united:
         for method in timed.methods:
@@ -60,8 +60,10 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
 
 
 def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
-    """How near a tie a row parts from the one it is held against, and which prompts do. Strict rows may not part at all;
-    others at what rounding explains."""
+    """Return how near a tie the first differences of a row's texts are, and the prompts that differ.
+
+    Texts of strict rows must be equal; other texts may differ where rounding explains it.
+    """
     peer = method.like or PEER
     first, own = timed.results[peer], timed.results[method.key]
     margins = cache(lambda case: preference(timed, case, peer))
@@ -75,12 +77,12 @@ def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
 
 
 def _tie(timed: TimedSetting) -> float:
-    """The margin of logits that the rounding of passes over several tokens may explain."""
+    """Return the margin of logits that rounding may explain between passes over several tokens and a single token."""
     return max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps)
 
 
 def card_of(name: str) -> dict:
-    """What is known about the training of a drafter: the card of a zoo model or beside a saved one, {} without one."""
+    """Return the card of a drafter's training, from the zoo or beside a saved drafter; {} without a card."""
     choice = drafter_specs().get(name)
     if choice is not None and choice.part is None:
         return {}
@@ -89,26 +91,33 @@ def card_of(name: str) -> dict:
 
 
 def training_of(method: VlmMethod, resources: VlmResources) -> dict:
-    """Parameters of a trained drafter, and the seconds its training took where a card tells."""
+    """Return the parameters of a trained drafter and the seconds of its training, where its card has them."""
     drafter = resources.drafter(method.drafter)
     size = sum(p.numel() for p in drafter.parameters()) if isinstance(drafter, nn.Module) else None
     return {"parameters": size, "training_seconds": card_of(method.drafter).get("training", {}).get("seconds")}
 
 
 def _costs(method: VlmMethod, timed: TimedSetting) -> dict:
-    """A trained drafter timed alone; nothing for others, nor for what wraps one."""
+    """Return the costs of a trained drafter timed alone; {} for other drafters and for wrappers around a drafter."""
     if method.drafter == "none" or not hasattr(drafter := method.build_drafter(timed.resources), "shape_for"):
         return {}
-    asked = generation_arguments(timed.resources, timed.setting)
-    return drafter_costs(timed.resources.model, drafter, timed.cases[:MEASURED], **asked)
+    arguments = generation_arguments(timed.resources, timed.setting)
+    return drafter_costs(timed.resources.model, drafter, timed.cases[:MEASURED], **arguments)
 
 
 def drafter_costs(model: nn.Module, drafter: object, cases: Sequence[Mapping[str, Tensor]], **generation) -> dict:
-    """Medians over the rounds of one request per case.
+    """Time a drafter alone over the rounds of a request per case.
 
-    drafter_prefill_ms: reading the prompt.   drafter_round_ms: one draft, with what is read of the round before.
-    drafter_step_ms: that by level of the draft.   drafter_cost_ms: prefill and one round.   drafter_rows: slots in the
-    drafter's cache behind the prompt, None for one without a cache.
+    Args:
+        model: The target.
+        drafter: The drafter.
+        cases: The model inputs.
+        generation: Further arguments of `generate`.
+
+    Returns:
+        The medians. `drafter_prefill_ms`: reading the prompt. `drafter_round_ms`: a draft, with the reading of the
+            round before. `drafter_step_ms`: the same per level of the draft. `drafter_cost_ms`: prefill and a round.
+            `drafter_rows`: the length of the drafter's cache after the prompt, None without a cache.
     """
     rounds: list[tuple[float, int]] = []  # seconds and levels of every draft
     timed = ObservedDrafter(drafter, lambda draft, seconds: rounds.append((seconds, draft.tree.max_depth)), READINGS)
@@ -127,11 +136,11 @@ def drafter_costs(model: nn.Module, drafter: object, cases: Sequence[Mapping[str
 
 
 def _compare(timed: TimedSetting, rows: Mapping[str, dict], reference: str) -> None:
-    """Adds to the rows of one setting what relates them to one another.
+    """Add to the rows of a setting the comparisons with the reference drafter and the best fixed length.
 
-    accept_vs_reference, cost_vs_reference: against the reference drafter's row, where there is one.
-    best_fixed, speedup_vs_best_fixed, spread_vs_best_fixed: for a controlled row, against the best of the rows that leave
-    the length of the same drafter fixed, plain decoding among them; best by its median against plain decoding.
+    `accept_vs_reference` and `cost_vs_reference` compare a row with the reference drafter's row.
+    `speedup_vs_best_fixed` compares a controlled row with the fastest row that fixes the length of the same drafter,
+    plain decoding included.
     """
     other = rows.get(reference)
     for method in timed.methods:
@@ -157,7 +166,7 @@ def _ratio(row: dict, other: dict | None, name: str) -> float | None:
 
 
 def keep_alone(timed: TimedSetting) -> None:
-    """Keep the greedy texts of prompts that were decoded alone, for the batches behind them."""
+    """Store the greedy texts of prompts decoded alone, for comparison with the batches that follow."""
     for method in timed.methods:
         for number, attempts in enumerate(timed.results[method.key]):
             run = next((one for one in attempts if isinstance(one, TimedRun)), None)
@@ -166,7 +175,7 @@ def keep_alone(timed: TimedSetting) -> None:
 
 
 def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
-    """Compare the rows of greedy batches with their prompts alone, which are decoded now unless their texts are kept.
+    """Compare the rows of greedy batches with their prompts decoded alone; missing texts are decoded now.
 
     Args:
         method: A method of our own loop.
@@ -174,18 +183,19 @@ def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
         tie: The margin below which two tokens are equally likely up to rounding.
 
     Returns:
-        `alone`: the prompts whose text is the same, as "31/32". `alone_ties`: of the others those that part at a tie.
-        `alone_margin`: the largest margin at a first difference. All None where nothing was completed.
+        `alone`: the prompts whose text is the same, as "31/32". `alone_ties`: the other prompts whose first difference
+            is a tie. `alone_margin`: the largest margin at a first difference. All are None where no request was
+            completed.
     """
-    setting, made = timed.setting, list(timed.setting.task.make(timed.setting.prompts, timed.setting.seed))
+    setting, all_prompts = timed.setting, list(timed.setting.task.make(timed.setting.prompts, timed.setting.seed))
     prompts: list[VlmPrompt] = []
     single, batched = [], []
     for case, attempts in enumerate(timed.results[method.key]):
         run = next((one for one in attempts if isinstance(one, TimedRun)), None)
         for row in range(setting.batch if run is not None else 0):
             number = case * setting.batch + row
-            prompts.append(made[number])
-            single.append([_as_run(_alone(method, timed, made[number], number))])
+            prompts.append(all_prompts[number])
+            single.append([_as_run(_alone(method, timed, all_prompts[number], number))])
             batched.append([_as_run(run.output[row])])
     if not prompts:
         return {"alone": None, "alone_ties": None, "alone_margin": None}
@@ -194,12 +204,12 @@ def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
     def of_prompt(index: int) -> Margin:
         return margins(model, encode(processor, [prompts[index]]), single[index][0].output, setting.task.natural)
 
-    found = parting(single, batched, of_prompt, tie)
-    return {"alone": identical(single, batched), "alone_ties": found["ties"], "alone_margin": found["margin"]}
+    fields = parting(single, batched, of_prompt, tie)
+    return {"alone": identical(single, batched), "alone_ties": fields["ties"], "alone_margin": fields["margin"]}
 
 
 def _alone(method: VlmMethod, timed: TimedSetting, prompt: VlmPrompt, number: int) -> Output:
-    """The text of a prompt alone."""
+    """Return the text of a prompt decoded alone."""
 
     def decode() -> Output:
         run = timed_runner(method, timed.resources, replace(timed.setting, batch=1))
@@ -214,5 +224,5 @@ def _name(timed: TimedSetting, method: VlmMethod, number: int) -> str:
 
 
 def _as_run(output: Output) -> TimedRun:
-    """A run of which nothing but its text counts."""
+    """Return a run that holds a text and nothing else."""
     return TimedRun(0.0, (output,), 0, 0.0)

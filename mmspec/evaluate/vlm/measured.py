@@ -26,11 +26,15 @@ from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.evaluate.vlm.runner import cases, generation_arguments
 
 RULES, PROMPTS = ("traversal", "recursive", "match"), 10
-DRAWS = 256  # uniforms per round: the accept length is a mean over them, so the drafts are what varies
+DRAWS = 256  # uniforms per round: the accept length is a mean over them, so that only the drafts vary
 
 
 class ComparingRule(Rule):
-    """Decides as the first rule does, and notes what every rule would have accepted of each draft on average."""
+    """Decides as the first rule does, and records the mean accept length of every rule on each draft.
+
+    Args:
+        names: The names of the rules.
+    """
 
     name = "compared"
 
@@ -64,10 +68,14 @@ def accept_lengths(
     names: Sequence[str],
     **generation: object,
 ) -> dict[str, float]:
-    """Mean accept length (bonus included) of each rule over the drafts one sampled run of `names[0]` makes.
+    """Return the mean accept length (bonus included) of each rule over the drafts of a sampled run of `names[0]`.
 
-    names: rules that all take the drafter's drafts, e.g. ("traversal", "recursive", "match").
-    generation: arguments of `mmspec.generate`; the request must sample.
+    Args:
+        model: The target.
+        drafter: The drafter.
+        prompts: The inputs of every request.
+        names: Rules that all support the drafter's drafts, such as ("traversal", "recursive", "match").
+        generation: Arguments of `mmspec.generate`; the request must sample.
     """
     rule = ComparingRule(names)
     for seed, inputs in enumerate(prompts):
@@ -76,7 +84,7 @@ def accept_lengths(
 
 
 def same_drafts(config: VlmBenchConfig, resources: VlmResources, log: BenchLog) -> dict:
-    """{"same_drafts": [...]}: a record per temperature, where all RULES on trees drawn by EAGLE are among the methods."""
+    """Return {"same_drafts": [...]}, a record per temperature, if the methods include EAGLE trees under all RULES."""
     sampled = [one for one in config.temperatures if one > 0]
     if not {f"eagle-{rule}" for rule in RULES} <= {method.key for method in config.rows}:
         return {"same_drafts": []}
@@ -84,7 +92,7 @@ def same_drafts(config: VlmBenchConfig, resources: VlmResources, log: BenchLog) 
 
 
 def _record(config: VlmBenchConfig, resources: VlmResources, temperature: float) -> dict:
-    """Accept lengths of the rules on identical drafts; the reason where the drafter is missing."""
+    """Return the accept lengths of the rules on identical drafts, or the reason why the drafter is missing."""
     first = replace(next(config.settings()), batch=1, temperature=temperature, prompts=min(config.prompts, PROMPTS))
     record: dict = {"temperature": temperature, "prompts": first.prompts, "accept_length": None}
     method = next(method for method in config.rows if method.key == f"eagle-{RULES[0]}")
@@ -92,8 +100,8 @@ def _record(config: VlmBenchConfig, resources: VlmResources, temperature: float)
         drafter = method.build_drafter(resources)
     except ValueError as error:
         return {**record, "failed": str(error)}
-    asked = generation_arguments(resources, first)
-    lengths = accept_lengths(resources.model, drafter, cases(resources, first), RULES, **asked)
+    arguments = generation_arguments(resources, first)
+    lengths = accept_lengths(resources.model, drafter, cases(resources, first), RULES, **arguments)
     return {**record, "accept_length": {name: round(value, 4) for name, value in lengths.items()}}
 
 
@@ -106,10 +114,10 @@ def cost_curve(resources: VlmResources, setting: Setting) -> dict:
 
     Args:
         resources: The model.
-        setting: Where the prompt is taken from.
+        setting: The setting whose first prompt is used.
 
     Returns:
-        `rows`: the widths. `ms`: medians of milliseconds a pass. `ratio`: those over the first.
+        `rows`: the widths. `ms`: median milliseconds per pass. `ratio`: these divided by the first.
     """
     seconds = pass_seconds(resources.model, cases(resources, setting)[0])
     medians = [median(seconds[width]) for width in WIDTHS]
@@ -127,38 +135,38 @@ def pass_seconds(
     repeats: int = REPEATS,
     clock: Callable[[], float] = perf_counter,
 ) -> dict[int, list[float]]:
-    """Time passes over drafts of several widths in turn, so that drifts of the machine meet all widths alike.
+    """Time passes over drafts of several widths in turn, so that drifts of the machine affect all widths alike.
 
     Args:
         model: The target.
         inputs: A prompt, as `generate` takes it.
-        widths: Rows of a pass, the root among them.
-        repeats: Timed passes of every width; a pass before them is not timed.
-        clock: Gives the time in seconds.
+        widths: The tokens of a pass, including the root.
+        repeats: The timed passes of every width; a pass before them is not timed.
+        clock: A function that returns the time in seconds.
 
     Returns:
         Seconds by width.
     """
     request = vlm.start(model, max_new_tokens=max(widths) + 2, do_sample=False, **inputs)
     request.step()
-    found: dict[int, list[float]] = {width: [] for width in widths}
+    seconds: dict[int, list[float]] = {width: [] for width in widths}
     for repeat in range(repeats + 1):
         for width in widths:
             draft = _draft(request.target, width)
             began = clock()
-            request.target.score(draft)  # nothing is committed: the next pass forgets it
+            request.target.score(draft)  # nothing is committed, so that the next pass discards it
             if repeat:
-                found[width].append(clock() - began)
-    return found
+                seconds[width].append(clock() - began)
+    return seconds
 
 
 def _draft(target: Target, width: int) -> Draft:
-    """A chain that repeats the last token: what it says does not change what it costs."""
+    """Return a chain that repeats the last token; the tokens do not affect the cost."""
     root = target.pending[:, None]
     return Draft(root.expand(-1, width).contiguous(), chain(width - 1, root.device), Law("deterministic"))
 
 
 def curve_text(curve: Mapping[str, Sequence[float]]) -> str:
-    """The curve in a sentence."""
+    """Return the curve as a sentence."""
     ratios = ", ".join(f"{rows}: {ratio:.2f}" for rows, ratio in zip(curve["rows"], curve["ratio"], strict=True))
     return f"a pass over so many rows in passes over one ({curve['ms'][0]:.1f} ms): {ratios}"

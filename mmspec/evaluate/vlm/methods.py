@@ -1,4 +1,4 @@
-"""Methods and suites of `mmspec bench vlm` as data, and what a row changes about its drafter: shape, length, reading."""
+"""Methods and suites of `mmspec bench vlm` as data, and the changes of a row to its drafter: shape, length, reading."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ from mmspec.evaluate.vlm.requests import VlmTask
 from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs
 
 PEER, PLAIN = "hf", "plain"
-HEAD = "vlm/specdecpp"  # an acceptance head of the zoo, made for vlm/eagle
+HEAD = "vlm/specdecpp"  # an acceptance head of the zoo, trained for vlm/eagle
 DrafterChange = Callable[[Any], Any]
 
 
 def both(first: DrafterChange, second: DrafterChange | None) -> DrafterChange:
-    """One change after another."""
+    """Return a change that applies two changes in order."""
     return first if second is None else lambda drafter: second(first(drafter))
 
 
 def shaped(shape: Shape) -> DrafterChange:
-    """Drafts in this shape."""
+    """Return a change that sets the shape of drafts."""
     return lambda drafter: drafter.with_shape(shape)
 
 
 def chained(length: int | LengthControl) -> DrafterChange:
-    """Drafts chains of a fixed or controlled length."""
+    """Return a change that drafts chains of a fixed or controlled length."""
     return shaped(Chain(FixedLength(length) if isinstance(length, int) else length))
 
 
 def blocks(count: int) -> DrafterChange:
-    """Drafts `count` tokens a pass."""
+    """Return a change that drafts `count` tokens per pass."""
     return lambda drafter: drafter.with_block(count)
 
 
 def whole_layer(drafter: Any) -> Any:
-    """Reads prompts with the whole layer, as public code does, where ours computes keys and values alone.
+    """Read prompts with the whole layer, as published code does; ours computes keys and values only.
 
     For drafters whose layer attends from its residual, such as MSD on LLaVA.
     """
@@ -53,28 +53,28 @@ def whole_layer(drafter: Any) -> Any:
 
 
 def with_goodput(drafter: Any) -> Any:
-    """Drafts as many tokens as pay by measured costs, none where none pay."""
+    """Choose the draft length by measured costs, down to no draft."""
     from mmspec.core.goodput import Goodput
 
     return Goodput(drafter)
 
 
 def with_lookup(drafter: Any) -> Any:
-    """Prompt lookup beside the drafter in one tree."""
+    """Merge prompt lookup and the drafter into a single tree."""
     from mmspec.vlm.drafters.merged import Merged
 
     return Merged(drafter)
 
 
 def with_vision_skip(drafter: Any) -> Any:
-    """Drafts nothing where the next token leans on the pictures."""
+    """Draft nothing where the next token depends on the pictures."""
     from mmspec.vlm.drafters.viskip import VisionSkip
 
     return VisionSkip(drafter)
 
 
 def with_acceptance_head(longest: int) -> DrafterChange:
-    """Drafts chains that end on the word of the acceptance head the zoo has for the drafter."""
+    """Return a change that ends chains by the zoo's acceptance head of the drafter."""
 
     def change(drafter: Any) -> Any:
         from mmspec.vlm.drafters.specdecpp import AcceptanceStop
@@ -86,13 +86,20 @@ def with_acceptance_head(longest: int) -> DrafterChange:
 
 @dataclass(frozen=True, slots=True)
 class VlmMethod(Method):
-    """engine: whose loop decodes.   drafter: a name in `drafter_specs` or a folder.   change: what this row changes about the
-    drafter.   options: for transformers' generate; a callable is given the resources.
-    point: where plots put the row, such as its fixed length.   controlled: its lengths follow measured costs; compared with
-    the other rows of the same `rivals`.
-    strict: passes over drafts give the bits of single ones.   captured: rounds run without the host.
-    widely: runs in every setting of suites that leave out others, see `VlmSuite.narrowed`.
-    largest_batch: the engine refuses larger ones; None for any.
+    """A row of `mmspec bench vlm`.
+
+    Attributes:
+        engine: The library whose loop decodes.
+        drafter: A name in `drafter_specs`, or a folder.
+        change: The change of this row to the drafter.
+        options: Arguments of transformers' `generate`; a callable is called with the resources.
+        point: The position in plots, such as the row's fixed length.
+        rivals: A name shared by rows that a controlled row is compared with.
+        controlled: The row chooses its lengths by measured costs.
+        strict: Passes over drafts are bit-identical to passes over single tokens.
+        captured: Rounds run without the host.
+        widely: The row runs in all settings of narrowed suites, see `VlmSuite.narrowed`.
+        largest_batch: The largest batch that the engine supports; None for any.
     """
 
     shown: ClassVar[tuple[str, ...]] = ("drafter", "point", "controlled")
@@ -110,24 +117,37 @@ class VlmMethod(Method):
     largest_batch: int | None = None
 
     def build_drafter(self, resources: VlmResources) -> object:
-        """The drafter of the row, changed; None for plain decoding.   Raises ValueError where its weights are missing."""
+        """Return the drafter of the row with its change applied; None for plain decoding.
+
+        Raises:
+            ValueError: The weights are missing.
+        """
         drafter = resources.drafter(self.drafter)
         return drafter if self.change is None else self.change(drafter)
 
 
-COMMON = ("method", "law", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
+COMMON = ("method", "output", "passes", "accept length", "seconds", "x plain (10-90 %)", "x transformers (10-90 %)")
 _HF = VlmMethod(PEER, "transformers", engine="transformers", widely=True)
 _AR = VlmMethod(PLAIN, "mmspec plain", point=0, widely=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VlmSuite(Suite):
-    """methods: rows of their own.   each: the rows of one drafter, from its name and title.   drafters: of those rows.
-    measured: drafters are also timed alone, see `drafter_costs`.   reference: the drafter others are compared with.
-    plot: (row field of the x axis, row fields drawn against it).   model: that all rows decode unless another is named.
-    united: the name of the rows over all tasks together; "" for none.   narrowed: beyond batch 1 and greedy, only methods
-    with `widely` run unless methods are named.   curve: the cost of passes over several rows is measured.
-    alone: rows of greedy batches are compared with the same prompts alone.
+    """A suite of `mmspec bench vlm`.
+
+    Attributes:
+        tasks: The tasks.
+        methods: The rows that do not depend on a drafter list.
+        each: A function of a drafter's name and title that returns its rows.
+        drafters: The drafters of these rows.
+        measured: Time drafters alone as well, see `drafter_costs`.
+        reference: The drafter that others are compared with.
+        model: The default model of all rows.
+        plot: (row field of the x axis, row fields drawn against it).
+        united: The name of the rows over all tasks together; "" for none.
+        narrowed: Beyond batch 1 and greedy, run only methods with `widely`, unless methods are named.
+        curve: Measure the cost of passes over several tokens.
+        alone: Compare the rows of greedy batches with the same prompts decoded alone.
     """
 
     tasks: tuple[VlmTask, ...]
@@ -148,23 +168,23 @@ class VlmSuite(Suite):
     alone: bool = False
 
     def rows(self, saved: Iterable[tuple[str, str]] = (), model: str = "") -> tuple[VlmMethod, ...]:
-        """All methods, those of drafters saved in folders among them; baselines come first.
+        """Return all methods, baselines first, including those of saved drafters.
 
-        A drafter that the zoo does not know has no rows, nor has a drafter of another model; a drafter that the zoo knows
-        and has no weights of gets failed rows.
+        A drafter that the zoo does not know, or of another model, has no rows. A drafter whose weights are missing gets
+        failed rows.
 
         Args:
             saved: (name, folder) of saved drafters.
-            model: The model that is decoded, "" for the suite's own.
+            model: The decoded model, "" for the suite's own.
 
         Returns:
             The methods in the order of the tables.
         """
         there, fits = {"", *zoo.names()}, ("", model or self.model)
         known = {name: one for name, one in drafter_specs().items() if one.target in fits}
-        made = [method for name in self.drafters if name in known for method in self.each(name, known[name].title)]
+        rows = [method for name in self.drafters if name in known for method in self.each(name, known[name].title)]
         for name, folder in saved:
             like_the_zoo = [(method, both(chained(7), method.change)) for method in self.each(name, name)]
-            made += [replace(method, drafter=folder, change=change) for method, change in like_the_zoo]
+            rows += [replace(method, drafter=folder, change=change) for method, change in like_the_zoo]
         own = [method for method in self.methods if method.part in there and method.drafter in known]
-        return (_HF, _AR, *made, *own)
+        return (_HF, _AR, *rows, *own)

@@ -1,4 +1,4 @@
-"""What the tables and the curves of `mmspec bench vlm` show."""
+"""The tables and curves of `mmspec bench vlm`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _round(row: dict) -> str:
     return "-" if parts[0] is None else " + ".join(map(str, parts))
 
 
-# every column a suite can name
+# every column that a suite can name
 COLUMNS: dict[str, Cell] = {
     **SHARED,
     "x plain (10-90 %)": ratio("speedup_vs_ar", "spread_vs_ar"),
@@ -54,12 +54,12 @@ COLUMNS: dict[str, Cell] = {
 
 
 def describe(row: Mapping) -> str:
-    """The setting of a row in words."""
+    """Return the setting of a row in words."""
     return f"{row['task']}, batch {row['batch']}, T = {row['temperature']:g}"
 
 
 def page(result: dict) -> Page:
-    """The page of a bench file; of a suite with rows over all tasks, the others are lines of compact tables."""
+    """Return the page of a bench file; suites with rows over all tasks show single tasks in compact tables."""
     rows, together = result["rows"], SUITES[result["env"]["suite"]].united
     notes, grids = [*_same_drafts(result), *_curve(result), *summary(result)], ()
     if together:
@@ -70,7 +70,7 @@ def page(result: dict) -> Page:
 
 
 def _curve(result: dict) -> list[str]:
-    """What passes over several rows cost, where it was measured."""
+    """Return the cost of passes over several rows as a sentence, where it was measured."""
     return [curve_text(result["cost_curve"])] if "cost_curve" in result else []
 
 
@@ -78,40 +78,39 @@ def _title(rows: Sequence[dict]) -> str:
     first = rows[0]
     sure = f"mean top-1 probability {first['top1_probability']}"
     if first["natural_end"]:
-        asked = f"at most {first['limit']} new tokens, {sure}"
+        length = f"at most {first['limit']} new tokens, {sure}"
     else:
-        asked = f"{first['limit']} new tokens, {sure}, share of tokens inside the answer {first['answer_share']}"
-    return f"{describe(first)}: {first['prompts']} prompts, {asked}"
+        length = f"{first['limit']} new tokens, {sure}, share of tokens inside the answer {first['answer_share']}"
+    return f"{describe(first)}: {first['prompts']} prompts, {length}"
 
 
 def _same_drafts(result: dict) -> list[str]:
-    """A sentence per temperature on what each rule accepts of identical drafts."""
-    made = []
+    """Return a sentence per temperature on the accept lengths of each rule on identical drafts."""
+    lines = []
     for one in result.get("same_drafts", []):
         text = one.get("failed") or ", ".join(f"{name} {value}" for name, value in one["accept_length"].items())
         where = f"T = {one['temperature']:g}, {one['prompts']} prompts"
-        made.append(f"accept length on identical sampled trees, {where}: {text}")
-    return made
+        lines.append(f"accept length on identical sampled trees, {where}: {text}")
+    return lines
 
 
 def summary(result: dict) -> list[str]:
-    """Sentences on the lowest row of each length controller, the best row, and the reference drafter; [] where a suite
-    asks for none of it."""
+    """Return sentences on the slowest row of each length controller, the fastest row, and the reference drafter."""
     rows = [row for row in result["rows"] if row["speedup_vs_ar"]]
     reference = SUITES[result["env"]["suite"]].reference
     return [*_controllers(rows), *_best(rows, reference), *_reference(rows, reference)]
 
 
 def _controllers(rows: Sequence[dict]) -> list[str]:
-    """How far below plain decoding and below the best fixed length a controller ever fell."""
+    """Return the smallest speed-ups of controllers over plain decoding and over the best fixed length."""
     controlled = [row for row in rows if row["controlled"]]
-    made = []
-    for name, what in (("speedup_vs_ar", "plain decoding"), ("speedup_vs_best_fixed", "the best fixed length")):
+    lines = []
+    for name, rival in (("speedup_vs_ar", "plain decoding"), ("speedup_vs_best_fixed", "the best fixed length")):
         known = [row for row in controlled if row.get(name)]
         if known:
             least = min(known, key=lambda row: row[name])
-            made.append(f"goodput against {what}: {least[name]}x at least, over {len(known)} rows ({_where(least)})")
-    return made
+            lines.append(f"goodput against {rival}: {least[name]}x at least, over {len(known)} rows ({_where(least)})")
+    return lines
 
 
 def _best(rows: Sequence[dict], reference: str) -> list[str]:
@@ -123,15 +122,15 @@ def _best(rows: Sequence[dict], reference: str) -> list[str]:
 
 
 def _reference(rows: Sequence[dict], reference: str) -> list[str]:
-    """Per setting, the drafters whose drafts are kept less than the reference's."""
-    made = []
+    """Return, per setting, the drafters whose accept length is below the reference's."""
+    lines = []
     for row in rows:
         if row["key"] == reference:
             others = [r for r in rows if _setting(r) == _setting(row) and r.get("accept_vs_reference")]
             fewer = [f"{r['method']} {r['accept_length']}" for r in others if r["accept_vs_reference"] < 1]
             text = ", ".join(fewer) or "none"
-            made.append(f"{_where(row)}, accept length {row['accept_length']}; drafters below it: {text}")
-    return made
+            lines.append(f"{_where(row)}, accept length {row['accept_length']}; drafters below it: {text}")
+    return lines
 
 
 def _where(row: dict) -> str:
@@ -143,11 +142,15 @@ def _setting(row: dict) -> tuple:
 
 
 def panels(result: dict) -> list[Panel]:
-    """The curves of a bench file.   Raises ValueError for a suite without a plot."""
+    """Return the curves of a bench file.
+
+    Raises:
+        ValueError: The suite has no plot.
+    """
     x, ys = plot_of(SUITES, result)
 
     def title(row: dict) -> str:
-        # where pictures are the x axis, every number of them is a task
+        # where pictures are the x axis, every number of pictures is a task
         task = "" if x == "pictures" else f"{row['task']}, "
         return f"{task}batch {row['batch']}, T = {row['temperature']:g}"
 
@@ -156,7 +159,7 @@ def panels(result: dict) -> list[Panel]:
 
 
 def _lines(rows: Sequence[dict], x: str, y: str) -> dict[str, Line]:
-    """A line per method over pictures; per drafter over lengths or blocks, level where a row has no place of its own."""
+    """Return a line per method over pictures, or per drafter over lengths or blocks; controlled rows are level lines."""
     drafted = [row for row in rows if row["drafter"] != "none"]
     lines = lines_of(drafted, lambda row: row["method"] if x == "pictures" else row["drafter"], x, y)
     if x == "point" and lines:

@@ -1,4 +1,4 @@
-"""How well a zoo VLM reads held-out scenes, and scorers of single texts about the zoo's world."""
+"""The quality of a zoo VLM on held-out scenes, and scorers of single texts about the zoo's world."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ class VlmQuality:
     shapes_right: float  # the same over shapes alone
     digits_right: float  # digits read right at their place
     claims_right: float  # claims of the captions that are true
-    answers_right: float  # answered questions that contain the fact asked for
+    answers_right: float  # answers that contain the fact that was asked for
     top1: float
     caption_tokens: float
     finished: float  # captions that end by themselves
     swap_changed: float  # captions that change with the picture
-    swap_kept: float  # claims that stay true of the picture taken away
+    swap_kept: float  # claims that are still true of the picture that was replaced
 
     def as_dict(self) -> dict[str, float]:
         return {name: round(value, 4) for name, value in asdict(self).items()}
@@ -47,17 +47,27 @@ class VlmQuality:
 
 @torch.no_grad()
 def generate_texts(
-    model, processor, asked: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
+    model, processor, subjects: Sequence, prompts: list[str], batch: int = 50, sample: bool = False,
     show: Callable[[Any], Image] = render,
 ) -> tuple[list[str], Tensor]:  # fmt: skip
-    """Texts by `generate` (greedy, or T = 1 when `sample`) and the top-1 probability of each sampled token, [T].
+    """Generate texts (greedy, or T = 1 with `sample`) and return them with the top-1 probability of each sampled token.
 
-    asked: what the prompts are about, scenes unless `show` makes pictures of something else.
+    Args:
+        model: The model.
+        processor: Its processor.
+        subjects: The subjects of the prompts: scenes, or any objects that `show` can draw.
+        prompts: The texts of the prompts.
+        batch: The prompts of a batch.
+        sample: Sample at T = 1.
+        show: A function that draws the picture of a subject.
+
+    Returns:
+        The texts, and float32 [T], empty unless sampled.
     """
     texts, certain = [], []
-    for first in range(0, len(asked), batch):
+    for first in range(0, len(subjects), batch):
         part = slice(first, first + batch)
-        pairs = zip(prompts[part], map(show, asked[part]), strict=True)
+        pairs = zip(prompts[part], map(show, subjects[part]), strict=True)
         inputs = encode(processor, [Example(text, text, (picture,)) for text, picture in pairs])
         inputs = {name: value.to(model.device) for name, value in inputs.items()}
         law = {"do_sample": sample, "temperature": 1.0 if sample else None, "top_k": 0 if sample else None}
@@ -72,7 +82,7 @@ def generate_texts(
 
 
 def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int = 50) -> VlmQuality:
-    """Greedy captions, greedy answers and T = 1 samples of `count` held-out scenes in handwriting never trained on."""
+    """Evaluate greedy captions, greedy answers and T = 1 samples of `count` held-out scenes with unseen handwriting."""
     scenes = [sample_scene(EVAL_START + index) for index in range(count)]
     request = [REQUESTS[0]] * count
     captions, _ = generate_texts(model, processor, scenes, request, batch)
@@ -80,9 +90,9 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
     torch.manual_seed(seed)
     some = max(1, count // 5)
     _, certain = generate_texts(model, processor, scenes[:some], request[:some], batch, sample=True)
-    asked = [question(scene, seed) for scene in scenes]
-    answers, _ = generate_texts(model, processor, scenes, [made.prompt for made in asked], batch)
-    # the next scene's caption is what this request yields once the picture is exchanged
+    question_list = [question(scene, seed) for scene in scenes]
+    answers, _ = generate_texts(model, processor, scenes, [one.prompt for one in question_list], batch)
+    # after an exchange of pictures, the same request yields the next scene's caption
     others = claims[1:] + claims[:1]
     lengths = [len(processor.tokenizer(text, add_special_tokens=False)["input_ids"]) for text in captions]
     return VlmQuality(
@@ -90,8 +100,10 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
         objects_right=_recall(scenes, claims),
         shapes_right=_recall(scenes, claims, "shape"),
         digits_right=_recall(scenes, claims, "digit"),
-        claims_right=_share(claim in truth(s) for s, found in zip(scenes, claims, strict=True) for claim in found),
-        answers_right=_share(made.fact.lower() in said.lower() for made, said in zip(asked, answers, strict=True)),
+        claims_right=_share(claim in truth(s) for s, stated in zip(scenes, claims, strict=True) for claim in stated),
+        answers_right=_share(
+            one.fact.lower() in text.lower() for one, text in zip(question_list, answers, strict=True)
+        ),
         top1=float(certain.mean()),
         caption_tokens=sum(lengths) / count,
         finished=_share(length < LIMIT - 1 for length in lengths),
@@ -101,13 +113,13 @@ def evaluate_vlm(model, processor, count: int = 500, seed: int = 0, batch: int =
 
 
 def evaluate_hybrid(model, processor, count: int = 300, documents: int = 100) -> dict[str, float]:
-    """As `evaluate_vlm`, and of so many held-out documents the share of words right and of pages without a fault."""
-    found = evaluate_vlm(model, processor, count).as_dict()
+    """Evaluate as `evaluate_vlm`, and add the share of words right and of faultless pages over held-out documents."""
+    figures = evaluate_vlm(model, processor, count).as_dict()
     pages = [sample_document(EVAL_START + index) for index in range(documents)]
     texts, _ = generate_texts(model, processor, pages, [TRANSCRIBE[0]] * documents, show=page)
     right = [words_right(text, document) for text, document in zip(texts, pages, strict=True)]
     return {
-        **found,
+        **figures,
         "documents": documents,
         "words_right": round(sum(right) / documents, 4),
         "pages_right": round(_share(one == 1 for one in right), 4),
@@ -116,8 +128,8 @@ def evaluate_hybrid(model, processor, count: int = 300, documents: int = 100) ->
 
 def _recall(scenes: list[Scene], claims: list[list[Claim]], part: str | None = None) -> float:
     wanted = [
-        Claim(thing.cell, thing.color, thing.kind) in found
-        for scene, found in zip(scenes, claims, strict=True)
+        Claim(thing.cell, thing.color, thing.kind) in stated
+        for scene, stated in zip(scenes, claims, strict=True)
         for thing in scene.things
         if part is None or thing.is_digit == (part == "digit")
     ]
@@ -130,41 +142,41 @@ def _share(hits) -> float:
 
 
 class ObjectsRight:
-    """Of the objects of the zoo's scene that a caption is about, the share it names at their place with colour and kind."""
+    """The share of a zoo scene's objects that a caption names at their place with colour and kind."""
 
     name, hash = "objects_right", "world-1"
     about = "share of a scene's objects that the caption names, with place and colour"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         worlds = [None if one.category == DOCUMENT else one.world for one in prompts]
-        return np.array([self._share(text, world) for text, world in zip(made, worlds, strict=True)])
+        return np.array([self._share(text, world) for text, world in zip(outputs, worlds, strict=True)])
 
     def _share(self, text: str, world: int | None) -> float:
         if world is None:
             return float("nan")
-        said = parse_caption(text)
-        return float(np.mean([claim in said for claim in truth(sample_scene(world))]))
+        stated = parse_caption(text)
+        return float(np.mean([claim in stated for claim in truth(sample_scene(world))]))
 
 
 class WordsRight:
-    """Of the words of a document of the zoo's world, the share that a text has, in order."""
+    """The share of the words of a zoo document that a text has in order."""
 
     name, hash, about = "words_right", "documents-1", "share of a document's words that the text has in their order"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             words_right(text, sample_document(one.world)) if one.category == DOCUMENT else float("nan")
-            for text, one in zip(made, prompts, strict=True)
+            for text, one in zip(outputs, prompts, strict=True)
         ])  # fmt: skip
 
 
 class AnswerRight:
-    """Whether one of the answers that a prompt names stands in the text."""
+    """Whether the text contains an answer that the prompt names."""
 
     name, hash, about = "answer_right", "answers-1", "share of texts that contain an answer the prompt names"
 
-    def __call__(self, made: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
+    def __call__(self, outputs: Sequence[str], prompts: Sequence[EvaluationPrompt]) -> np.ndarray:
         return np.array([
             float(any(answer.lower() in text.lower() for answer in one.answers)) if one.answers else float("nan")
-            for text, one in zip(made, prompts, strict=True)
+            for text, one in zip(outputs, prompts, strict=True)
         ])  # fmt: skip

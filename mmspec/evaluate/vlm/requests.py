@@ -1,4 +1,4 @@
-"""Requests to models for text: scenes and documents of the zoo's world, real prompts, and the inputs made of them."""
+"""Requests for text: scenes and documents of the zoo's world, real prompts, and their model inputs."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from mmspec.zoo.world.questions import ORDINALS, QUESTION_KINDS, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
 
-# scenes the quality figures are not taken from
+# the first scene; quality figures use the scenes before it
 _FIRST = EVAL_SEEDS[0] + 1_000_000
-_APART, _ALBUMS, _ASKED = 100_000, 40_000, 80_000  # scenes of a seed, and where albums and questions begin among them
+_APART, _ALBUMS, _ASKED = 100_000, 40_000, 80_000  # scenes per seed, and the first scene of albums and of questions
 _LONG = 5
 _PICTURES_EVERY = 10
 _REQUESTS = (*REQUESTS, *REVERSED_REQUESTS[:1])
-DOCUMENT = "document"  # the category of prompts about one
-REAL_COUNT = 8  # prompts of every kind, written by hand and in none of the training sets
+DOCUMENT = "document"  # the category of prompts about a document
+REAL_COUNT = 8  # prompts of every kind, written by hand and absent from all training sets
 _REAL_FILE = Path(__file__).with_name("real_prompts.json")
 
 
 @dataclass(frozen=True, slots=True)
 class VlmPrompt:
-    """A request, about some pictures or of text alone.
+    """A request with or without pictures.
 
     Attributes:
-        text: What the user writes.
+        text: The user's text.
         images: The pictures, shown before the first turn.
         history: Earlier turns as (role, text), the user's first.
     """
@@ -51,10 +51,10 @@ class VlmPrompt:
 
 
 def held_out(count: int, seed: int = 0) -> list[VlmPrompt]:
-    """`count` requests with long answers about scenes that no training saw; a pure function of its arguments.
+    """Return `count` requests with long answers about held-out scenes; a pure function of its arguments.
 
-    Scenes hold at least five objects, so that the answer is a long one. Every tenth request shows three pictures and
-    asks about one of them.
+    Scenes hold at least five objects, so that the answer is long. Every tenth request shows three pictures and asks
+    about a single picture of them.
     """
     _check(count, seed)
     scenes = _long_scenes(_FIRST + seed * _APART)
@@ -62,29 +62,31 @@ def held_out(count: int, seed: int = 0) -> list[VlmPrompt]:
 
 
 def questions(count: int, seed: int = 0) -> list[VlmPrompt]:
-    """`count` questions about one fact of a scene that no training saw, all kinds in turn; the fact is a word or two and
-    the answer one short sentence."""
+    """Return `count` questions about a single fact of a held-out scene, all kinds in turn.
+
+    The fact is a word or two, and the answer a short sentence.
+    """
     _check(count, seed)
     scenes = [sample_scene(_FIRST + seed * _APART + _ASKED + index) for index in range(count)]
     kinds = [QUESTION_KINDS[index % len(QUESTION_KINDS)] for index in range(count)]
-    asked = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
-    return [VlmPrompt(one.prompt, (render(scene),)) for one, scene in zip(asked, scenes, strict=True)]
+    question_list = [question(scene, seed, kind) for scene, kind in zip(scenes, kinds, strict=True)]
+    return [VlmPrompt(one.prompt, (render(scene),)) for one, scene in zip(question_list, scenes, strict=True)]
 
 
 def documents(count: int, seed: int = 0) -> list[VlmPrompt]:
-    """`count` requests to transcribe a document that no training saw; what is right is known word by word."""
+    """Return `count` requests to transcribe a held-out document, whose text is known."""
     shown = held_out_documents(count, seed)
     return [VlmPrompt(TRANSCRIBE[index % len(TRANSCRIBE)], (page(one),)) for index, one in enumerate(shown)]
 
 
 def held_out_documents(count: int, seed: int = 0) -> list[Document]:
-    """The documents that `documents` asks for."""
+    """Return the documents of `documents`."""
     _check(count, seed)
     return [sample_document(_FIRST + seed * _APART + index) for index in range(count)]
 
 
 def albums(count: int, seed: int = 0, pictures: int = 16) -> list[VlmPrompt]:
-    """`count` requests that show `pictures` scenes and ask for a caption of the only one, or of one of the first three."""
+    """Return `count` requests that show `pictures` scenes and ask for the caption of one of the first three."""
     _check(count, seed)
     scenes = _long_scenes(_FIRST + seed * _APART + _ALBUMS)
     wanted = [f"Describe the {name} picture." for name in ORDINALS[:pictures]] if pictures > 1 else REQUESTS
@@ -95,7 +97,7 @@ def albums(count: int, seed: int = 0, pictures: int = 16) -> list[VlmPrompt]:
 
 
 def long_scenes(count: int, seed: int = 0) -> list[Scene]:
-    """`count` scenes of five objects and more that no training saw, those that `held_out` asks about first."""
+    """Return `count` held-out scenes of at least five objects, the first scenes of `held_out`."""
     _check(count, seed)
     scenes = _long_scenes(_FIRST + seed * _APART)
     return [next(scenes) for _ in range(count)]
@@ -104,7 +106,7 @@ def long_scenes(count: int, seed: int = 0) -> list[Scene]:
 def _check(count: int, seed: int) -> None:
     if count < 1:
         raise ValueError(f"--prompts: expected at least 1, got {count}, ask for more")
-    if not 0 <= seed < 10_000:  # what is behind are no held-out scenes
+    if not 0 <= seed < 10_000:  # later scenes are not held out
         raise ValueError(f"--seed: expected 0 to 9999, got {seed}, pick another")
 
 
@@ -120,31 +122,34 @@ def _prompt(index: int, scenes: Iterator[Scene]) -> VlmPrompt:
 
 
 def scene_prompts(count: int, seed: int, *, with_documents: bool) -> list[EvaluationPrompt]:
-    """The prompts of a sweep: scenes of five objects and more, which no training saw, that a model is to describe.
+    """Return the prompts of a sweep: descriptions of held-out scenes of at least five objects.
 
-    with_documents: every other one is to transcribe a document.
+    Args:
+        count: The number of prompts.
+        seed: Chooses the scenes.
+        with_documents: Replace every second prompt by the transcription of a document.
     """
     pages = held_out_documents(count, seed) if with_documents else []
-    found = []
+    prompts = []
     for i, scene in enumerate(long_scenes(count, seed)):
         if pages and i % 2:
             name, shown, seed_ = f"{DOCUMENT}-{pages[i].seed}", (partial(page, pages[i]),), pages[i].seed
-            found.append(EvaluationPrompt(name, TRANSCRIBE[:1], pictures=shown, category=DOCUMENT, world=seed_))
+            prompts.append(EvaluationPrompt(name, TRANSCRIBE[:1], pictures=shown, category=DOCUMENT, world=seed_))
         else:
-            asked, shown = (REQUESTS[i % len(REQUESTS)],), (partial(render, scene),)
-            found.append(EvaluationPrompt(f"scene-{scene.seed}", asked, pictures=shown, world=scene.seed))
-    return found
+            texts, shown = (REQUESTS[i % len(REQUESTS)],), (partial(render, scene),)
+            prompts.append(EvaluationPrompt(f"scene-{scene.seed}", texts, pictures=shown, world=scene.seed))
+    return prompts
 
 
 def demo_scenes(count: int = 3) -> list[Scene]:
-    """The held-out scenes of the demo."""
+    """Return the held-out scenes of the demo."""
     scenes = _long_scenes(_FIRST - 100_000)
     return [next(scenes) for _ in range(count)]
 
 
 @cache
 def prompts_by_kind() -> dict[InstructionKind, tuple[VlmPrompt, ...]]:
-    """All real prompts, by kind."""
+    """Return all real prompts by kind."""
     records = read_json(_REAL_FILE)
     return {
         kind: tuple(VlmPrompt(one["text"], history=tuple(map(tuple, one.get("history", ())))) for one in records[kind])
@@ -153,18 +158,18 @@ def prompts_by_kind() -> dict[InstructionKind, tuple[VlmPrompt, ...]]:
 
 
 def real_prompts(count: int, seed: int = 0, *, kind: InstructionKind) -> Sequence[VlmPrompt]:
-    """The first prompts of a kind.
+    """Return the first prompts of a kind.
 
     Args:
-        count: How many.
-        seed: Ignored, since the prompts are fixed: it decides the draws of sampled rows alone.
+        count: The number of prompts.
+        seed: Ignored, since the prompts are fixed; it affects the random numbers of sampled rows only.
         kind: The kind of request.
 
     Returns:
         `count` prompts.
 
     Raises:
-        ValueError: for more prompts than there are.
+        ValueError: There are fewer prompts of the kind.
     """
     known = prompts_by_kind()[kind]
     if not 1 <= count <= len(known):
@@ -173,13 +178,13 @@ def real_prompts(count: int, seed: int = 0, *, kind: InstructionKind) -> Sequenc
 
 
 def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
-    """The prompts of a sweep, in turns over the kinds, so that the first few show many kinds.
+    """Return the prompts of a sweep, alternating over the kinds, so that the first few show many kinds.
 
-    The answers to earlier turns are the model's own in sweeps, so that only the user's turns are kept.
+    Only the user's turns are used, since a sweep generates the answers to earlier turns itself.
 
     Args:
-        count: How many; there are no more than all.
-        seed: Where to begin.
+        count: The number of prompts, limited by the number that exist.
+        seed: Chooses the first prompt.
 
     Returns:
         The prompts, whose category is their kind.
@@ -187,15 +192,15 @@ def evaluation_prompts(count: int, seed: int = 0) -> list[EvaluationPrompt]:
     by_kind = prompts_by_kind()
     mixed = [(kind, number, by_kind[kind][number]) for number in range(REAL_COUNT) for kind in INSTRUCTION_KINDS]
     first = seed * count % len(mixed)
-    found = []
+    prompts = []
     for kind, number, prompt in (mixed[first:] + mixed[:first])[:count]:
         turns = (*(text for role, text in prompt.history if role == "user"), prompt.text)
-        found.append(EvaluationPrompt(f"{kind}-{number}", turns, category=kind))
-    return found
+        prompts.append(EvaluationPrompt(f"{kind}-{number}", turns, category=kind))
+    return prompts
 
 
 def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
-    """Encode a batch of prompts, padded on the left, through the chat template.
+    """Encode a batch of prompts through the chat template, padded on the left.
 
     Args:
         processor: The model's processor; of a text-only model its tokenizer.
@@ -205,12 +210,14 @@ def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
         The inputs of `generate`.
 
     Raises:
-        ValueError: for a text that holds the image placeholder, for pictures beside a tokenizer, and for a conversation
-            without a chat template, which could not tell who said what.
+        ValueError: A text holds the image placeholder, a tokenizer was given pictures, or a conversation has no chat
+            template to separate the speakers.
     """
     if not getattr(processor, "chat_template", None) and (prompt := next((p for p in prompts if p.history), None)):
         turns = 1 + sum(role == "user" for role, _ in prompt.history)
-        raise ValueError(f"turns: expected one for a processor without a chat template, got {turns}, ask one by one")
+        raise ValueError(
+            f"turns: expected a single turn for a processor without a chat template, got {turns}; send each turn alone"
+        )
     return encode_examples(
         processor,
         [
@@ -222,11 +229,16 @@ def encode(processor: Any, prompts: Sequence[VlmPrompt]) -> dict[str, Tensor]:
 
 @dataclass(frozen=True, slots=True)
 class VlmTask:
-    """name: in tables.   make: requests from (count, seed).   new_tokens: the longest answer.
+    """A kind of request in a bench.
 
-    natural: answers end where the model ends them; else the end-of-text token is suppressed.   pictures: per request.
-    times: so many times the bench's number of prompts; short answers need more of them for a steady median.
-    most: requests that there are; None for any number.
+    Attributes:
+        name: The name in tables.
+        make: A function of (count, seed) that returns the requests.
+        new_tokens: The longest answer.
+        natural: Answers end where the model ends them; otherwise the end-of-text token is suppressed.
+        pictures: The pictures per request.
+        times: A multiple of the bench's number of prompts; short answers need more prompts for a steady median.
+        most: The number of requests that exist; None for any number.
     """
 
     name: str
@@ -240,7 +252,7 @@ class VlmTask:
 
 CAPTIONS = VlmTask("captions", held_out, 128)
 QUESTIONS = VlmTask("questions", questions, 48, times=3)
-ONE_WORD = VlmTask("one word", questions, 3, times=3)  # "It is red": hardly a draft fits in
+ONE_WORD = VlmTask("one word", questions, 3, times=3)  # "It is red": too short for most drafts
 DOCUMENTS = VlmTask("documents", documents, 144)
 REAL_TASKS = tuple(
     VlmTask(kind, partial(real_prompts, kind=kind), 128, pictures=0, most=REAL_COUNT) for kind in INSTRUCTION_KINDS
@@ -255,11 +267,16 @@ ALBUMS = tuple(
 def encode_turns(
     processor: Any, turns: Sequence[str], answers: Sequence[str], pictures: tuple[Image, ...]
 ) -> dict[str, Tensor]:
-    """Inputs of `generate` for the last of the turns, behind those before it and their answers; pictures stand before the
-    first.
+    """Return the inputs of `generate` for the last turn of a conversation; pictures are shown before the first turn.
+
+    Args:
+        processor: The model's processor or tokenizer.
+        turns: The user's turns.
+        answers: The answers to all turns but the last.
+        pictures: The pictures.
 
     Raises:
-        ValueError: as `encode`; ImageError, which is one, for pictures that are none.
+        ValueError: As for `encode`, or a picture is invalid (`ImageError`).
     """
     history = [
         part

@@ -1,4 +1,4 @@
-"""How one request for text runs, through transformers or the engine, and how easy its text is for the target."""
+"""The runners of requests for text, through transformers or the engine, and the certainty of the target."""
 
 from __future__ import annotations
 
@@ -29,67 +29,67 @@ Inputs = Mapping[str, Tensor]
 
 
 def cases(resources: VlmResources, setting: VlmSetting) -> list[dict]:
-    """The inputs of every batch of a setting."""
-    asked = list(setting.task.make(setting.prompts, setting.seed))
-    return [encode(resources.processor, group) for group in setting.batches(asked)]
+    """Return the inputs of every batch of a setting."""
+    prompts = list(setting.task.make(setting.prompts, setting.seed))
+    return [encode(resources.processor, group) for group in setting.batches(prompts)]
 
 
 def sampling_arguments(temperature: float) -> dict:
-    """Arguments of `generate` for plain greedy decoding, or for the model's own law at this temperature."""
+    """Return the arguments of `generate` for greedy decoding, or for sampling from the model's own distribution."""
     if temperature == 0:
         return {"do_sample": False}
     return {"do_sample": True, "temperature": temperature, "top_k": 0, "top_p": 1.0}
 
 
 def end_tokens(model: nn.Module) -> list[int]:
-    """Ids that end a text of this model."""
+    """Return the ids that end a text of this model."""
     ends = model.generation_config.eos_token_id
     return [] if ends is None else list(ends) if isinstance(ends, list | tuple) else [ends]
 
 
 def ending_arguments(model: nn.Module, natural: bool) -> dict:
-    """Arguments of `generate` that let a model end its text, or keep it from that.
+    """Return the arguments of `generate` that let a model end its text, or prevent that.
 
-    Merely not stopping at the end-of-text token would go on behind it, where no training has been. The processor that
-    suppresses it looks at no prefix, so it costs every method one call a pass.
+    The end-of-text token is suppressed: merely not stopping there would continue with text unlike any training data.
+    The processor that suppresses it ignores the prefix, so it costs every method a call per pass.
     """
     ends = end_tokens(model)
     return {} if natural else {"eos_token_id": None, **({"suppress_tokens": ends} if ends else {})}
 
 
 def generation_arguments(resources: VlmResources, setting: VlmSetting) -> dict:
-    """Arguments of `generate` that all methods of a setting share."""
+    """Return the arguments of `generate` that all methods of a setting share."""
     ends = ending_arguments(resources.model, setting.task.natural)
     return {"max_new_tokens": setting.limit, **ends, **sampling_arguments(setting.temperature)}
 
 
 def runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Runner:
-    """A function of (inputs, seed) that decodes once, timed, with its peak memory. What it needs is loaded now."""
+    """Return a function of (inputs, seed) that decodes once, with time and peak memory; its parts are loaded now."""
     run = timed_runner(method, resources, setting)
 
     def measured(inputs: Inputs, seed: int) -> TimedRun:
         with peak_memory(resources.model.device) as peak:
-            made = run(inputs, seed)
-        return replace(made, peak_bytes=peak[0]) if peak else made
+            outcome = run(inputs, seed)
+        return replace(outcome, peak_bytes=peak[0]) if peak else outcome
 
     return measured
 
 
 def timed_runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Runner:
-    """As `runner`, without the memory."""
-    model, asked = resources.model, generation_arguments(resources, setting)
+    """Return a function as `runner` does, without the peak memory."""
+    model, arguments = resources.model, generation_arguments(resources, setting)
     if method.engine == "transformers":
         options = {name: value(resources) if callable(value) else value for name, value in method.options.items()}
-        return lambda inputs, seed: run_peer(model, inputs, seed, **asked, **options)
+        return lambda inputs, seed: run_peer(model, inputs, seed, **arguments, **options)
     drafter = method.build_drafter(resources)
-    asked["strict"] = method.strict
+    arguments["strict"] = method.strict
     if method.captured:
-        asked["capture"] = resources.once("rounds", Rounds)
-    return lambda inputs, seed: run_ours(model, inputs, seed, drafter, method.rule, **asked)
+        arguments["capture"] = resources.once("rounds", Rounds)
+    return lambda inputs, seed: run_ours(model, inputs, seed, drafter, method.rule, **arguments)
 
 
 def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule: str, **generation: object) -> TimedRun:
-    """One timed request through the engine."""
+    """Time a request through the engine."""
     began = perf_counter()
     out = mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, return_dict=True, **inputs, **generation)
     seconds = perf_counter() - began
@@ -98,7 +98,7 @@ def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule:
 
 
 def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: object) -> TimedRun:
-    """One timed request through transformers' own `generate`."""
+    """Time a request through transformers' own `generate`."""
     torch.manual_seed(seed)
     with torch.no_grad(), counted_passes(model) as passes, end_of_first_pass(model) as ended:
         began = perf_counter()
@@ -112,10 +112,10 @@ def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: obje
 
 @contextmanager
 def end_of_first_pass(model: nn.Module) -> Iterator[list[float]]:
-    """A list that holds, after the first forward pass of `model` inside the block, when that pass ended."""
+    """Yield a list that holds the time at which the first forward pass of `model` inside the block ended."""
     ended: list[float] = []
 
-    def note(*given: object) -> None:
+    def note(*arguments: object) -> None:
         if not ended:
             ended.append(perf_counter())
 
@@ -127,23 +127,24 @@ def end_of_first_pass(model: nn.Module) -> Iterator[list[float]]:
 
 
 def _generated(sequences: Tensor, inputs: Inputs, lengths: list[int] | None = None) -> tuple[tuple[int, ...], ...]:
-    """Generated ids per row, cut to `lengths` where given."""
+    """Return the generated ids per row, cut to `lengths` if set."""
     rows = sequences[:, inputs["input_ids"].shape[1] :].tolist()
     return tuple(tuple(row if lengths is None else row[: lengths[i]]) for i, row in enumerate(rows))
 
 
 def _until_end(row: tuple[int, ...], ends: list[int]) -> tuple[int, ...]:
-    """A row up to its first end token, without the padding behind it."""
+    """Return a row up to its first end token, without the padding after it."""
     stop = next((index + 1 for index, token in enumerate(row) if token in ends), len(row))
     return row[:stop]
 
 
 @torch.no_grad()
 def certainty(timed: TimedSetting) -> dict:
-    """Two shares over the tokens of each case's first run that transformers completed.
+    """Return the certainty of the target over the tokens of each case's first run that transformers completed.
 
-    top1_probability: the target's mean largest probability at temperature 1.   answer_share: where texts cannot end by
-    themselves, tokens up to the first place where the target would most probably have ended its answer, else None.
+    Returns:
+        `top1_probability`: the target's mean largest probability at temperature 1. `answer_share`: where the end token
+            is suppressed, the share of tokens before the target would most probably have ended its answer; else None.
     """
     model, natural = timed.resources.model, timed.setting.task.natural
     ends = torch.tensor(end_tokens(model), dtype=torch.long)
@@ -163,23 +164,23 @@ def certainty(timed: TimedSetting) -> dict:
 
 
 def preference(timed: TimedSetting, case: int, peer: str) -> Margin:
-    """By how much the target's logits prefer the tokens that the row `peer` gave in a case to others, read in one pass."""
+    """Return the margins of the tokens that the row `peer` generated in a case, read in a single pass."""
     run = next(one for one in timed.results[peer][case] if isinstance(one, TimedRun))
     return margins(timed.resources.model, timed.cases[case], run.output, timed.setting.task.natural)
 
 
 @torch.no_grad()
 def margins(model: nn.Module, inputs: Mapping[str, Tensor], output: Sequence[Sequence[int]], natural: bool) -> Margin:
-    """Read a text once, to tell how near to a tie each of its tokens was.
+    """Run the target once over a text and return how near to a tie each of its tokens was.
 
     Args:
         model: The target.
         inputs: The prompts, as `generate` takes them.
         output: The tokens of every row.
-        natural: End tokens count as all others.
+        natural: Treat end tokens like all others.
 
     Returns:
-        A function of (row, place, other token): the logit of the row's own token less that of the other.
+        A function of (row, place, other token): the logit of the row's own token less that of the other token.
     """
     logits = _logits(model, inputs, _padded(output))
     if not natural:
@@ -188,16 +189,16 @@ def margins(model: nn.Module, inputs: Mapping[str, Tensor], output: Sequence[Seq
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """int64 [B, T]."""
+    """Return the rows as int64 [B, T], padded with zeros."""
     longest = max(map(len, rows))
     return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
 
 
 def _logits(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tensor:
-    """float32 [B, T, V], what the target says before each of the tokens int64 [B, T]."""
+    """Return the target's logits float32 [B, T, V] before each of the tokens int64 [B, T]."""
     if "mm_token_type_ids" in inputs:
         return _logits_at_once(model, inputs, new)
-    # in two passes: a sampled placeholder id would ask the first one for a picture
+    # in two passes: in a single pass, a sampled placeholder id would require a picture
     first = model(**inputs, use_cache=True, logits_to_keep=1)
     mask = torch.cat([inputs["attention_mask"], torch.ones_like(new)], 1)
     rest = model(input_ids=new, attention_mask=mask, past_key_values=first.past_key_values)
@@ -205,9 +206,12 @@ def _logits(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tens
 
 
 def _logits_at_once(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tensor:
-    """The same of a class that would place later tokens by what its last request was: in one pass, its positions told."""
+    """Return the logits in a single pass with explicit positions.
+
+    For classes that would otherwise place the tokens by the positions of their last request.
+    """
     parts = take_apart(model)
-    pictures = torch.isin(new, torch.tensor(parts.placeholders, device=new.device))  # nobody has one for these
+    pictures = torch.isin(new, torch.tensor(parts.placeholders, device=new.device))  # placeholders without a picture
     full, answer = with_answers(dict(inputs), new.masked_fill(pictures, end_tokens(model)[0]).tolist(), 0)
     states = teacher_pass(parts, full, answer).last[:, -new.shape[1] - 1 : -1]
     return parts.head(states).float()

@@ -1,4 +1,4 @@
-"""The suites of `mmspec bench vlm` as data: which methods meet which tasks, and what is shown of it."""
+"""The suites of `mmspec bench vlm` as data: the methods and tasks of each, and the columns of its tables."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ from mmspec.evaluate.vlm.requests import (
 from mmspec.evaluate.vlm.resources import HYBRID, SMOLLM2
 
 LONGEST = 12
-FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths the controller is held against
+FIXED = (1, 2, 3, 4, 5, 7, 9, LONGEST)  # chain lengths that the controller is compared with
 TRAINED = (
     "eagle", "eagle_text", "msd", "vispec", "flash", "specvlm", "eagle3", "dflash", "dflash_vision", "dspark",
     "hydra", "medusa",
 )  # fmt: skip
-# what `mmspec evaluate` decodes with where no decoding is named, as far as a model has it
+# the default drafters of `mmspec evaluate`, of which a model uses those that it has
 SWEPT = (
     "smollm2-eagle3", "hybrid-dflash", "hybrid-mtp", "eagle", "msd", "dspark", "vispec", "flash", "small", "lookup",
     "recycling",
@@ -73,7 +73,7 @@ def _length_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
 
 
 def _goodput(name: str, title: str) -> VlmMethod:
-    """The controller over chains as long as the longest fixed one."""
+    """Return the row of the controller over chains up to the longest fixed length."""
     change = both(chained(LONGEST), with_goodput)
     return VlmMethod(f"{name}-goodput", f"{title}, goodput", drafter=name, change=change, rivals=name, controlled=True)
 
@@ -123,21 +123,21 @@ _STRICT_PLAIN = VlmMethod("plain-strict", "mmspec plain, strict", strict=True)
 
 
 def _two_ways(way: str, **changed: Any) -> Callable[[str, str], tuple[VlmMethod, ...]]:
-    """Of a drafter chains and trees, as always and changed like that, which is called `way`."""
+    """Return the rows of a drafter as chain and tree, each both unchanged and with the changes called `way`."""
     shapes = {"chain": ("chain of 7", chained(7)), "tree": ("dynamic tree", shaped(DynamicTree()))}
 
     def rows(name: str, title: str) -> tuple[VlmMethod, ...]:
-        made = []
+        methods = []
         for shape, (words, change) in shapes.items():
             one = VlmMethod(f"{name}-{shape}", f"{title}, {words}", drafter=name, change=change)
-            made += [one, replace(one, key=f"{one.key}-{way}", title=f"{one.title}, {way}", **changed)]
-        return tuple(made)
+            methods += [one, replace(one, key=f"{one.key}-{way}", title=f"{one.title}, {way}", **changed)]
+        return tuple(methods)
 
     return rows
 
 
 def _hybrid_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
-    """A drafter of the hybrid in its own shape, and on trees, which go over recurrent layers too."""
+    """Return the rows of a drafter of the hybrid: its own shape, and a tree, which passes recurrent layers too."""
     short = name.removeprefix("hybrid-")
     tree = VlmMethod(f"{short}-tree", f"{title} dynamic tree", drafter=name, change=shaped(DynamicTree()))
     return (VlmMethod(short, title, drafter=name), tree)
@@ -147,12 +147,12 @@ CHAINS = (2, 3, 4, 6)
 TREES = {nodes: DynamicTree(nodes=nodes, depth=depth, width=width) for nodes, depth, width in (
     (8, 4, 2), (16, 5, 3), (24, 6, 4), (32, 7, 4),
 )}  # fmt: skip
-_WIDELY_CHAIN, _WIDELY_TREE = 4, 16  # the shapes that sampled requests and batches of `real` are measured with too
+_WIDELY_CHAIN, _WIDELY_TREE = 4, 16  # the shapes that sampled requests and batches of `real` use too
 _RIVALS = {"rivals": "real"}
 
 
 def _real_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
-    """Chains and trees of one trained drafter, alone and beside prompt lookup."""
+    """Return the chains and trees of a trained drafter, alone and merged with prompt lookup."""
     short = name.removeprefix(f"{SMOLLM2}-")
 
     def row(key: str, words: str, change: DrafterChange, point: int, is_wide: bool) -> VlmMethod:
@@ -173,6 +173,7 @@ def _real_rows(name: str, title: str) -> tuple[VlmMethod, ...]:
 
 REAL = VlmSuite(
     about="a text model on real prompts of nine kinds, with and without trained drafters",
+    title="Text: real prompts",
     tasks=REAL_TASKS,
     methods=(
         replace(_HF_LOOKUP, largest_batch=1, widely=True),
@@ -195,12 +196,14 @@ SUITES: dict[str, VlmSuite] = {
     "real": REAL,
     "methods": VlmSuite(
         about="rules, shapes and drafters without training, on texts that never end",
+        title="Text: rules and shapes",
         tasks=(ENDLESS,),
         methods=_ENGINE,
         columns=(*COMMON, "ms a round: draft + target + verify + other", "verify share", "identical"),
     ),
     "drafters": VlmSuite(
         about="every trained drafter, captions and questions",
+        title="Text: trained drafters",
         tasks=(CAPTIONS, QUESTIONS),
         methods=_SHAPED,
         each=_as_it_is,
@@ -211,6 +214,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "pictures": VlmSuite(
         about="drafters on prompts of 1, 4, 8 and 16 pictures",
+        title="Text: several pictures",
         tasks=ALBUMS,
         methods=(VlmMethod("msd-whole", "MSD, whole layer over the prompt", drafter="msd", change=whole_layer), _AUTO),
         each=_as_it_is,
@@ -225,6 +229,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "blocks": VlmSuite(
         about="several tokens a drafter pass",
+        title="Text: tokens per drafter pass",
         tasks=(CAPTIONS, QUESTIONS),
         each=_block_rows,
         drafters=("flash",),
@@ -235,6 +240,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "hybrid": VlmSuite(
         about="a target of gated delta and full attention layers: captions, questions and transcribed documents",
+        title="Text: recurrent layers and documents",
         tasks=(CAPTIONS, QUESTIONS, DOCUMENTS),
         methods=_UNTRAINED[:2],
         each=_hybrid_rows,
@@ -244,6 +250,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "lengths": VlmSuite(
         about="the goodput controller against every fixed length",
+        title="Text: draft lengths",
         tasks=(CAPTIONS, QUESTIONS, ONE_WORD),
         methods=(_AUTO,),
         each=_length_rows,
@@ -254,6 +261,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "strict": VlmSuite(
         about="what the bits of single passes cost; strict rows are compared with plain decoding of their kind",
+        title="Text: strict passes",
         tasks=(CAPTIONS,),
         methods=(_STRICT_PLAIN,),
         each=_two_ways("strict", strict=True, like=_STRICT_PLAIN.key),
@@ -263,6 +271,7 @@ SUITES: dict[str, VlmSuite] = {
     ),
     "captured": VlmSuite(
         about="rounds without the host beside ordinary ones: what they cost where nothing is recorded",
+        title="Text: captured rounds",
         tasks=(CAPTIONS,),
         methods=(VlmMethod("plain-captured", "mmspec plain, captured", captured=True),),
         each=_two_ways("captured", captured=True),

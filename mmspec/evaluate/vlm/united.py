@@ -1,4 +1,4 @@
-"""Rows of a bench over all its tasks together, and the tables and sentences on its kinds of request."""
+"""Rows of a bench over all its tasks together, and tables and sentences about its kinds of request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _SAME = ("method", "key", "drafter", "point", "controlled", "batch", "temperatur
 
 
 def run_columns(results: Sequence[Sequence[Attempt]]) -> dict[str, list]:
-    """The requests of a row, case by case and repeat by repeat, as columns; None for what failed."""
+    """Return the requests of a row as columns, case by case and repeat by repeat; None for failed requests."""
     runs = [one if isinstance(one, TimedRun) else None for case in results for one in case]
 
     def column(value: Callable[[TimedRun], float | None], digits: int) -> list[float | None]:
@@ -41,8 +41,8 @@ def ratio_fields(peer: Sequence[dict], own: Sequence[dict]) -> dict:
         own: The rows of the method.
 
     Returns:
-        `total_speedup_vs_hf`: of all seconds and all tokens together. `decode_speedup_vs_hf`: the median behind the prefill.
-        `decode_spread_vs_hf`: its 10th and 90th percentile.
+        `total_speedup_vs_hf`: the ratio of the total seconds per token. `decode_speedup_vs_hf`: the median ratio after
+            the prefill. `decode_spread_vs_hf`: its 10th and 90th percentile.
     """
     decoding = _ratios(peer, own, "decode_")
     return {
@@ -53,7 +53,7 @@ def ratio_fields(peer: Sequence[dict], own: Sequence[dict]) -> dict:
 
 
 def _attempts(rows: Sequence[dict], part: str = "") -> list[list[Attempt]]:
-    """The requests of rows, from their `runs`.   part: "decode_" for what lies behind the prefill alone."""
+    """Return the requests of rows from their `runs`; `part` "decode_" returns the time after the prefill only."""
     return [[_attempt(row["runs"], place, part)] for row in rows for place in range(len(row["runs"]["seconds"]))]
 
 
@@ -65,21 +65,21 @@ def _attempt(runs: Mapping[str, Sequence], place: int, part: str) -> Attempt:
 
 
 def united(config: VlmBenchConfig, rows: Sequence[dict]) -> list[dict]:
-    """A row per method, batch and temperature over all tasks; [] for suites that want none."""
-    suite, made = config.plan(), []
+    """Return a row per method, batch and temperature over all tasks; [] for suites without them."""
+    suite, together_rows = config.plan(), []
     if not suite.united:
-        return made
+        return together_rows
     for batch, temperature in dict.fromkeys((row["batch"], row["temperature"]) for row in rows):
         own = [row for row in rows if (row["batch"], row["temperature"]) == (batch, temperature)]
         groups = {key: [row for row in own if row["key"] == key] for key in dict.fromkeys(row["key"] for row in own)}
         together = {key: _together(suite.united, group, groups) for key, group in groups.items()}
         _against_best(together, groups)
-        made += together.values()
-    return made
+        together_rows += together.values()
+    return together_rows
 
 
 def _together(name: str, group: Sequence[dict], groups: dict[str, list[dict]]) -> dict:
-    """The row of one method."""
+    """Return the row of a method."""
     first, runs = group[0], completed(_attempts(group))
     whole = {base: _ratios(groups[key], group) for base, key in (("hf", PEER), ("ar", PLAIN))}
     exact = [row["exact"] for row in group if row["exact"] is not None]
@@ -110,12 +110,12 @@ def _together(name: str, group: Sequence[dict], groups: dict[str, list[dict]]) -
 
 
 def _ratios(base: Sequence[dict], own: Sequence[dict], part: str = "") -> list[float]:
-    """Paired ratios of seconds per token, of the whole calls or of what lies behind the prefill."""
+    """Return the paired ratios of seconds per token, of whole calls or of the time after the prefill."""
     return paired_ratios(_attempts(base, part), _attempts(own, part))
 
 
 def _total_ratio(peer: Sequence[dict], own: Sequence[dict]) -> float | None:
-    """The seconds per token of all requests together, the first method's over the second's; None of nothing."""
+    """Return the ratio of the seconds per token of all requests together; None without requests."""
     both = pairs(_attempts(peer), _attempts(own))
     if not both:
         return None
@@ -124,19 +124,19 @@ def _total_ratio(peer: Sequence[dict], own: Sequence[dict]) -> float | None:
 
 
 def _shares(group: Sequence[dict], runs: Sequence[TimedRun]) -> dict:
-    """Shares of the decode time, and milliseconds a round."""
+    """Return the shares of the decode time and the milliseconds per round."""
     known = [(row, sum(filter(None, row["runs"]["decode_seconds"]))) for row in group if row["draft_share"] is not None]
     total, rounds = sum(seconds for _, seconds in known), sum(run.target_passes - 1 for run in runs)
-    made = {}
+    shares = {}
     for part in PARTS:
         seconds = sum(row[f"{part}_share"] * own for row, own in known)
-        made[f"{part}_share"] = round(seconds / total, 4) if known else None
-        made[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if known and rounds else None
-    return made | {"prefill_ms": middle([row["prefill_ms"] for row in group if row["prefill_ms"] is not None])}
+        shares[f"{part}_share"] = round(seconds / total, 4) if known else None
+        shares[f"{part}_ms"] = round(1000 * seconds / rounds, 3) if known and rounds else None
+    return shares | {"prefill_ms": middle([row["prefill_ms"] for row in group if row["prefill_ms"] is not None])}
 
 
 def _sameness(group: Sequence[dict]) -> dict:
-    """Whether texts are those of transformers, and of the prompts alone."""
+    """Return whether texts equal those of transformers, and those of the prompts alone."""
     margins = [row.get("margin") for row in group]
     alone = [row.get("alone_margin") for row in group]
     return {
@@ -150,7 +150,7 @@ def _sameness(group: Sequence[dict]) -> dict:
 
 
 def _sum_of_parts(group: Sequence[dict], name: str) -> str | None:
-    """The sum of fractions side by side: 5/6 of 2/3 and 3/3; None where no row has any."""
+    """Return the sum of fractions, 5/6 for 2/3 and 3/3; None where no row has any."""
     known = [row[name].split("/") for row in group if row.get(name)]
     return "/".join(str(sum(int(one[side]) for one in known)) for side in (0, 1)) if known else None
 
@@ -161,12 +161,12 @@ def _mean(group: Sequence[dict], name: str) -> float | None:
 
 
 def against_best(title: str | None, ratios: Sequence[float]) -> dict:
-    """Fields of a controlled row: the best of the others, and how it fares against that one, by paired ratios."""
+    """Return the fields of a controlled row: the best fixed row, and the speed-up over it by paired ratios."""
     return {"best_fixed": title, "speedup_vs_best_fixed": middle(ratios), "spread_vs_best_fixed": spread(ratios)}
 
 
 def _against_best(together: dict[str, dict], groups: dict[str, list[dict]]) -> None:
-    """Adds to controlled rows how they fare against the best of the others over all tasks."""
+    """Add to controlled rows the comparison with the best fixed row over all tasks."""
     fixed = [key for key, row in together.items() if key != PEER and not row["controlled"] and row["speedup_vs_ar"]
              and not key.startswith("hf-")]  # fmt: skip
     best = max(fixed, key=lambda key: together[key]["speedup_vs_ar"], default=None)
@@ -176,21 +176,21 @@ def _against_best(together: dict[str, dict], groups: dict[str, list[dict]]) -> N
             row |= against_best(best and together[best]["method"], ratios)
 
 
-# figures of compact tables: the field, and what it is
+# figures of compact tables: the field and its title
 FIGURES = {"speedup_vs_hf": "x transformers", "accept_length": "accept length"}
 
 
 def kind_grids(rows: Sequence[dict], together: str) -> tuple[Grid, ...]:
-    """Per batch and temperature, a table of methods by kind for every field in FIGURES.
+    """Return a table of methods by kind for each batch, temperature and field in FIGURES.
 
     Args:
         rows: All rows of a bench.
-        together: The task of the rows over all kinds, which stand in the last column.
+        together: The task of the rows over all kinds, for the last column.
 
     Returns:
         The tables.
     """
-    made = []
+    grids = []
     for (batch, temperature), group in _settings(rows):
         where = f"batch {batch}, T = {temperature:g}"
         kinds = [*(task for task in dict.fromkeys(row["task"] for row in group) if task != together), together]
@@ -198,8 +198,8 @@ def kind_grids(rows: Sequence[dict], together: str) -> tuple[Grid, ...]:
         methods = dict.fromkeys(row["method"] for row in group)
         for field, title in FIGURES.items():
             lines = [(method, *(_cell(cells.get((method, kind)), field) for kind in kinds)) for method in methods]
-            made.append(Grid(f"{title} by kind, {where}", ("method", *kinds), tuple(lines)))
-    return tuple(made)
+            grids.append(Grid(f"{title} by kind, {where}", ("method", *kinds), tuple(lines)))
+    return tuple(grids)
 
 
 def _cell(row: dict | None, field: str) -> str:
@@ -212,22 +212,22 @@ def _settings(rows: Sequence[dict]) -> Iterator[tuple[tuple[int, float], list[di
 
 
 def best_lines(rows: Sequence[dict], together: str) -> list[str]:
-    """A sentence per batch and temperature on the fastest fixed drafter over all kinds and of each kind."""
-    made = []
+    """Return a sentence per batch and temperature on the fastest fixed drafter, over all kinds and of each kind."""
+    lines = []
     for (batch, temperature), group in _settings(rows):
         drafted = [row for row in group if row["speedup_vs_hf"] and not row["controlled"]
                    and row["key"] not in (PEER, PLAIN) and not row["key"].startswith("hf-")]  # fmt: skip
         kinds = [together, *(task for task in dict.fromkeys(row["task"] for row in drafted) if task != together)]
         best = [max((row for row in drafted if row["task"] == kind), key=lambda row: row["speedup_vs_hf"], default=None)
                 for kind in kinds]  # fmt: skip
-        found = ", ".join(f"{row['task']} {row['speedup_vs_hf']:.2f}x ({row['method']})" for row in best if row)
-        if found:
-            made.append(f"fastest fixed drafter against transformers, batch {batch}, T = {temperature:g}: {found}")
-    return made
+        drafters = ", ".join(f"{row['task']} {row['speedup_vs_hf']:.2f}x ({row['method']})" for row in best if row)
+        if drafters:
+            lines.append(f"fastest fixed drafter against transformers, batch {batch}, T = {temperature:g}: {drafters}")
+    return lines
 
 
 def parted_lines(rows: Sequence[dict], together: str) -> list[str]:
-    """A sentence per prompt whose greedy text is not that of transformers: where, by what margin, in which rows."""
+    """Return a sentence per prompt whose greedy text differs from transformers': the token, the margin and the rows."""
     places: dict[tuple, list[str]] = {}
     for row in rows:
         for one in row.get("parted") or () if row["task"] != together else ():
@@ -241,5 +241,5 @@ def parted_lines(rows: Sequence[dict], together: str) -> list[str]:
 
 
 def _margin(one: Mapping) -> str:
-    """By how much transformers' token was preferred."""
+    """Return by how much transformers' token was preferred."""
     return "it only goes on or ends" if one["margin"] is None else f"margin {one['margin']:.2g}"

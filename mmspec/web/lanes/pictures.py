@@ -218,7 +218,7 @@ def image_request(
     """
     from mmspec.evaluate.continuous.resources import ContinuousResources
 
-    (given,) = resources.given([prompt])
+    (given,) = resources.pipeline_prompts([prompt])
     if isinstance(resources, ContinuousResources):
         from mmspec.evaluate.continuous.resources import decoding_of as continuous_decoding
 

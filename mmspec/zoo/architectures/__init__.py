@@ -1,1 +1,1 @@
-"""Models that only the zoo has: its VLMs' pieces, caption encoder, CLIP, object detector and frame reward."""
+"""Architectures that only the zoo has: parts of its VLMs, caption encoder, CLIP, object detector and frame reward."""

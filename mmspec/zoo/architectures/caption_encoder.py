@@ -1,7 +1,7 @@
-"""A small T5 encoder for prompts, trained to hold all that a prompt says in the state of every token.
+"""A small T5 encoder for prompts, trained to store all facts of a prompt in the state of every token.
 
-LlamaGen's image tokens attend evenly to all caption tokens (their rotary rows are zero): a small model that has to work out
-itself which color belongs to which shape mixes them up for thousands of steps.
+LlamaGen's image tokens attend evenly to all caption tokens, whose rotary rows are zero. A small model that has to match
+colors to shapes itself confuses them for thousands of training steps.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDTH = 128
 
 
 def new_encoder(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> T5EncoderModel:
-    """Three layers of 128, freshly initialised."""
+    """Return a newly initialised encoder: three layers of 128."""
     torch.manual_seed(seed)
     config = T5Config(
         vocab_size=len(tokenizer), d_model=WIDTH, d_kv=32, num_heads=4, d_ff=256, num_layers=3, dropout_rate=0.0,
@@ -29,7 +29,7 @@ def new_encoder(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> T5EncoderM
         relative_attention_num_buckets=32, relative_attention_max_distance=64, is_encoder_decoder=False,
     )  # fmt: skip
     encoder = T5EncoderModel(config)
-    # words belong to their neighbours: three heads start out looking one and two back, and one ahead
+    # adjacent words belong together: three heads initially attend one and two tokens back, and one ahead
     with torch.no_grad():
         bias = encoder.encoder.block[0].layer[0].SelfAttention.relative_attention_bias.weight
         for head, bucket in enumerate((1, 2, config.relative_attention_num_buckets // 2 + 1)):
@@ -37,21 +37,26 @@ def new_encoder(tokenizer: PreTrainedTokenizerFast, seed: int = 0) -> T5EncoderM
     return encoder
 
 
-# of a picture: which classes it shows, then by place, the last index for nothing there
+# facts of a picture: its classes, then facts by place, with the last index for an empty place
 HEADS = {"pairs": CLASSES, "color": 9 * (len(COLORS) + 1), "shape": 9 * (len(SHAPES) + 1), "size": 9 * 3,
          "tone": len(TONES), "backdrop": len(BACKDROPS)}  # fmt: skip
 OWN_HEADS = {
     "color": len(COLORS),
     "place": len(PLACES),
     "size": 2,
-}  # what the word of a shape must know about its object
+}  # facts of the object that a shape's word names
 
 
 class FactReader(nn.Module):
-    """The encoder with heads that read a picture's facts from single tokens, and each object's from its shape's.
+    """The encoder with heads that read a picture's facts from single tokens, and an object's facts from its shape's
+    token.
 
-    heads, own: sizes of the heads of whole prompts and of single tokens, those of pictures unless given.
-    projection: what the heads read through, float [..., 128] -> [..., dim]; a transformer of this width can start from it.
+    Args:
+        encoder: The encoder.
+        dim: Width of the projection, `self.projection`: float [..., 128] -> [..., dim]. A transformer of this width can
+            be initialised with it.
+        heads: Sizes of the heads of whole prompts.
+        own: Sizes of the heads of single tokens.
     """
 
     def __init__(
@@ -64,8 +69,16 @@ class FactReader(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(2 * dim, size) for name, size in heads.items()})
 
     def forward(self, ids: Tensor, mask: Tensor, seed: int) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """ids, mask: int64 [B, S] -> logits per head of the picture, read from a token of each row that `seed` draws,
-        [B, size], and per head of each token [B, S, size]."""
+        """Return the logits of all heads.
+
+        Args:
+            ids: int64 [B, S].
+            mask: int64 [B, S].
+            seed: Selects the token of each row from which the facts of the picture are read.
+
+        Returns:
+            Logits of the picture by head, [B, size], and of each token by head, [B, S, size].
+        """
         states = self.encoder(input_ids=ids, attention_mask=mask).last_hidden_state
         place = torch.multinomial(mask.float(), 1, generator=torch.Generator().manual_seed(seed))[:, 0]
         seen = self.projection(states[torch.arange(len(ids)), place])

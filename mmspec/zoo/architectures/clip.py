@@ -1,4 +1,4 @@
-"""The zoo's CLIP: open_clip's model at 64x64 pictures and the words of the world's prompts."""
+"""The zoo's CLIP: open_clip's model for 64x64 pictures and prompts of the world."""
 
 from __future__ import annotations
 
@@ -17,7 +17,16 @@ from mmspec.zoo.world.pixels import image_pixels
 
 @dataclass(frozen=True, slots=True)
 class ClipSize:
-    """Widths and depths of both towers and of the space they share."""
+    """Widths and depths of both towers and of their shared space.
+
+    Attributes:
+        space: Width of the shared space.
+        layers: Blocks in each of the four stages of the ResNet.
+        width: Channels of the ResNet.
+        text_width: Width of the text tower.
+        text_layers: Layers of the text tower.
+        text_heads: Heads of the text tower.
+    """
 
     space: int = 128
     layers: tuple[int, ...] = (1, 2, 2, 1)
@@ -39,10 +48,11 @@ class ClipSize:
 
 
 def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
-    """A freshly initialised open_clip model: its ResNet with attention pooling, which learns shapes from far fewer pictures
-    than a ViT, and a text tower that reads `image_prompt_tokenizer()` ids up to the end token.
+    """Return a newly initialised open_clip model with a ResNet, which learns shapes from far fewer pictures than a ViT.
 
-    seed: None leaves torch's random numbers alone, for weights that will be read.
+    Args:
+        size: The sizes.
+        seed: Seed of the weights; None leaves torch's generator unchanged, for weights that will be loaded.
     """
     if seed is not None:
         torch.manual_seed(seed)
@@ -56,22 +66,31 @@ def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
 
 
 def token_ids(prompts: Sequence[str]) -> Tensor:
-    """int64 [N, 32], padded behind the end token, which a longer prompt keeps."""
+    """Return int64 [N, 32], padded after the end token; a truncated prompt has an end token too."""
     encoded = image_prompt_tokenizer()(list(prompts), padding="max_length", truncation=True, max_length=LONGEST)
     return torch.tensor(encoded["input_ids"])
 
 
 @dataclass(frozen=True, slots=True)
 class ImageClip:
-    """A CLIP model with its tokenizer and picture format: features float32 [N, 128], each of norm one."""
+    """A CLIP model with its tokenizer and picture format.
+
+    Attributes:
+        model: The model.
+    """
 
     model: CLIP
 
     @torch.no_grad()
     def encode_images(self, images: Sequence[Image.Image] | Tensor, batch: int = 64) -> Tensor:
-        """Features of PIL images, or of a uint8 tensor [N, 3, H, W] or [N, H, W, 3]; other sizes are brought to 64x64.
+        """Return features of images, float32 [N, 128], each of norm 1.
 
-        Raises ValueError for any other tensor.
+        Args:
+            images: PIL images, or uint8 [N, 3, H, W] or [N, H, W, 3]. Other sizes are scaled to 64x64.
+            batch: Images per forward pass.
+
+        Raises:
+            ValueError: The tensor is another.
         """
         device = self.model.logit_scale.device
         parts = image_pixels(images).split(batch)
@@ -79,11 +98,11 @@ class ImageClip:
 
     @torch.no_grad()
     def encode_texts(self, prompts: Sequence[str], batch: int = 256) -> Tensor:
-        """Features of prompts in the world's words; a word the world lacks reads as one unknown token."""
+        """Return features of prompts, float32 [N, 128], each of norm 1. An unknown word becomes the unknown token."""
         device = self.model.logit_scale.device
         parts = token_ids(prompts).split(batch)
         return torch.cat([self.model.encode_text(part.to(device), normalize=True).float() for part in parts])
 
     def score(self, images: Sequence[Image.Image] | Tensor, prompts: Sequence[str]) -> Tensor:
-        """Cosine of every image with its own prompt, float32 [N]."""
+        """Return the cosine of every image with its own prompt, float32 [N]."""
         return F.cosine_similarity(self.encode_images(images), self.encode_texts(prompts), dim=-1)

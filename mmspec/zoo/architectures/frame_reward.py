@@ -1,4 +1,4 @@
-"""The zoo's reward of video frames: how much of what a prompt names is in a frame, as one number."""
+"""The zoo's reward of video frames: a score of how much of a prompt a frame shows."""
 
 from __future__ import annotations
 
@@ -14,12 +14,22 @@ from mmspec.zoo.architectures.caption_encoder import WIDTH
 from mmspec.zoo.architectures.object_detector import conv_block, image_stem
 from mmspec.zoo.world.pixels import image_pixels
 
-_PROMPTS = 64  # whose states a reward keeps
+_PROMPTS = 64  # prompts whose states a reward caches
 
 
 @dataclass(frozen=True, slots=True)
 class RewardSize:
-    """Channels at half, quarter and eighth of the side, and width, heads and depth of what looks for a prompt's words."""
+    """Sizes of the reward.
+
+    Attributes:
+        half: Channels at half of the side.
+        quarter: Channels at a quarter of the side.
+        eighth: Channels at an eighth of the side.
+        blocks: Residual blocks at an eighth of the side.
+        width: Width of the attention from words to cells.
+        heads: Heads of this attention.
+        depth: Layers of this attention.
+    """
 
     half: int = 16
     quarter: int = 32
@@ -37,7 +47,11 @@ class RewardSize:
 
 
 class FrameReward(nn.Module):
-    """Pixels float [F, 3, 64, 64] in -1..1 and a prompt's states [F, L, 128] -> logits [F]."""
+    """A network that scores frames against a prompt.
+
+    Args:
+        size: The sizes.
+    """
 
     def __init__(self, size: RewardSize = RewardSize()) -> None:
         super().__init__()
@@ -50,23 +64,28 @@ class FrameReward(nn.Module):
         self.head = nn.Sequential(nn.LayerNorm(size.width), nn.Linear(size.width, 1))
 
     def forward(self, pixels: Tensor, states: Tensor) -> Tensor:
-        """states: zero where a prompt has no token, which is not looked for."""
+        """Return the logits of frames, [F].
+
+        Args:
+            pixels: float [F, 3, 64, 64] in -1..1.
+            states: float [F, L, 128], states of the prompt, zero at padding, which is ignored.
+        """
         hidden = self.stem(pixels)
         for block in self.blocks:
             hidden = hidden + block(hidden)
-        said = (states != 0).any(-1, keepdim=True)
-        states, said = (
-            one[:, said.any(0)[:, 0]] for one in (states, said)
-        )  # words look apart: what nobody says is left out
+        present = (states != 0).any(-1, keepdim=True)
+        states, present = (
+            part[:, present.any(0)[:, 0]] for part in (states, present)
+        )  # words are independent of each other, so common padding can be dropped
         cells, words = rearrange(self.cells(hidden), "b c h w -> b (h w) c"), self.words(states)
         for look in self.looks:
             words = look(words, cells)
-        said = said.to(words.dtype)
-        return self.head((words * said).sum(1) / said.sum(1).clamp(min=1))[:, 0]
+        present = present.to(words.dtype)
+        return self.head((words * present).sum(1) / present.sum(1).clamp(min=1))[:, 0]
 
 
 class _WordAttention(nn.Module):
-    """Every word looks over the cells of its frame."""
+    """Attention of every word over the cells of its frame."""
 
     def __init__(self, width: int, heads: int) -> None:
         super().__init__()
@@ -81,10 +100,15 @@ class _WordAttention(nn.Module):
 
 @dataclass(frozen=True)
 class PromptReward:
-    """A trained `FrameReward` with the caption encoder it reads prompts by, as a `Reward` of `mmspec.video`.
+    """A trained `FrameReward` with its caption encoder, as a `Reward` of `mmspec.video`.
 
-    A score is the share, 0..1, of what the prompt names that the frame is taken to show. Each frame is judged by itself: which
-    way an object goes is nothing it sees.
+    A score is the predicted share of the prompt's objects in the frame, 0..1. Each frame is scored alone, so directions
+    of motion are not judged.
+
+    Attributes:
+        model: The network.
+        encoder: The caption encoder.
+        name: The name of the reward.
     """
 
     model: FrameReward
@@ -94,14 +118,14 @@ class PromptReward:
 
     @torch.no_grad()
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
-        """float32 [F], as `Reward`. Frames of other sizes are brought to 64x64."""
+        """Return scores of frames, float32 [F]; see `Reward`. Frames of other sizes are scaled to 64x64."""
         device = self.model.words.weight.device
         states = self._states(prompt).to(device)
         pixels = image_pixels(to_bytes(frames)).to(device)
         return self.model(pixels, states.expand(len(pixels), -1, -1)).float().sigmoid()
 
     def _states(self, prompt: str) -> Tensor:
-        """Of a prompt, which the blocks of a video ask for one after the other."""
+        """Return the cached states of a prompt, since all blocks of a video use the same prompt."""
         if prompt not in self._read:
             if len(self._read) >= _PROMPTS:
                 self._read.clear()

@@ -1,4 +1,4 @@
-"""The hybrid zoo VLM's pieces, in Qwen3.5's layout: gated delta layers with full attention between, merged patches."""
+"""Parts of the hybrid zoo VLM in Qwen3.5's layout: gated delta layers, full attention layers and merged patches."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mmspec.zoo.world.language import word_byte_tokenizer
 from mmspec.zoo.world.scene import COLORS, IMAGE_SIDE, SHAPES, TONES
 
 PATCH, MERGE, FRAMES = 8, 2, 2
-SIDE = IMAGE_SIDE // (PATCH * MERGE)  # of a picture in tokens
+SIDE = IMAGE_SIDE // (PATCH * MERGE)  # side of a picture in tokens
 PAD, START, END = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 VISION_START, VISION_END, IMAGE, VIDEO = "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"
 SPECIAL = (PAD, START, END, VISION_START, VISION_END, IMAGE, VIDEO)
@@ -37,8 +37,15 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class HybridSize:
-    """kinds: of the text layers, "d" for gated delta and "f" for full attention.   width, inner: of the text model.
-    tower_width, tower_inner, tower_layers: of the vision tower. Heads are 32 wide everywhere.
+    """Sizes of the hybrid VLM. All heads are 32 wide.
+
+    Attributes:
+        kinds: Kinds of the text layers, "d" for gated delta and "f" for full attention.
+        width: Width of the text model.
+        inner: Inner width of the text model.
+        tower_width: Width of the vision tower.
+        tower_inner: Inner width of the vision tower.
+        tower_layers: Layers of the vision tower.
     """
 
     kinds: str = "dfdfdf"
@@ -60,13 +67,13 @@ class HybridSize:
 
 
 def chat_prompt(text: str, images: int = 1) -> str:
-    """The prompt of one turn in Qwen's layout, up to where the answer starts."""
+    """Return the prompt of a turn in Qwen's layout, up to the start of the answer."""
     shown = f"{VISION_START}{IMAGE}{VISION_END}" * images
     return f"{START}user\n{shown}{text}{END}\n{START}assistant\n"
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
-    """Whole words of the world and of its documents as single tokens, numbers digit by digit."""
+    """Return a tokenizer with words of the world and its documents as single tokens, and numbers digit by digit."""
     prompts, answers = world_texts()
     documents = [word for seed in range(400) for word in sample_document(seed).text.replace(".", "").split()]
     # lines of a table and of a paragraph begin with a word, the others follow a space
@@ -81,7 +88,7 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def new_processor() -> Qwen3VLProcessor:
-    """Pictures to about as many pixels as 96x96 in -1..1, 36 image tokens each."""
+    """Return a processor that scales pictures to about 96x96 pixels in -1..1, with 36 image tokens each."""
     pixels, half = IMAGE_SIDE * IMAGE_SIDE, [0.5] * 3
     layout = dict(patch_size=PATCH, merge_size=MERGE, temporal_patch_size=FRAMES, image_mean=half, image_std=half)
     size = {"shortest_edge": pixels, "longest_edge": pixels}
@@ -94,7 +101,7 @@ def new_processor() -> Qwen3VLProcessor:
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, size: HybridSize = HybridSize()) -> Qwen3_5ForConditionalGeneration:
-    """A freshly initialised Qwen3.5 of `size` whose head is its embedding."""
+    """Return a newly initialised Qwen3.5 of `size` with tied embeddings."""
     ids = {name: tokenizer.convert_tokens_to_ids(name) for name in SPECIAL}
     heads = size.width // 32
     names = {"d": "linear_attention", "f": "full_attention"}

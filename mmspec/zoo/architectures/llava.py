@@ -1,4 +1,4 @@
-"""The zoo VLM's pieces in LLaVA-1.5's layout: a small CLIP tower, tokenizer, processor and configuration."""
+"""Parts of the zoo VLM in LLaVA-1.5's layout: a small CLIP tower, tokenizer, processor and configuration."""
 
 from __future__ import annotations
 
@@ -42,13 +42,13 @@ PATCH_HEADS = {
     "texture": (TEXTURES, 0.5),
     "tone": (tuple(TONES), 0.2),
     "backdrop": (BACKDROPS, 0.3),
-    "row": (tuple(str(i) for i in range(SIDE)), 0.3),  # captions name places: a tower that forgets them is no use
+    "row": (tuple(str(i) for i in range(SIDE)), 0.3),  # captions name places, so the tower must encode them
     "column": (tuple(str(i) for i in range(SIDE)), 0.3),
 }
 
 
 def tower_config() -> CLIPVisionConfig:
-    """Four layers of 192 on 8-pixel patches: 144 patches of a 96x96 picture."""
+    """Return the config of the tower: four layers of 192 on 8-pixel patches, 144 patches of a 96x96 picture."""
     return CLIPVisionConfig(
         hidden_size=192, intermediate_size=768, projection_dim=192, num_hidden_layers=4, num_attention_heads=3,
         image_size=IMAGE_SIDE, patch_size=PATCH, attention_dropout=0.0,
@@ -56,7 +56,7 @@ def tower_config() -> CLIPVisionConfig:
 
 
 def grid_embedding(side: int, width: int) -> Tensor:
-    """Two-dimensional sine and cosine positions, float32 [side * side, width]: neighbours start out alike."""
+    """Return two-dimensional sine and cosine positions, float32 [side * side, width], similar for neighbours."""
     quarter = width // 4
     rate = torch.exp(-math.log(100.0) * torch.arange(quarter) / quarter)
     angle = torch.arange(side)[:, None] * rate  # [side, quarter]
@@ -66,12 +66,17 @@ def grid_embedding(side: int, width: int) -> Tensor:
 
 
 def patch_features(tower: CLIPVisionModel, pixels: Tensor) -> Tensor:
-    """Pixels float [B, 3, 96, 96] as the features that a projector reads, float [B, 144, width]."""
+    """Return the features of patches for a projector, float [B, 144, width].
+
+    Args:
+        tower: The tower.
+        pixels: float [B, 3, 96, 96].
+    """
     return tower(pixels, output_hidden_states=True).hidden_states[-1][:, 1:]
 
 
 class PatchReader(nn.Module):
-    """A CLIP tower with one linear reading head per property of the object a patch belongs to."""
+    """A CLIP tower with a linear reading head for each property of the object at a patch."""
 
     def __init__(self, tower: CLIPVisionModel) -> None:
         super().__init__()
@@ -80,13 +85,13 @@ class PatchReader(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(width, len(names)) for name, (names, _) in PATCH_HEADS.items()})
 
     def forward(self, pixels: Tensor) -> dict[str, Tensor]:
-        """pixels float [B, 3, 96, 96] -> logits per head [B, 144, classes]."""
+        """Return the logits by head, [B, 144, classes], of pixels float [B, 3, 96, 96]."""
         hidden = patch_features(self.tower, pixels)
         return {name: head(hidden) for name, head in self.heads.items()}
 
 
 def new_tower(seed: int = 0) -> CLIPVisionModel:
-    """A fresh tower whose position table starts as a grid of sines."""
+    """Return a new tower whose positions are initialised as a grid of sines."""
     torch.manual_seed(seed)
     tower = CLIPVisionModel(tower_config())
     table = next(p for name, p in tower.named_parameters() if name.endswith("position_embedding.weight"))
@@ -112,7 +117,13 @@ CHAT_TEMPLATE = (
 
 @dataclass(frozen=True, slots=True)
 class TextSize:
-    """Depth and width of the Llama text model; heads are 64 wide."""
+    """Sizes of the Llama text model, whose heads are 64 wide.
+
+    Attributes:
+        layers: Number of layers.
+        width: Width of the model.
+        inner: Inner width of the model.
+    """
 
     layers: int = 8
     width: int = 256
@@ -126,28 +137,28 @@ class TextSize:
 
 
 def chat_prompt(text: str, images: int = 1) -> str:
-    """The LLaVA-1.5 prompt: `USER: <image>\\n{text} ASSISTANT:` with `images` placeholders."""
+    """Return the LLaVA-1.5 prompt: `USER: <image>\\n{text} ASSISTANT:` with `images` placeholders."""
     return f"USER: {(IMAGE + chr(10)) * images}{text} ASSISTANT:"
 
 
 def world_texts(scenes: int = 1500) -> tuple[list[str], list[str]]:
-    """What is asked about scenes and what is answered, with every phrasing the world has."""
+    """Return prompts and answers about scenes, with every phrasing of the world."""
     prompts = [*REQUESTS, *REVERSED_REQUESTS, *BRIEF_REQUESTS, *IMAGINE_REQUESTS]
     answers = []
     for seed in range(scenes):
         scene = sample_scene(seed)
         answers += [caption(scene, seed), brief_caption(scene, seed)]
         for index in range(4):
-            asked = question(scene, index)
-            prompts += [asked.prompt, many_turn((scene, scene, scene), index)[0]]
-            answers.append(asked.answer)
+            example = question(scene, index)
+            prompts += [example.prompt, many_turn((scene, scene, scene), index)[0]]
+            answers.append(example.answer)
     return prompts, answers
 
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
-    """Whole words of the world as single tokens over a 256-byte alphabet: every text encodes and decodes back."""
+    """Return a tokenizer with words of the world as single tokens over a 256-byte alphabet; every text round-trips."""
     prompts, answers = world_texts()
-    # a prompt follows "<image>\n" in a first turn and "USER:" in a later one
+    # a prompt follows "<image>\n" in a first turn and "USER:" in a later turn
     texts = [chat_prompt(text, images).replace(IMAGE, "") for text in prompts for images in (0, 1)]
     tokenizer = word_byte_tokenizer((PAD, BOS, EOS, IMAGE), texts + [f" {text}" for text in answers])
     tokenizer.post_processor = processors.TemplateProcessing(
@@ -160,12 +171,12 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
 
 
 def new_processor() -> LlavaProcessor:
-    """Pictures to 96x96 in -1..1 and 144 image tokens each."""
+    """Return a processor that scales pictures to 96x96 in -1..1, with 144 image tokens each."""
     return llava_processor(new_tokenizer(), PATCH, IMAGE, CHAT_TEMPLATE)
 
 
 def llava_processor(tokenizer: PreTrainedTokenizerBase, patch: int, image: str, chat_template: str) -> LlavaProcessor:
-    """Pictures to 96x96 in -1..1, and a token `image` for every square of `patch` pixels."""
+    """Return a processor that scales pictures to 96x96 in -1..1, with a token `image` per square of `patch` pixels."""
     side = {"height": IMAGE_SIDE, "width": IMAGE_SIDE}
     image_processor = CLIPImageProcessor(
         size={"shortest_edge": IMAGE_SIDE}, crop_size=side, image_mean=[0.5] * 3, image_std=[0.5] * 3
@@ -177,7 +188,7 @@ def llava_processor(tokenizer: PreTrainedTokenizerBase, patch: int, image: str, 
 
 
 def new_model(tokenizer: PreTrainedTokenizerFast, size: TextSize = TextSize()) -> LlavaForConditionalGeneration:
-    """A freshly initialised LLaVA-1.5 with the zoo's tower and a Llama of `size`."""
+    """Return a newly initialised LLaVA-1.5 with the zoo's tower and a Llama of `size`."""
     special = {name: tokenizer.convert_tokens_to_ids(name) for name in (PAD, BOS, EOS, IMAGE)}
     text = LlamaConfig(
         vocab_size=len(tokenizer), hidden_size=size.width, intermediate_size=size.inner, num_hidden_layers=size.layers,

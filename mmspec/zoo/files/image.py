@@ -1,4 +1,4 @@
-"""The zoo's models of codes in their folders: one full pipeline, and transformers that share its tokenizer and encoder."""
+"""Files of the zoo's models of codes: a full pipeline, and transformers that share its tokenizer and encoder."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ GUIDANCE, TOP_K = 3.0, 0
 
 
 def write_transformer(gpt: Transformer, folder: Path) -> None:
-    """fp16 weights and config of a transformer on its own, with an index that names no tokenizer."""
+    """Write fp16 weights and config of a single transformer, with an index that names no tokenizer."""
     write_component(deepcopy(gpt).half(), folder / "transformer")
     index = {"_class_name": LlamaGenPipeline.__name__, "transformer": ["mmspec", "Transformer"],
              "guidance_scale": GUIDANCE, "top_k": TOP_K}  # fmt: skip
@@ -35,32 +35,32 @@ def write_transformer(gpt: Transformer, folder: Path) -> None:
 def write_pipeline(
     gpt: Transformer, vq: VQModel, encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, folder: Path
 ) -> None:
-    """The text-to-image pipeline in fp16."""
+    """Write the text-to-image pipeline in fp16."""
     captions = CaptionEncoder(deepcopy(encoder).half(), tokenizer, LONGEST)
     pipe = LlamaGenPipeline(deepcopy(gpt).half(), deepcopy(vq).half(), captions, guidance_scale=GUIDANCE, top_k=TOP_K)
     pipe.save_pretrained(folder)
 
 
 def read_vq(folder: Path) -> VQModel:
-    """The tokenizer in `folder` (fp32, eval mode)."""
+    """Load the tokenizer in `folder` (fp32, eval mode)."""
     return load_component(folder, vq_from_state_dict).float().eval().requires_grad_(False)
 
 
 def read_pipeline(folder: Path) -> LlamaGenPipeline:
-    """The pipeline in `folder`, all of it in fp32."""
+    """Load the pipeline in `folder` in fp32."""
     pipe = LlamaGenPipeline.from_pretrained(folder, dtype=torch.float32)
     pipe.model.vq.float()
     return pipe
 
 
 def read_with_shared_tokenizer(folder: Path, whole: Path) -> LlamaGenPipeline:
-    """The transformer in `folder` with tokenizer and, where it takes captions, encoder of the pipeline in `whole`; fp32."""
+    """Load the transformer in `folder` in fp32, with the tokenizer and caption encoder of the pipeline in `whole`."""
     shared = read_pipeline(whole).model
     return read_with(folder, shared.vq, shared.captions)
 
 
 def read_with(folder: Path, vq: VQModel, captions: CaptionEncoder) -> LlamaGenPipeline:
-    """The transformer in `folder` (fp32) with a tokenizer and, where it takes captions, an encoder that were read already."""
+    """Load the transformer in `folder` in fp32, with a loaded tokenizer and, for prompts, a loaded caption encoder."""
     gpt, index = load_component(folder / "transformer", llamagen_from_state_dict).float(), read_json(folder / INDEX)
-    told = captions if gpt.config.model_type == "t2i" else None
-    return LlamaGenPipeline(gpt, vq, told, guidance_scale=index["guidance_scale"], top_k=index["top_k"])
+    encoder = captions if gpt.config.model_type == "t2i" else None
+    return LlamaGenPipeline(gpt, vq, encoder, guidance_scale=index["guidance_scale"], top_k=index["top_k"])

@@ -1,4 +1,4 @@
-"""The models of the table by name: their folders, how they are loaded, and how they are built."""
+"""The models of the table by name: their folders, their loading and their building."""
 
 from __future__ import annotations
 
@@ -18,24 +18,32 @@ WEIGHTS = Path(__file__).parents[1] / "weights"
 
 
 def names() -> list[str]:
-    """The names that `load` accepts now: all that ship, and of the others those that were built or fetched."""
+    """Return the names that `load` accepts: all models that ship, and others that have been built or fetched."""
     return [name for name, row in MODELS.items() if row.ships or has_weights(name)]
 
 
 def folder_of(name: str) -> Path:
-    """Where the weights of `name` lie: "vlm/small" in `weights/vlm_small`, a fetched model in the user's cache folder."""
+    """Return the folder of a model: `weights/vlm_small` for "vlm/small", and the user's cache for a fetched model.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
     if name not in MODELS:
         raise ValueError(f"expected one of {', '.join(MODELS)}, got {name!r}, pick a name from mmspec.zoo.names()")
     return fetched_folder(name) if MODELS[name].source else WEIGHTS / name.replace("/", "_")
 
 
 def has_weights(name: str) -> bool:
-    """Whether the weights of a model are there."""
+    """Return whether the weights of a model are available."""
     return any(folder_of(name).rglob("*.safetensors"))
 
 
 def folder_with_weights(name: str) -> Path:
-    """`folder_of`.   Raises ValueError, which says how to get them, where the weights are missing."""
+    """Return the folder of a model that has weights; see `folder_of`.
+
+    Raises:
+        ValueError: The weights are missing. The message names the command that builds or fetches them.
+    """
     folder = folder_of(name)
     if not has_weights(name):
         raise ValueError(f"expected weights in {folder}, got none, run `{command_for(name)}`")
@@ -43,7 +51,7 @@ def folder_with_weights(name: str) -> Path:
 
 
 def command_for(name: str) -> str:
-    """The command that brings the weights of a name."""
+    """Return the command that builds or fetches the weights of a model."""
     return f"mmspec zoo {'fetch' if MODELS[name].source else 'build'} {name}"
 
 
@@ -52,9 +60,9 @@ def load(name: str, *, dtype: Any = None, progress: bool = False) -> Any:
 
     Args:
         name: A name of `names()`.
-        dtype: A `torch.dtype` for the weights of a fetched model, which are float32 otherwise; embedded ones are float32.
-        progress: Let transformers draw its bars on stderr while it reads weights; what the caller has set for other loads
-            stays.
+        dtype: A `torch.dtype` for a fetched model; None for float32. Embedded models are always float32.
+        progress: Whether transformers may draw progress bars while it reads the weights. Other loads keep their
+            setting.
 
     Raises:
         ValueError: The name is unknown, the weights are missing, or a dtype is passed for an embedded model.
@@ -72,7 +80,7 @@ def load(name: str, *, dtype: Any = None, progress: bool = False) -> Any:
 
 
 def read(name: str, folder: Path, **options: Any) -> Any:
-    """The model of a name from any folder; a drafter with the shapes of its row."""
+    """Load the model of a name from any folder; a drafter has the shapes of its row in the table."""
     row = MODELS[name]
     model = _function(row.loader)(folder, *_parts(row.uses), **options)
     if row.block:
@@ -86,13 +94,13 @@ def read(name: str, folder: Path, **options: Any) -> Any:
 
 
 def build(name: str, out: Path, work: Path, **options: Any) -> dict[str, Any]:
-    """Train an embedded model from nothing and write it with its card.
+    """Train an embedded model from scratch, and write it with its card.
 
     Args:
         name: A name of the table.
-        out: Folder of the weights and the card.
-        work: Folder of checkpoints and logs.
-        options: `resume`, `device` and `measure` (of a model and its processor); a builder gets those it takes.
+        out: The folder of the weights and the card.
+        work: The folder of checkpoints and logs.
+        **options: `resume`, `device` and `measure` (of a model and its processor). A builder receives those it has.
 
     Returns:
         The card.
@@ -109,19 +117,22 @@ def build(name: str, out: Path, work: Path, **options: Any) -> dict[str, Any]:
 
 
 def _parts(names: Sequence[str]) -> list[Any]:
-    """Models for "NAME", folders with weights for "NAME/"."""
+    """Return models for "NAME", and folders with weights for "NAME/"."""
     return [folder_with_weights(name[:-1]) if name.endswith("/") else load(name) for name in names]
 
 
 def _function(place: str) -> Callable[..., Any]:
-    """The function at MODULE:FUNCTION below `mmspec`."""
+    """Return the function at MODULE:FUNCTION below `mmspec`."""
     module, _, name = place.partition(":")
     return attrgetter(name)(import_module(f"mmspec.{module}"))
 
 
 def _drafts_for(row: ZooModel) -> Any:
-    """What `drafter="auto"` drafts with for a model: its drafter; for a fetched one prompt lookup, the drafter, and both in
-    one tree. A pass over many rows costs little more than over one there, so the controller may draft trees."""
+    """Return the drafters of `drafter="auto"` for a model.
+
+    For an embedded model this is its drafter. For a fetched model these are prompt lookup, the drafter with trees, and
+    both merged: forward passes over more rows cost little more, so the controller may choose trees.
+    """
     drafter = load(row.auto)
     if row.source is None:
         return drafter
@@ -134,7 +145,7 @@ def _drafts_for(row: ZooModel) -> Any:
 
 @contextmanager
 def _without_bars() -> Iterator[None]:
-    """transformers draws no bars inside; whether it draws any elsewhere is the caller's setting, which is not touched."""
+    """Hide progress bars of transformers inside the block, without a change to the caller's setting."""
     from transformers.utils import logging
 
     before = logging.set_tqdm_hook(lambda factory, args, kwargs: logging.EmptyTqdm(*args, **kwargs))

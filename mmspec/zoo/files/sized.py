@@ -1,4 +1,4 @@
-"""Models of sizes of their own, such as those that score pictures, in their folders: fp16 weights and a config."""
+"""Files of models that are saved with their sizes, such as the models that score pictures: fp16 weights and a config."""
 
 from __future__ import annotations
 
@@ -24,20 +24,28 @@ Size = TypeVar("Size")
 
 
 def load_clip(folder: Path) -> ImageClip:
-    """The CLIP stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
-    # here, so that other scorers do not pay for the import of open_clip
+    """Load the CLIP in `folder`, in fp32 and eval mode.
+
+    Raises:
+        ValueError: The files are damaged or do not fit each other.
+    """
+    # imported here, so that other scorers load without open_clip
     from mmspec.zoo.architectures.clip import ClipSize, ImageClip, new_clip
 
     return ImageClip(load_sized(ClipSize, lambda size: new_clip(size, seed=None), folder))
 
 
 def load_detector(folder: Path) -> ObjectDetector:
-    """The detector stored in `folder`, fp32 in eval mode.   Raises ValueError for files that are damaged or do not fit."""
+    """Load the detector in `folder`, in fp32 and eval mode.
+
+    Raises:
+        ValueError: The files are damaged or do not fit each other.
+    """
     return ObjectDetector(load_sized(DetectorSize, DetectorNetwork, folder))
 
 
 def save_sized(model: nn.Module, size: Any, folder: Path) -> None:
-    """Write fp16 safetensors and the fields of `size` as config.json."""
+    """Write fp16 safetensors, and the fields of `size` as config.json."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: value.detach().cpu().contiguous() for name, value in model.state_dict().items()}
     # the batch norms of CLIP count their batches in integers
@@ -48,8 +56,16 @@ def save_sized(model: nn.Module, size: Any, folder: Path) -> None:
 
 
 def load_sized(kind: type[Size], build: Callable[[Size], nn.Module], folder: Path) -> Any:
-    """The model that `build` returns for the stored size, with the stored weights, fp32 in eval mode.   Raises ValueError for
-    files that are damaged or do not fit."""
+    """Load a model that was saved with its sizes, in fp32 and eval mode.
+
+    Args:
+        kind: The class of the sizes.
+        build: Constructs the model of given sizes.
+        folder: The folder.
+
+    Raises:
+        ValueError: The files are damaged or do not fit each other.
+    """
     with naming(folder / CONFIG):
         size = from_fields(kind, read_json(folder / CONFIG))
     return load_module(lambda: build(size), folder / WEIGHTS)

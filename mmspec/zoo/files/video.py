@@ -1,4 +1,4 @@
-"""The zoo's video models in their folders: an autoencoder, transformers that share a caption encoder, and a reward."""
+"""Files of the zoo's video models: an autoencoder, transformers that share a caption encoder, and a reward."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ if TYPE_CHECKING:
 
 
 INDEX = "model_index.json"
-BLOCKS = 7  # of a video, 81 frames, unless a call says otherwise
+BLOCKS = 7  # default length of a video: 81 frames
 
 
 def read_video_vae(folder: Path) -> StreamingWanVAE:
-    """The autoencoder in `folder` (fp32, eval mode)."""
+    """Load the autoencoder in `folder` (fp32, eval mode)."""
     return StreamingWanVAE(read_vae(folder).float(), quick=True)
 
 
 def write_video(model: CausalWan, folder: Path, sampler: FlowMap, plan: BlockPlan) -> None:
-    """fp16 weights and config of a transformer on its own, with an index that names no autoencoder."""
+    """Write fp16 weights and config of a single transformer, with an index that names no autoencoder."""
     save_wan(deepcopy(model).half().cpu(), folder / "transformer")
     index = {"_class_name": BlockVideoPipeline.__name__, "transformer": ["mmspec", CausalWan.__name__]}
     write_json_atomic(
@@ -50,26 +50,37 @@ def write_video(model: CausalWan, folder: Path, sampler: FlowMap, plan: BlockPla
 
 
 def write_prompts(encoder: T5EncoderModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
-    """The caption encoder, fp16, and its tokenizer."""
+    """Write the caption encoder in fp16 and its tokenizer."""
     for part, name in ((deepcopy(encoder).half().cpu(), "text_encoder"), (tokenizer, "tokenizer")):
         with writing(folder / name):
             part.save_pretrained(folder / name)
 
 
 def read_prompts(folder: Path) -> PromptEncoder:
-    """The caption encoder (fp32) and tokenizer in `folder`."""
+    """Load the caption encoder (fp32) and tokenizer in `folder`."""
     return PromptEncoder(read_encoder(folder / "text_encoder").float(), FileTokenizer(folder / "tokenizer"), LONGEST)
 
 
 def read_video_codes(folder: Path, images: Path, whole: Path) -> LlamaGenPipeline:
-    """The transformer of video codes in `folder` with the tokenizer of the pipeline in `images` and the caption encoder in
-    `whole`; fp32."""
+    """Load a transformer of video codes with its shared parts, in fp32.
+
+    Args:
+        folder: The folder of the transformer.
+        images: The folder of the pipeline whose tokenizer is shared.
+        whole: The folder of the caption encoder.
+    """
     prompts = read_prompts(whole)
     return read_with(folder, read_vq(images / "vq"), CaptionEncoder(prompts.encoder, prompts.tokenizer, LONGEST))
 
 
 def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
-    """The transformer in `folder` with the autoencoder in `vae` and the caption encoder in `whole`; fp32."""
+    """Load a video transformer with its shared parts, in fp32.
+
+    Args:
+        folder: The folder of the transformer.
+        vae: The folder of the autoencoder.
+        whole: The folder of the caption encoder.
+    """
     index = read_json(folder / INDEX)
     with naming(folder / INDEX):
         sampler = {name: value for name, value in index["sampler"].items() if name != "kind"}
@@ -82,8 +93,9 @@ def read_video(folder: Path, vae: Path, whole: Path) -> BlockVideoPipeline:
 
 
 def read_reward(folder: Path, whole: Path) -> PromptReward:
-    """The reward stored in `folder` with the caption encoder in `whole`; fp32 in eval mode.
+    """Load the reward in `folder` with the caption encoder in `whole`, in fp32 and eval mode.
 
-    Raises ValueError for files that are damaged or do not fit.
+    Raises:
+        ValueError: The files are damaged or do not fit each other.
     """
     return PromptReward(load_sized(RewardSize, FrameReward, folder), read_prompts(whole))

@@ -1,4 +1,4 @@
-"""The zoo's VLMs in their folders. The small LLaVA leaves its tower out where it equals that of the first bit for bit."""
+"""Files of the zoo's VLMs. The small LLaVA leaves its tower out where it equals that of the first LLaVA bit for bit."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def write_vlm(model: PreTrainedModel, processor: ProcessorMixin, out: Path) -> N
 
 
 def leave_out_tower(folder: Path, other: Path) -> bool:
-    """Takes the tower out of the weights in `folder` where those in `other` hold the same one. Returns whether it did."""
+    """Remove the tower from the weights in `folder` if the weights in `other` hold the same tower; return whether so."""
     if not (other / FILE).exists():
         return False
     mine, theirs = read_tensors(folder / FILE), read_tensors(other / FILE)
@@ -62,7 +62,12 @@ def leave_out_tower(folder: Path, other: Path) -> bool:
 
 
 def read_vlm(folder: Path, other: Path | None = None) -> tuple[Any, Any]:
-    """The LLaVA model (fp32, eval mode) and processor stored in `folder`; where its tower was left out, that in `other`."""
+    """Load a LLaVA model (fp32, eval mode) and its processor.
+
+    Args:
+        folder: The folder of the model.
+        other: The folder whose tower is used where `folder` has none.
+    """
     from transformers import GenerationConfig, LlavaForConditionalGeneration, LlavaProcessor
 
     stored = {} if other is None else _with_tower(folder, other)
@@ -73,7 +78,7 @@ def read_vlm(folder: Path, other: Path | None = None) -> tuple[Any, Any]:
 
 
 def _with_tower(folder: Path, other: Path) -> dict[str, Any]:
-    """Config and weights in `folder`, with the tower in `other` where its own was left out."""
+    """Return config and weights in `folder`, with the tower in `other` where `folder` has none."""
     from transformers import LlavaConfig
 
     state = read_tensors(folder / FILE)
@@ -83,7 +88,7 @@ def _with_tower(folder: Path, other: Path) -> dict[str, Any]:
 
 
 def read_tower(folder: Path) -> CLIPVisionModel:
-    """The vision tower of the LLaVA stored in `folder`, fp32 in evaluation mode.
+    """Load the vision tower of the LLaVA in `folder` (fp32, eval mode).
 
     Raises:
         ValueError: There is no such model, or its files are damaged.
@@ -94,11 +99,11 @@ def read_tower(folder: Path) -> CLIPVisionModel:
 def read_captioner(
     folder: Path, tower: Path, language: tuple[Any, Any]
 ) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
-    """The captioner in evaluation mode, in the precision of its text model, and its processor.
+    """Load the captioner in evaluation mode, in the precision of its text model, and its processor.
 
     Args:
-        folder: Of the projector.
-        tower: Folder of the LLaVA whose vision tower it sees with.
+        folder: The folder of the projector.
+        tower: The folder of the LLaVA whose vision tower is used.
         language: The text model, which becomes a part of the captioner, and its tokenizer.
 
     Raises:
@@ -114,27 +119,32 @@ def read_captioner(
 
 
 def read_hybrid(folder: Path) -> tuple[Any, Any]:
-    """The Qwen3.5 model (fp32, eval mode) and processor stored in `folder`."""
+    """Load the Qwen3.5 model (fp32, eval mode) in `folder` and its processor."""
     from transformers import PreTrainedTokenizerFast, Qwen3_5ForConditionalGeneration, Qwen3VLProcessor
 
     model = load_model(Qwen3_5ForConditionalGeneration, folder, dtype=torch.float32)
     processor = load_part(Qwen3VLProcessor, folder)
-    # the processor's own choice goes by the model's type and splits words as Qwen's files do, whatever tokenizer.json says
+    # the processor chooses a tokenizer by the model's type, which splits words as Qwen's does and ignores tokenizer.json
     processor.tokenizer = load_part(PreTrainedTokenizerFast, folder)
     return model, processor
 
 
 def read_mtp(folder: Path, target: tuple[Any, Any]) -> Any:
-    """The MTP layer stored in `folder` (fp32, eval mode) for (model, processor) of the class that it is a part of."""
+    """Load the MTP layer in `folder` (fp32, eval mode) for a target of its class.
+
+    Args:
+        folder: The folder of the layer.
+        target: The target and its processor.
+    """
     from mmspec.vlm.drafters.checkpoints import load_drafter
 
     return load_drafter(folder, target=target[0])
 
 
 def read_text_model(folder: Path, dtype: torch.dtype | None = None) -> tuple[Any, Any]:
-    """The text model stored in `folder` (eval mode; float32 unless `dtype` is given) and its tokenizer."""
+    """Load the text model in `folder` (eval mode; float32 unless `dtype` is set) and its tokenizer."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    # not `.to(dtype)`, which rounds the rotary frequencies too
+    # instead of `.to(dtype)`, which rounds the rotary frequencies too
     model = load_model(AutoModelForCausalLM, folder, dtype=torch.float32 if dtype is None else dtype)
     return model, load_part(AutoTokenizer, folder)

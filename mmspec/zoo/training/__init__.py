@@ -1,1 +1,1 @@
-"""How the zoo's models are built from nothing: the training loop, shared objectives, and one `build` a model."""
+"""Training of the zoo's models from scratch: the training loop, shared objectives, and a `build` for each model."""

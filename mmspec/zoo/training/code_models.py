@@ -1,7 +1,7 @@
-"""What trainings of LlamaGens share: their recipe, auxiliary heads, and the loss of codes.
+"""Shared parts of LlamaGen trainings: their recipe, auxiliary heads, and the loss of codes.
 
-A small LlamaGen learns textures for thousands of steps before it learns which objects a prompt names: an object's color and
-shape are a few bits of a picture of 256 uncertain codes. Auxiliary heads, which are dropped after training, teach these first.
+A small LlamaGen learns textures for thousands of steps before the objects of a prompt: color and shape are a few bits
+of 256 uncertain codes. Auxiliary heads teach the objects first and are removed after training.
 """
 
 from __future__ import annotations
@@ -19,13 +19,16 @@ from mmspec.zoo.architectures.caption_encoder import HEADS
 from mmspec.zoo.training.loop import ZooRecipe
 from mmspec.zoo.world.image import CLASSES
 
-DROP = 0.1  # rows whose condition is replaced by the null one, for guidance
+DROP = 0.1  # share of rows with the null condition, for guidance
 
 
 class WithAuxiliaryHeads(nn.Module):
-    """A transformer with heads on the states behind its middle layer, which read the facts of the picture or the video.
+    """A transformer with heads on the states after its middle layer, which read the facts of a picture or a video.
 
-    heads: sizes of those that read the whole of it, objects: classes of the object at a code; of pictures unless given.
+    Args:
+        gpt: The transformer.
+        heads: Sizes of the heads of the whole picture or video.
+        objects: Number of classes of the object at a code.
     """
 
     def __init__(self, gpt: Transformer, heads: Mapping[str, int] = HEADS, objects: int = CLASSES):
@@ -37,7 +40,17 @@ class WithAuxiliaryHeads(nn.Module):
         self.here = nn.Linear(2 * width, objects)
 
     def forward(self, condition: Tensor, codes: Tensor, mask: Tensor | None, drop: Tensor) -> tuple[Tensor, Tensor]:
-        """`Transformer.training_logits`, and the states of its last T positions [B, T, dim] behind the middle layer."""
+        """Return the logits of `Transformer.training_logits`, and the middle states of the last T positions.
+
+        Args:
+            condition: The condition of the transformer.
+            codes: int64 [B, T].
+            mask: bool [B, S], the mask of the condition, or None.
+            drop: bool [B], rows with the null condition.
+
+        Returns:
+            Logits [B, T, V] and states [B, T, dim].
+        """
         seen: list[Tensor] = []
         middle = self.gpt.layers[self.gpt.config.n_layer // 2]
         hook = middle.register_forward_hook(lambda module, given, out: seen.append(out))
@@ -48,12 +61,26 @@ class WithAuxiliaryHeads(nn.Module):
         return logits, seen[0][:, -codes.shape[1] :]
 
     def read_picture(self, states: Tensor) -> dict[str, Tensor]:
-        """states float [..., dim] -> float32 logits per fact of the whole picture, [..., size of the head]."""
+        """Read the facts of the whole picture.
+
+        Args:
+            states: float [..., dim].
+
+        Returns:
+            float32 logits per fact, [..., size of the head].
+        """
         hidden = self._mixed(states)
         return {name: head(hidden).float() for name, head in self.heads.items()}
 
     def read_object(self, states: Tensor) -> Tensor:
-        """states float [..., dim] -> float32 logits of the class of the object that lies here, [..., objects]."""
+        """Read the class of the object at a code.
+
+        Args:
+            states: float [..., dim].
+
+        Returns:
+            float32 logits, [..., objects].
+        """
         return self.here(self._mixed(states)).float()
 
     def _mixed(self, states: Tensor) -> Tensor:
@@ -62,10 +89,15 @@ class WithAuxiliaryHeads(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class CodeRecipe(ZooRecipe):
-    """What decides a LlamaGen of the zoo.
+    """All settings of a LlamaGen of the zoo.
 
-    reading, object_weight: weights of the auxiliary heads' loss and of the codes of objects. Both fade, to 0 and 1, over
-    `guided_share` of the steps of a run, so that what is learnt in the end is the law of the codes.
+    Attributes:
+        config: Sizes of the model.
+        batch: Rows per step.
+        reading: Weight of the auxiliary heads' loss. It falls to 0, so that the model finally learns the distribution
+            of the codes alone.
+        object_weight: Weight of the codes of objects, which falls to 1.
+        guided_share: The share of the steps of a run over which both weights fall.
     """
 
     weight_decay = 0.05
@@ -80,13 +112,19 @@ class CodeRecipe(ZooRecipe):
     seed: int = 0
 
     def guided(self, step: int) -> float:
-        """How much heads and the weight of objects count at a step."""
+        """Return the weight of heads and objects at a step, in 0..1."""
         return max(1 - self.fraction(step, self.guided_share), 0.0)
 
     def new_model(
         self, projection: nn.Module | None, heads: Mapping[str, int] = HEADS, objects: int = CLASSES
     ) -> WithAuxiliaryHeads:
-        """The untrained transformer with its heads.   projection: initial weights of its own caption projection."""
+        """Return the untrained transformer with its heads.
+
+        Args:
+            projection: Initial weights of its caption projection; None for random weights.
+            heads: Sizes of the heads of the whole picture or video.
+            objects: Number of classes of the object at a code.
+        """
         torch.manual_seed(self.seed)
         gpt = Transformer(self.config)
         if projection is not None:
@@ -95,7 +133,13 @@ class CodeRecipe(ZooRecipe):
 
 
 def code_loss(logits: Tensor, codes: Tensor, weight: Tensor | None = None) -> tuple[Tensor, dict[str, float]]:
-    """Cross-entropy of codes int64 [B, T], each with its weight [B, T], and the mean top-1 probability."""
+    """Return the cross-entropy of codes and their mean top-1 probability.
+
+    Args:
+        logits: float [B, T, V].
+        codes: int64 [B, T].
+        weight: float [B, T], weights of the codes; None for equal weights.
+    """
     logits = logits.float().flatten(0, 1)
     each = F.cross_entropy(logits, codes.flatten(), reduction="none")
     loss = each.mean() if weight is None else (each * weight.flatten()).sum() / weight.sum()

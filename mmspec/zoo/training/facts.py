@@ -1,4 +1,4 @@
-"""Facts of pictures and of moving scenes as labels of heads, and the prompt encoders that are trained on them."""
+"""Facts of pictures and moving scenes as labels of heads, and the prompt encoders trained on them."""
 
 from __future__ import annotations
 
@@ -52,38 +52,52 @@ IMAGE_FACTS = FactTable(
 
 
 def code_labels(pictures: list[ImageScene], side: int) -> Tensor:
-    """int64 [B, side * side], the class of the object whose square most of a code lies in, CLASSES where there is none."""
+    """Return int64 [B, side * side]: the class of the object whose square covers most of a code, or CLASSES."""
     squares = [[(item.x, item.y, item.pixels, item.label) for item in picture.items] for picture in pictures]
     return _grid_labels(squares, side, CLASSES).flatten(1)
 
 
 def _grid_labels(frames: Sequence[Sequence[Square]], side: int, empty: int, border: int = 0) -> Tensor:
-    """int64 [frames, side, side], the label of the square that most of a cell lies in.   border: cells around a square that
-    count as its own."""
-    found, pixels = torch.full((len(frames), side, side), empty), IMAGE_SCENE_SIDE // side
-    for grid, squares in zip(found, frames, strict=True):
+    """Return int64 [frames, side, side]: the label of the square that covers most of a cell.
+
+    Args:
+        frames: The squares of each frame.
+        side: Cells per side.
+        empty: Label of a cell without a square.
+        border: Cells around a square that belong to it.
+    """
+    labels, pixels = torch.full((len(frames), side, side), empty), IMAGE_SCENE_SIDE // side
+    for grid, squares in zip(labels, frames, strict=True):
         for x, y, size, label in squares:
             rows, columns = (
                 slice(max(round(at / pixels) - border, 0), round((at + size) / pixels) + border) for at in (y, x)
             )
             grid[rows, columns] = label
-    return found
+    return labels
 
 
 def object_cells(pictures: list[ImageScene], side: int) -> Tensor:
-    """bool [B, side * side], the codes that an object's square touches or borders on."""
-    found, pixels = torch.zeros(len(pictures), side, side, dtype=torch.bool), IMAGE_SCENE_SIDE // side
-    for grid, picture in zip(found, pictures, strict=True):
+    """Return bool [B, side * side]: the codes that an object's square touches, and their neighbours."""
+    cells, pixels = torch.zeros(len(pictures), side, side, dtype=torch.bool), IMAGE_SCENE_SIDE // side
+    for grid, picture in zip(cells, pictures, strict=True):
         for item in picture.items:
             top, left = max(item.y // pixels - 1, 0), max(item.x // pixels - 1, 0)
             grid[top : (item.y + item.pixels - 1) // pixels + 2, left : (item.x + item.pixels - 1) // pixels + 2] = True
-    return found.flatten(1)
+    return cells.flatten(1)
 
 
 def train_image_prompt_encoder(
     folder: Path, dim: int, steps: int = 3000, batch: int = 64, resume: bool = True
 ) -> FactReader:
-    """Train on prompts of pictures that are never rendered.   dim: of the transformer that will read the captions."""
+    """Train a caption encoder on prompts of pictures that are never rendered.
+
+    Args:
+        folder: The folder of the state and the log.
+        dim: Width of the transformer that will read the captions.
+        steps: Steps of the training.
+        batch: Prompts per step.
+        resume: Whether to continue from the state in `folder`.
+    """
     tokenizer = image_prompt_tokenizer()
     return IMAGE_FACTS.train_reader(
         FactReader(new_encoder(tokenizer), dim), tokenizer, LONGEST, sample_image_scene, image_prompt, folder,
@@ -91,10 +105,10 @@ def train_image_prompt_encoder(
     )  # fmt: skip
 
 
-# of a scene: which looks it has, then by color, the last index for no object of the color
+# facts of a scene: its looks, then facts by color, with the last index for no object of the color
 VIDEO_HEADS = {"looks": LOOKS, "direction": len(COLORS) * (len(DIRECTIONS) + 1), "speed": len(COLORS) * (len(SPEEDS) + 1),
          "tone": len(TONES), "backdrop": len(BACKDROPS)}  # fmt: skip
-# of the word of a kind: facts of its object
+# facts of the object that a word names
 VIDEO_OWN_HEADS = {"color": len(COLORS), "direction": len(DIRECTIONS), "speed": len(SPEEDS)}
 
 
@@ -114,8 +128,14 @@ VIDEO_FACTS = FactTable(
 
 
 def look_labels(scenes: list[VideoScene], frames: int, side: int, border: int = 0) -> Tensor:
-    """int64 [B, frames * side * side], the look of the object whose square most of a code lies in, LOOKS where there is
-    none.   border: codes around the square that count as its own."""
+    """Return int64 [B, frames * side * side]: the look of the object whose square covers most of a code, or LOOKS.
+
+    Args:
+        scenes: The B scenes.
+        frames: Frames of each scene.
+        side: Codes per side of a frame.
+        border: Codes around a square that belong to it.
+    """
     squares = [
         [(*mover.at(frame), mover.pixels, mover.look) for mover in scene.movers]
         for scene in scenes
@@ -127,7 +147,16 @@ def look_labels(scenes: list[VideoScene], frames: int, side: int, border: int = 
 def train_video_prompt_encoder(
     folder: Path, dim: int, frames: int, steps: int = 3000, batch: int = 64, resume: bool = True
 ) -> FactReader:
-    """Train a new encoder.   dim: of the transformer that will read the captions.   frames: of whose bounces they tell."""
+    """Train a new caption encoder on prompts of moving scenes.
+
+    Args:
+        folder: The folder of the state and the log.
+        dim: Width of the transformer that will read the captions.
+        frames: Frames within which prompts mention bounces.
+        steps: Steps of the training.
+        batch: Prompts per step.
+        resume: Whether to continue from the state in `folder`.
+    """
     encoder = new_encoder(video_prompt_tokenizer())
     return train_video_prompt_projection(encoder, folder, dim, frames, steps, batch, resume, frozen=False)
 
@@ -136,7 +165,18 @@ def train_video_prompt_projection(
     encoder: T5EncoderModel, folder: Path, dim: int, frames: int, steps: int = 400, batch: int = 64, resume: bool = True,
     *, frozen: bool = True,
 ) -> FactReader:  # fmt: skip
-    """`train_video_prompt_encoder` for an encoder that exists; a frozen encoder gets a projection to another width alone."""
+    """Train a projection for an existing caption encoder, and the encoder itself unless it is frozen.
+
+    Args:
+        encoder: The encoder.
+        folder: The folder of the state and the log.
+        dim: Width of the transformer that will read the captions.
+        frames: Frames within which prompts mention bounces.
+        steps: Steps of the training.
+        batch: Prompts per step.
+        resume: Whether to continue from the state in `folder`.
+        frozen: Whether only the projection is trained.
+    """
     reader = FactReader(encoder.requires_grad_(not frozen), dim, VIDEO_HEADS, VIDEO_OWN_HEADS)
     return VIDEO_FACTS.train_reader(
         reader, video_prompt_tokenizer(), VIDEO_LONGEST, sample_video_scene,

@@ -1,4 +1,4 @@
-"""Training of the zoo's models: a plan, progress bars, prefetched steps, and the card of the model."""
+"""Training of the zoo's models: plan, progress bars, prefetched batches, and the model card."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from mmspec.zoo.files.registry import command_for
 
 
 def autocast(device: torch.device | str) -> AbstractContextManager[object]:
-    """bf16 autocast on a GPU. On a CPU float32: for models of the zoo's size bf16 takes twice as long there."""
+    """Return bf16 autocast on a GPU, and float32 on a CPU, where bf16 takes twice as long for small models."""
     kind = torch.device(device).type
     return nullcontext() if kind == "cpu" else torch.autocast(kind, torch.bfloat16)
 
 
 def progress_bars() -> Progress:
-    """Bars whose tasks carry a `note`, as `note_of` writes it."""
+    """Return progress bars whose tasks have a `note`; see `note_of`."""
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),
@@ -40,7 +40,7 @@ def progress_bars() -> Progress:
 
 
 def note_of(figures: Mapping[str, float]) -> str:
-    """The figures of a step in one line."""
+    """Return the figures of a step in one line."""
     return " ".join(f"{name} {value:.3f}" for name, value in figures.items())
 
 
@@ -48,10 +48,16 @@ Batch, Model = TypeVar("Batch"), TypeVar("Model", bound=nn.Module)
 
 
 def prefetched(make: Callable[[int], Batch], steps: int, workers: int) -> Callable[[int], Batch]:
-    """`make`, a pure function of a step below `steps`, as a function that is called for one step after the other.
+    """Compute batches ahead in worker processes.
 
-    workers: processes that compute batches ahead, which pays where a GPU would wait for them. They are forked, so that
-    `make` may be any function that touches no GPU. 0 computes a batch when it is needed.
+    Args:
+        make: A pure function of the step that returns a batch. It must not use a GPU, since the workers are forked.
+        steps: Number of steps.
+        workers: Processes that compute batches ahead, which is faster where a GPU would wait for them; 0 computes each
+            batch on demand.
+
+    Returns:
+        `make` as a function to call for consecutive steps.
     """
     return _Prefetched(make, steps, workers) if workers else make
 
@@ -81,7 +87,12 @@ class _Steps(Dataset, Generic[Batch]):
 
 @dataclass(frozen=True, slots=True)
 class TrainingPlan(Schedule):
-    """A schedule, and how often a training run writes its state and its log."""
+    """A schedule with the intervals of saves and log lines.
+
+    Attributes:
+        save_every_s: Seconds between saves of the state.
+        log_every: Steps between two lines of the log.
+    """
 
     weight_decay: float = 0.05
     save_every_s: float = 180.0
@@ -89,10 +100,15 @@ class TrainingPlan(Schedule):
 
 
 class ZooRecipe:
-    """Base of recipes, the dataclasses of all settings that decide a model: how it is trained and what its card says.
+    """Base of recipes: dataclasses of all settings of a training, from which the card is written too.
 
-    name: of the model in the zoo.   seed: of the first weights and of all draws.   steps, lr, again, warmup, weight_decay,
-    muon, log_every: as in `TrainingPlan`; at most half of the steps are warm-up.   data: what it is trained on, in words.
+    Attributes:
+        name: Name of the model in the zoo.
+        seed: Seed of the initial weights and of all random numbers.
+        data: The training data, in words.
+        builds: The name for `mmspec zoo build`; None for `name`.
+        steps, lr, again, warmup, weight_decay, muon, log_every: See `TrainingPlan`. The warm-up is at most half of the
+            steps.
     """
 
     __slots__ = ()
@@ -110,41 +126,52 @@ class ZooRecipe:
 
     @property
     def folder(self) -> str:
-        """Of the state, in the work folder."""
+        """The folder of the training state below the work folder."""
         return self.name.replace("/", "_")
 
     def plan(self) -> TrainingPlan:
-        """The schedule for the training loop."""
+        """Return the schedule of the training."""
         return TrainingPlan(self.steps, self.lr, warmup=min(self.warmup, self.steps // 2), weight_decay=self.weight_decay,
                             again=self.again, muon=self.muon, log_every=self.log_every)  # fmt: skip
 
     def seeds(self) -> dict[str, Any]:
-        """The seeds of the world that it is trained on, for the card."""
+        """Return the seeds of the training data, for the card."""
         return {}
 
-    def expect(self, holds: bool, what: str) -> None:
-        """Raises ValueError, "expected `what`", unless it holds."""
+    def expect(self, holds: bool, condition: str) -> None:
+        """Refuse the settings with the error "expected `condition`" unless it holds."""
         if not holds:
-            raise ValueError(f"{type(self).__name__}: expected {what}, got {self}; change them")
+            raise ValueError(f"{type(self).__name__}: expected {condition}, got {self}; change them")
 
     def draws(self, step: int) -> torch.Generator:
-        """The source of a step's random numbers."""
+        """Return the random generator of a step."""
         return torch.Generator().manual_seed((self.seed << 32) + step)
 
     def fraction(self, step: int, share: float = 1.0) -> float:
-        """How much of a `share` of the run lies behind a step; at the step `again` a second run starts at 0."""
+        """Return the progress at a step, in units of a `share` of the run; at step `again` a second run starts at 0."""
         first, last = (self.again, self.steps) if step >= self.again else (0, self.again)
         return (step - first) / (share * (last - first))
 
     def train(self, module: nn.Module, loss_of: LossFn, folder: Path, resume: bool = True) -> dict[str, float]:
-        """`train` by the plan."""
+        """Train a module by the plan; see `train`."""
         return train(module, loss_of, self.plan(), folder, self.name, resume)
 
     def trained(
         self, make: Callable[[], Model], loss: Callable[[Model, int], tuple[Tensor, dict[str, float]]], folder: Path,
         resume: bool = True, device: str = "cpu",
     ) -> tuple[Model, dict[str, float]]:  # fmt: skip
-        """A new model, trained on `loss(model, step)` and frozen, and the means of its last logged steps."""
+        """Train a new model with `train`.
+
+        Args:
+            make: Constructs the model.
+            loss: Computes loss and figures from the model and the step.
+            folder: The folder of the state and the log.
+            resume: Whether to continue from the state in `folder`.
+            device: The device of the training.
+
+        Returns:
+            The frozen model, and the means of its last logged steps.
+        """
         torch.manual_seed(self.seed)
         model = make().to(device).train()
         figures = self.train(model, lambda step: loss(model, step), folder, resume)
@@ -154,14 +181,17 @@ class ZooRecipe:
         self, out: Path, model: nn.Module, figures: Mapping[str, float], measured: Mapping[str, Mapping[str, float]],
         **facts: Any,
     ) -> dict[str, Any]:  # fmt: skip
-        """Write the card of a model that this recipe has trained; returns it.
+        """Write the card of a model that this recipe has trained.
 
         Args:
-            out: Folder of the card.
+            out: The folder of the card.
             model: The model as it is read back.
-            figures: Of the training.
-            measured: Figures of the model by the name that the card has for them, rounded here.
-            facts: More that decided the model, behind seeds and steps.
+            figures: Figures of the training.
+            measured: Figures of the model by their name in the card; they are rounded.
+            **facts: Further settings of the model, written after seeds and steps.
+
+        Returns:
+            The card.
         """
         measured = {name: rounded(values) for name, values in measured.items()}
         return write_card(out, self.name, model, self.data, builds=self.builds, **self.seeds(), model_seed=self.seed,
@@ -171,12 +201,23 @@ class ZooRecipe:
 def train(
     module: nn.Module, loss_of: LossFn, plan: TrainingPlan, folder: Path, title: str, resume: bool = True
 ) -> dict[str, float]:
-    """Minimise `loss_of(step)` over the trainable parameters of `module`; returns the means of the last logged steps.
+    """Minimise a loss over the trainable parameters of a module.
 
-    `loss_of` must be a pure function of the step and the parameters, so that a resumed run continues exactly.
-    The state lies in `folder/state.safetensors`, the log in `folder/log.jsonl`.
-    Raises ValueError where another process trains in `folder`, and Stopped where SIGINT or SIGTERM came, once the running
-    step is done and its state written.
+    Args:
+        module: The module.
+        loss_of: Computes loss and figures of a step. It has to be a pure function of the step and the parameters, so
+            that a resumed run continues exactly.
+        plan: The schedule.
+        folder: The folder of the state (state.safetensors) and the log (log.jsonl).
+        title: Title of the progress bar.
+        resume: Whether to continue from the state in `folder`.
+
+    Returns:
+        The means of the last logged steps.
+
+    Raises:
+        ValueError: Another process trains in `folder`.
+        Stopped: SIGINT or SIGTERM arrived. The running step is finished and its state is saved.
     """
     optimizer = plan.optimizer(module)
     with locked(folder), progress_bars() as progress:
@@ -191,18 +232,25 @@ def train(
 
 
 def start_over(*folders: Path) -> None:
-    """Removes the states in these folders: a build of several stages that is stopped in the first must not go on with what
-    an older build left for the others."""
+    """Delete the training states in these folders, so that no stage of a build resumes the state of an earlier build."""
     for folder in folders:
         with locked(folder):
             (folder / STATE).unlink(missing_ok=True)
 
 
 def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str | None = None, **facts: Any) -> dict:
-    """Write `card.json` into `out`, by rename; returns the card.
+    """Write `card.json` to a folder, atomically.
 
-    data: what the model was trained on, in words.   builds: the zoo's name that `mmspec zoo build` makes it by, where it is
-    not `name`.   facts: everything else, in order.
+    Args:
+        out: The folder.
+        name: Name of the model in the zoo.
+        model: The model.
+        data: The training data, in words.
+        builds: The name for `mmspec zoo build`; None for `name`.
+        **facts: Everything else, in order.
+
+    Returns:
+        The card.
     """
     kind = type(model)
     card = {
@@ -221,18 +269,28 @@ def write_card(out: Path, name: str, model: nn.Module, data: str, *, builds: str
 def load_or_train(
     folder: Path, resume: bool, load: Callable[[], nn.Module], train_part: Callable[[], tuple[nn.Module, dict]]
 ) -> tuple[nn.Module, dict]:
-    """A part that several builds share and its held-out accuracy: of a finished training in `folder`, or of a new one."""
+    """Load a part that several builds share from a finished training in `folder`, or train it.
+
+    Args:
+        folder: The folder of the training.
+        resume: Whether to use a finished training.
+        load: Constructs the part.
+        train_part: Trains the part.
+
+    Returns:
+        The part and its held-out accuracy.
+    """
     finished = folder / "accuracy.json"
     if resume and finished.exists():
         module = load()
         load_state(folder / STATE, module)
         return module, read_json(finished)
-    finished.unlink(missing_ok=True)  # of an older part: the new training may be stopped on the way
+    finished.unlink(missing_ok=True)  # of an earlier part, since the new training may be stopped before its end
     module, accuracy = train_part()
     write_json_atomic(finished, accuracy)
     return module, accuracy
 
 
 def rounded(figures: Mapping[str, float]) -> dict[str, float]:
-    """The figures of a training to four decimals."""
+    """Return figures rounded to four decimals."""
     return {name: round(value, 4) for name, value in figures.items()}

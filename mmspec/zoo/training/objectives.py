@@ -1,4 +1,4 @@
-"""Objectives of several trainings: facts read from prompts and from LlamaGen's states, and reconstruction by autoencoders."""
+"""Shared objectives: facts read from prompts and from LlamaGen's states, and reconstruction by autoencoders."""
 
 from __future__ import annotations
 
@@ -21,13 +21,20 @@ from mmspec.zoo.world.scene import BACKDROPS, COLORS, TONES
 
 PROMPT_SEED = 1 << 28
 IGNORED_LABEL = -100
-POSITIONS = 16  # positions of each row that the facts of the whole scene are read from, drawn anew every step
+POSITIONS = 16  # random positions per row and step from which the facts of the whole scene are read
 LossAndFigures = tuple[Tensor, dict[str, float]]
 
 
 class ObjectFacts(NamedTuple):
-    """The facts of an object: its class, its slot with the labels of that slot, the word and color of a prompt that name it,
-    and the labels of that word."""
+    """The facts of an object.
+
+    Attributes:
+        label: Its class.
+        slot: Its slot.
+        in_slot: Labels of the heads of its slot.
+        word: The word and the color that name it in a prompt.
+        own: Labels of the heads of that word.
+    """
 
     label: int
     slot: int
@@ -38,13 +45,17 @@ class ObjectFacts(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FactTable:
-    """The facts of scenes of one kind, as labels of heads, and the losses of these heads.
+    """The facts of scenes as labels of heads, and the losses of these heads.
 
-    present: name of the head that reads the classes of all objects.   classes: how many classes there are.
-    slots: number of slots.   empty: by head, the label of a slot without an object.
-    all_right: heads of slots whose share of scenes without a mistake is reported.
-    words: the words that name an object, behind its color.   own: sizes of the heads of these words.
-    objects: the objects of a scene.
+    Attributes:
+        present: Name of the head that reads the classes of all objects.
+        classes: Number of classes.
+        slots: Number of slots.
+        empty: By head, the label of a slot without an object.
+        words: The words that name an object, after its color.
+        own: Sizes of the heads of these words.
+        objects: Scene -> its objects.
+        all_right: Heads of slots for which the share of fully correct scenes is reported.
     """
 
     present: str
@@ -57,10 +68,10 @@ class FactTable:
     all_right: tuple[str, ...] = ()
 
     def facts(self, scenes: Sequence[Any]) -> dict[str, Tensor]:
-        """Labels of heads of the whole scene.
+        """Return the labels of the heads of the whole scene.
 
         Returns:
-            `present` float [B, classes]; the heads of slots int64 [B, slots]; "tone" and "backdrop" int64 [B].
+            `present` float32 [B, classes]; the heads of slots int64 [B, slots]; "tone" and "backdrop" int64 [B].
         """
         count = len(scenes)
         labels = {self.present: torch.zeros(count, self.classes)}
@@ -75,7 +86,16 @@ class FactTable:
         return labels
 
     def token_facts(self, ids: Tensor, scenes: Sequence[Any], tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-        """int64 [B, S] by head of single tokens: labels of the object that a word names, IGNORED_LABEL at all other tokens."""
+        """Return the labels of the heads of single tokens.
+
+        Args:
+            ids: int64 [B, S], tokens of the prompts.
+            scenes: The B scenes.
+            tokenizer: The tokenizer of the prompts.
+
+        Returns:
+            int64 [B, S] by head: labels of the object that a word names, IGNORED_LABEL at all other tokens.
+        """
         words = dict(zip(tokenizer.convert_tokens_to_ids(list(self.words)), self.words, strict=True))
         colors = dict(zip(tokenizer.convert_tokens_to_ids(list(COLORS)), COLORS, strict=True))
         labels = {name: torch.full_like(ids, IGNORED_LABEL) for name in self.own}
@@ -88,7 +108,7 @@ class FactTable:
         return labels
 
     def loss(self, logits: dict[str, Tensor], wanted: dict[str, Tensor]) -> LossAndFigures:
-        """Sum of the heads' cross-entropies; in which share of the scenes the heads of `present` and `all_right` are right."""
+        """Return the sum of the cross-entropies, and the share of fully correct scenes for `present` and `all_right`."""
         loss = F.binary_cross_entropy_with_logits(logits[self.present], wanted[self.present]) * self.classes
         by_slot = {
             name: rearrange(logits[name], "b (slot size) -> b slot size", slot=self.slots) for name in self.empty
@@ -104,15 +124,16 @@ class FactTable:
     def reading_loss(
         self, model: WithAuxiliaryHeads, states: Tensor, scenes: Sequence[Any], labels: Tensor, drop: Tensor, step: int
     ) -> Tensor:
-        """Loss of the facts of each scene, read at some positions, and of the class of the object at every code of an object.
+        """Return the loss of reading the facts of each scene at some positions, and the class of the object at each of
+        its codes.
 
         Args:
-            model: whose heads read.
-            states: float [B, T, dim], as the model returns them.
-            scenes: of the rows.
+            model: The model whose heads read.
+            states: float [B, T, dim], hidden states from the forward pass of the model.
+            scenes: The scenes of the rows.
             labels: int64 [B, T], the class of the object at a code, `classes` where there is none.
-            drop: bool [B], rows without a prompt, which do not count.
-            step: decides the positions.
+            drop: bool [B], rows without a prompt, which are ignored.
+            step: The training step, which seeds the positions.
         """
         rows, device = (~drop).nonzero()[:, 0], states.device
         place = torch.randint(states.shape[1], (len(rows), POSITIONS), generator=torch.Generator().manual_seed(step))
@@ -128,18 +149,18 @@ class FactTable:
         self, reader: FactReader, tokenizer: PreTrainedTokenizerFast, longest: int, scene_of: Callable[[int], Any],
         prompt_of: Callable[[Any, int], str], folder: Path, *, steps: int, batch: int, resume: bool,
     ) -> FactReader:  # fmt: skip
-        """Train `reader` in place on prompts of scenes that are never rendered; state and log lie in `folder`.
+        """Train a reader in place on prompts of scenes that are never rendered.
 
         Args:
-            reader: the encoder with its heads.
-            tokenizer: of the prompts.
-            longest: tokens of a prompt.
-            scene_of: the scene of a seed.
-            prompt_of: the prompt of a scene in the words of a step.
-            folder: of the state and the log.
-            steps: of the training.
-            batch: prompts of a step.
-            resume: go on from the state in `folder`.
+            reader: The encoder with its heads.
+            tokenizer: The tokenizer of the prompts.
+            longest: Tokens of a prompt.
+            scene_of: Seed -> scene.
+            prompt_of: (scene, step) -> prompt.
+            folder: The folder of the state and the log.
+            steps: Steps of the training.
+            batch: Prompts per step.
+            resume: Whether to continue from the state in `folder`.
         """
 
         def loss_of(step: int) -> LossAndFigures:
@@ -165,20 +186,20 @@ class FactTable:
 
 
 def posterior(law: Any, noise: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Mean and log variance of an encoder's law in float32, and the value that standard normal noise draws from it."""
+    """Return mean and log variance of an encoder's distribution in float32, and the sample for standard normal noise."""
     mean, log_variance = law.mean.float(), law.logvar.float()
     return mean, log_variance, mean + (0.5 * log_variance).exp() * noise
 
 
-def decoded_figures(made: np.ndarray, real: np.ndarray) -> tuple[float, float]:
-    """Sums of L1 (of 255) and PSNR over uint8 pictures [B, H, W, 3]."""
-    gap = torch.from_numpy(made).float() - torch.from_numpy(real).float()
+def decoded_figures(decoded: np.ndarray, real: np.ndarray) -> tuple[float, float]:
+    """Return the sums of L1 (of 255) and PSNR over uint8 pictures [B, H, W, 3]."""
+    gap = torch.from_numpy(decoded).float() - torch.from_numpy(real).float()
     squares = gap.square().mean((1, 2, 3)).clamp_min(1e-6)
     return float(gap.abs().mean((1, 2, 3)).sum()), float((-10 * (squares / 255**2).log10()).sum())
 
 
 class ReconstructionWeights(Protocol):
-    """A recipe's weights of squares and divergence, and that of edges, which grows with the step."""
+    """Weights of squared errors and divergence in a recipe, and the weight of edges, which grows with the step."""
 
     squares: float
     divergence: float
@@ -187,14 +208,25 @@ class ReconstructionWeights(Protocol):
 
 
 def reconstruction_loss(
-    made: Tensor, pixels: Tensor, mean: Tensor, log_variance: Tensor, weights: ReconstructionWeights, step: int,
+    decoded: Tensor, pixels: Tensor, mean: Tensor, log_variance: Tensor, weights: ReconstructionWeights, step: int,
     counts: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """L1 and squares of pixels in -1..1, [..., H, W], L1 of their differences in space, and the posterior's divergence.
+    """Return the loss of a reconstruction: L1 and squared errors of pixels, L1 of their spatial differences, and the
+    divergence.
 
-    counts: how much a pixel counts, broadcast over pixels; None for one like another.
+    Args:
+        decoded: float [..., H, W], the reconstruction in -1..1.
+        pixels: float32 [..., H, W], the original.
+        mean: The mean of the posterior.
+        log_variance: The log variance of the posterior.
+        weights: The weights of the terms.
+        step: The training step.
+        counts: Weights of the pixels, broadcast over `pixels`; None for equal weights.
+
+    Returns:
+        The loss, and its figures PSNR, edges and divergence.
     """
-    gap = made.float() - pixels
+    gap = decoded.float() - pixels
     squares = gap.square().mean()
     counts = torch.ones_like(gap) if counts is None else (counts / counts.mean()).expand_as(gap)
     edges = sum((gap.diff(dim=side).abs() * counts.narrow(side, 1, gap.shape[side] - 1)).mean() for side in (-2, -1))

@@ -1,4 +1,4 @@
-"""Fixed sets that trainings read, made once in files of a few hundred members, and latents of images."""
+"""Fixed training sets, generated once in files of a few hundred members, and latents of images."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from mmspec.zoo.training.loop import progress_bars
 
 
 def batch_members(count: int, size: int, turn: int) -> list[int]:
-    """The `size` members of a turn, of `count`; every epoch has an order of its own."""
+    """Return the `size` members of a turn, of `count` members; every epoch has another order."""
     epoch, place = divmod(turn, max(count // size, 1))
     order = torch.randperm(count, generator=torch.Generator().manual_seed(epoch))
     return order[place * size : (place + 1) * size].tolist()
@@ -28,21 +28,28 @@ Tensors = dict[str, Tensor]
 
 
 def fingerprint(model: nn.Module, settings: object) -> str:
-    """Of weights and settings, by which what another autoencoder made is told."""
-    found = sha256(repr(settings).encode())
+    """Return a digest of weights and settings, which identifies the model of a cached set."""
+    digest = sha256(repr(settings).encode())
     for name, value in sorted(model.state_dict().items()):
-        found.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
-    return found.hexdigest()[:16]
+        digest.update(name.encode() + value.detach().float().cpu().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def cached_set(
     title: str, folder: Path, stem: str, mark: str, count: int, make: Callable[[int, int], Tensors], *, chunk: int,
     batch: int = 64,
 ) -> Tensors:  # fmt: skip
-    """Tensors [count, ...] of a set, in files of `chunk` members; those of the same models that are there already are kept.
+    """Return tensors [count, ...] of a set, cached in files of `chunk` members.
 
-    title: of the progress bar.   mark: `fingerprint` of the models that the members come from.   make(first, size): the
-    members from the index `first` on, at most `batch` at a time.
+    Args:
+        title: Title of the progress bar.
+        folder: The folder of the files.
+        stem: Start of the file names.
+        mark: `fingerprint` of the models that generate the members; files with another mark are generated again.
+        count: Number of members.
+        make: (first index, size) -> tensors of these members.
+        chunk: Members per file.
+        batch: Most members per call of `make`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     parts = []
@@ -66,19 +73,24 @@ def _joined(parts: list[Tensors]) -> Tensors:
 
 
 def _read_part(path: Path, by: str, size: int) -> Tensors | None:
-    """What a file holds; None where it is missing, of another autoencoder, or of another number of members."""
+    """Return the tensors of a file; None where it is missing, has another mark, or another number of members."""
     if not path.exists():
         return None
     with open_tensors(path) as stored:
         if (stored.metadata() or {}).get(_BY) != by:
             return None
-        found = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118  the file is no mapping
-    return found if found and all(len(value) == size for value in found.values()) else None
+        tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+    return tensors if tensors and all(len(value) == size for value in tensors.values()) else None
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLatents:
-    """The posteriors of N pictures as tokens, scaled. mean, std: float16 [N, L, d]."""
+    """The posteriors of N pictures as scaled tokens.
+
+    Attributes:
+        mean: float16 [N, L, d].
+        std: float16 [N, L, d].
+    """
 
     mean: Tensor
     std: Tensor
@@ -87,8 +99,11 @@ class ImageLatents:
         return len(self.mean)
 
     def batch(self, step: int, size: int) -> tuple[Tensor, Tensor]:
-        """The pictures of a training step, int64 [size], and their tokens float32 [size, L, d], drawn from the posteriors; a
-        pure function of the step."""
-        taken = torch.tensor(batch_members(len(self), size, step))
-        noise = torch.randn(len(taken), *self.mean.shape[1:], generator=torch.Generator().manual_seed(step))
-        return taken, self.mean[taken].float() + self.std[taken].float() * noise
+        """Return a training batch sampled from the posteriors, a pure function of the step.
+
+        Returns:
+            The pictures, int64 [size], and their tokens, float32 [size, L, d].
+        """
+        members = torch.tensor(batch_members(len(self), size, step))
+        noise = torch.randn(len(members), *self.mean.shape[1:], generator=torch.Generator().manual_seed(step))
+        return members, self.mean[members].float() + self.std[members].float() * noise

@@ -1,4 +1,4 @@
-"""Captions of several sentences in many phrasings, pure functions of (scene, seed), and the claims that a caption makes."""
+"""Captions of several sentences in many phrasings, pure functions of (scene, seed), and the claims of a caption."""
 
 from __future__ import annotations
 
@@ -38,31 +38,31 @@ REVERSED_REQUESTS = ("Describe the picture from the bottom up.", "Start at the b
 BRIEF_REQUESTS = ("Describe the picture briefly.", "List the objects.", "What is in the image, in short?")
 IMAGINE_REQUESTS = ("Imagine a picture and describe it.", "Make up a scene.", "Describe a picture without seeing one.")
 
-Turn = tuple[str, str]  # what the user says, what the assistant answers
+Turn = tuple[str, str]  # the texts of the user and of the assistant
 
 
 def full_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
-    """A request for a caption and its answer."""
+    """Return a request for a caption and its answer."""
     return choose(rng, REQUESTS, 0.4), caption(scene, seed)
 
 
 def reversed_turn(rng: np.random.Generator, scene: Scene, seed: int, skew: float = 0.7) -> Turn:
-    """A request for a caption that begins at the bottom, and its answer."""
+    """Return a request for a caption from the bottom up, and its answer."""
     return choose(rng, REVERSED_REQUESTS, skew), caption(scene, seed, reverse=True)
 
 
 def brief_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
-    """A request for a list of the objects, and its answer."""
+    """Return a request for a list of the objects, and its answer."""
     return choose(rng, BRIEF_REQUESTS, 0.4), brief_caption(scene, seed)
 
 
 def imagined_turn(rng: np.random.Generator, scene: Scene, seed: int) -> Turn:
-    """A request without a picture, and a caption of an invented scene."""
+    """Return a request without a picture, and a caption of an invented scene."""
     return choose(rng, IMAGINE_REQUESTS, 0.4), caption(scene, seed)
 
 
 def caption(scene: Scene, seed: int, reverse: bool = False) -> str:
-    """A full caption naming every object with its position, color and kind, 60 to 160 tokens."""
+    """Return a full caption of 60 to 160 tokens, which names every object with its position, color and kind."""
     rng = np.random.default_rng((scene.seed, seed, 1))
     things = list(scene.things)
     if reverse or chance(rng, 0.12):
@@ -89,7 +89,7 @@ def caption(scene: Scene, seed: int, reverse: bool = False) -> str:
 
 
 def brief_caption(scene: Scene, seed: int) -> str:
-    """One sentence listing the objects in reading order."""
+    """Return a sentence that lists the objects in reading order."""
     rng = np.random.default_rng((scene.seed, seed, 2))
     names = [with_article(short_name(thing)) for thing in scene.things]
     listed = ", ".join(names[:-1]) + " and " + names[-1]
@@ -167,7 +167,7 @@ def _pair_sentence(rng: np.random.Generator, first: SceneObject, second: SceneOb
 
 
 def _detail(rng: np.random.Generator, thing: SceneObject, said: str) -> list[str]:
-    """A sentence on what `said` left out, if anything."""
+    """Return a sentence on a property that the text `said` does not mention, if any."""
     forms = [] if thing.size in said else [f"This one is {thing.size}.", f"It is {thing.size}."]
     if thing.is_digit and "handwritten" not in said:
         forms.append("It looks handwritten.")
@@ -202,10 +202,10 @@ _FILLERS = ("Each object stays inside its own place.", "The picture is small and
 
 
 def _extras(rng: np.random.Generator, scene: Scene) -> list[str]:
-    """Optional sentences about relations, sizes and counts, in a random order; none names a position."""
-    found = [_relation(rng, a, b) for a, b in _pairs(rng, scene)]
-    found += [_digit_count(rng, scene), _color_count(rng, scene), _largest(rng, scene)]
-    sentences = [sentence for sentence in found if sentence]
+    """Return optional sentences about relations, sizes and counts in random order, none of which names a position."""
+    candidates = [_relation(rng, a, b) for a, b in _pairs(rng, scene)]
+    candidates += [_digit_count(rng, scene), _color_count(rng, scene), _largest(rng, scene)]
+    sentences = [sentence for sentence in candidates if sentence]
     return [sentences[int(i)] for i in rng.permutation(len(sentences))]
 
 
@@ -270,7 +270,7 @@ _NAMED = re.compile(rf"\b({'|'.join(COLORS)}) (?:(?:handwritten|digit|number) )?
 
 @dataclass(frozen=True, slots=True, order=True)
 class Claim:
-    """One object as a caption names it; `cell` counts the 3x3 grid in reading order."""
+    """An object as a caption names it; `cell` counts the 3x3 grid in reading order."""
 
     cell: int
     color: str
@@ -278,7 +278,7 @@ class Claim:
 
 
 def parse_caption(text: str) -> list[Claim]:
-    """The objects `text` places, in order of mention; sentences that pair no object with a position are skipped."""
+    """Return the objects in a caption, in order of mention, except in sentences without a position for each object."""
     claims: list[Claim] = []
     for sentence in re.split(r"\.(?:\s|$)", text):
         places, named = _PLACE.findall(sentence), _NAMED.findall(sentence)
@@ -292,5 +292,5 @@ def parse_caption(text: str) -> list[Claim]:
 
 
 def truth(scene: Scene) -> list[Claim]:
-    """What a perfect caption of `scene` claims, in reading order."""
+    """Return the claims of a perfect caption of a scene, in reading order."""
     return [Claim(thing.cell, thing.color, thing.kind) for thing in scene.things]

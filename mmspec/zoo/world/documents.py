@@ -1,7 +1,7 @@
 """Documents of the world: pages of words and digits, their text and their pixels, each a pure function of its seed.
 
-A page is a table, of a word and two numbers a line, or a paragraph of short sentences. It fills a picture of the size that
-scenes have, 12 lines of 12 letters, so that whatever reads scenes takes it.
+A page is a table with a word and two numbers per line, or a paragraph of short sentences. It has 12 lines of 12 letters
+and the size of scene pictures, so that every reader of scenes accepts it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from mmspec.zoo.world.scene import COLORS, IMAGE_SIDE, SHAPES, TONES, is_eval_se
 LINES = COLUMNS = IMAGE_SIDE // LETTER_CELL
 REQUESTS = ("Transcribe the document.", "Write down what the page says.", "Read the text.")
 TABLE_SHARE = 0.7
-ITEMS = (*COLORS, *SHAPES, *TONES)  # those that leave room for two numbers
+ITEMS = (*COLORS, *SHAPES, *TONES)  # of these, a table uses words that leave room for two numbers
 HEADS = ("item", "name", "kind")
 _PAPER, _INK = (222, 218, 206), (36, 36, 44)
 _UNITS = ("cm", "mm", "kg")
@@ -27,9 +27,17 @@ _UNITS = ("cm", "mm", "kg")
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """lines: what stands in each line of the page, at most 12 of at most 12 letters.   text: what the page says, words parted
-    by one space, lines of a table by a line break.   x, y: where the page begins, in pixels.   paper, ink: RGB.
-    phase: seeds the paper's grain.
+    """A page of text.
+
+    Attributes:
+        seed: Its seed.
+        lines: The lines of the page, at most 12 of at most 12 letters.
+        text: The text of the page: words separated by a space, lines of a table by a line break.
+        x: Left pixel of the first letter.
+        y: Top pixel of the first letter.
+        paper: Color of the paper, RGB.
+        ink: Color of the letters, RGB.
+        phase: Seed of the paper's grain.
     """
 
     seed: int
@@ -43,7 +51,11 @@ class Document:
 
 
 def sample_document(seed: int) -> Document:
-    """Draw the document of `seed`; raises ValueError outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS."""
+    """Sample the document of a seed.
+
+    Raises:
+        ValueError: The seed is outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS.
+    """
     is_eval_seed(seed)
     rng = np.random.default_rng((seed, 71))
     lines, text = _table(rng) if rng.random() < TABLE_SHARE else _paragraph(rng)
@@ -53,20 +65,25 @@ def sample_document(seed: int) -> Document:
 
 
 def document_turn(rng: np.random.Generator, document: Document) -> tuple[str, str]:
-    """A request to transcribe a page, and its text."""
+    """Return a request to transcribe a page, and its text."""
     return choose(rng, REQUESTS, 0.4), document.text
 
 
 def words_right(said: str, document: Document) -> float:
-    """The share of words right, 0..1: words that both texts have in the same order, of the longer text's words."""
-    told, truth = said.split(), document.text.split()
-    return _common(told, truth) / max(len(told), len(truth))
+    """Return the share of correct words, 0..1: words that both texts have in the same order, of the longer text.
+
+    Args:
+        said: The text to grade.
+        document: The page.
+    """
+    words, truth = said.split(), document.text.split()
+    return _common(words, truth) / max(len(words), len(truth))
 
 
 def _table(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
-    """A line of heads, then a word and two numbers a line, in columns."""
+    """Return a line of heads, then lines of a word and two numbers, in columns."""
     digits = pick(rng, [(2, 2), (3, 1), (1, 3)])
-    sizes = [max(size, 2) for size in digits]  # heads are of two letters
+    sizes = [max(size, 2) for size in digits]  # heads have two letters
     free = COLUMNS - sum(sizes) - 2
     items = [word for word in ITEMS if len(word) <= free]
     rows = [(pick(rng, HEADS), *pick(rng, (("no", "kg"), ("mm", "no"))))]
@@ -76,7 +93,7 @@ def _table(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
 
 
 def _paragraph(rng: np.random.Generator) -> tuple[tuple[str, ...], str]:
-    """Sentences as long as they fit, broken between words."""
+    """Return sentences until the page is full, broken between words."""
     words: list[str] = []
     while True:
         longer = words + _sentence(rng)
@@ -100,7 +117,7 @@ def _sentence(rng: np.random.Generator) -> list[str]:
 
 
 def _broken(words: Sequence[str]) -> list[str]:
-    """Lines of at most COLUMNS letters."""
+    """Break words into lines of at most COLUMNS letters."""
     lines: list[str] = []
     for word in words:
         if lines and len(lines[-1]) + 1 + len(word) <= COLUMNS:
@@ -115,7 +132,7 @@ def _number(rng: np.random.Generator, digits: int) -> str:
 
 
 def _common(first: Sequence[str], second: Sequence[str]) -> int:
-    """The length of the longest common subsequence."""
+    """Return the length of the longest common subsequence."""
     best = [0] * (len(second) + 1)
     for word in first:
         before = 0
@@ -128,7 +145,7 @@ _GRAIN = 6.0
 
 
 def page_array(document: Document) -> np.ndarray:
-    """The page as uint8 [96, 96, 3] RGB."""
+    """Return the page as uint8 [96, 96, 3] RGB."""
     side = IMAGE_SIDE
     noise = np.random.default_rng(document.phase).standard_normal((side, side, 1), dtype=np.float32)
     canvas = np.asarray(document.paper, dtype=np.float32) + _GRAIN * noise
@@ -142,5 +159,5 @@ def page_array(document: Document) -> np.ndarray:
 
 
 def page(document: Document) -> Image.Image:
-    """The document as a 96x96 RGB image."""
+    """Return the document as a 96x96 RGB image."""
     return Image.fromarray(page_array(document))

@@ -36,12 +36,12 @@ def _inside(shape: str, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         outer, inner = 1.0, 0.42
         edge = outer * inner * np.sin(step) / (inner * np.sin(step - wedge) + outer * np.sin(wedge))
         return np.hypot(x, y + 0.06) <= edge
-    raise ValueError(f"expected a shape of the world, got {shape!r}, see words.SHAPES")
+    raise ValueError(f"expected a shape of the world, got {shape!r}, see SHAPES of mmspec.zoo.world.scene")
 
 
 @cache
 def shape_mask(shape: str, pixels: int) -> np.ndarray:
-    """Coverage of a shape filling a square, float32 [pixels, pixels] in 0..1."""
+    """Return the coverage of a shape that fills a square, float32 [pixels, pixels] in 0..1."""
     fine = pixels * SUPERSAMPLE
     axis = (np.arange(fine) + 0.5) / fine * 2 - 1
     inside = _inside(shape, axis[None, :], axis[:, None])
@@ -50,7 +50,7 @@ def shape_mask(shape: str, pixels: int) -> np.ndarray:
 
 @cache
 def texture_mask(texture: str, pixels: int) -> np.ndarray:
-    """How much an object keeps of its color under a texture, float32 [pixels, pixels, 1]."""
+    """Return the share of an object's color under a texture, float32 [pixels, pixels, 1]."""
     rows, columns = np.mgrid[0:pixels, 0:pixels]
     if texture == "striped":
         dark = (rows + columns) % 6 < 3
@@ -61,7 +61,7 @@ def texture_mask(texture: str, pixels: int) -> np.ndarray:
     return np.where(dark, 0.42, 1.0).astype(np.float32)[..., None]
 
 
-EVAL_EVERY = 5  # every fifth handwritten sample is kept for evaluation
+EVAL_EVERY = 5  # every fifth handwritten sample is for evaluation
 
 
 @lru_cache(maxsize=1)
@@ -74,19 +74,27 @@ def _samples() -> tuple[np.ndarray, np.ndarray]:
 
 @cache
 def digit_samples(digit: int, evaluation: bool) -> tuple[int, ...]:
-    """Indices of the handwritten samples of `digit` in one of the two disjoint splits."""
+    """Return the indices of the handwritten samples of a digit in one of the two disjoint splits.
+
+    Raises:
+        ValueError: `digit` is outside 0..9.
+    """
     if not 0 <= digit <= 9:
         raise ValueError(f"expected a digit from 0 to 9, got {digit}, pass one decimal digit")
     _, targets = _samples()
-    found = np.flatnonzero(targets == digit)
-    return tuple(int(i) for i in found if (i % EVAL_EVERY == 0) == evaluation)
+    indices = np.flatnonzero(targets == digit)
+    return tuple(int(i) for i in indices if (i % EVAL_EVERY == 0) == evaluation)
 
 
 @lru_cache(maxsize=16384)
 def digit_mask(sample: int, pixels: int, slant: int = 0, turn: int = 0) -> np.ndarray:
-    """Coverage of one handwritten glyph in a square, float32 [pixels, pixels] in 0..1.
+    """Return the coverage of a handwritten digit in a square, float32 [pixels, pixels] in 0..1.
 
-    `slant` and `turn` in -2..2 shear and rotate it a little: few samples exist and a tower would learn them by heart.
+    Args:
+        sample: Index of the handwritten sample.
+        pixels: Side of the square.
+        slant: Shear in -2..2. Shear and rotation vary the few samples, which a tower would memorise.
+        turn: Rotation in -2..2.
     """
     images, _ = _samples()
     glyph = Image.fromarray(images[sample]).resize((pixels, pixels), Image.Resampling.BICUBIC)
@@ -100,7 +108,7 @@ def digit_mask(sample: int, pixels: int, slant: int = 0, turn: int = 0) -> np.nd
     return np.clip((np.asarray(glyph) - 3.5) / 6.0, 0.0, 1.0).astype(np.float32)
 
 
-LETTER_CELL = 8  # pixels of a cell's side: a letter, what parts it from the next one, and room to move the page
+LETTER_CELL = 8  # pixels per side of a cell: a letter, its spacing, and room to shift the page
 LETTER_WIDTH, LETTER_HEIGHT = 5, 7
 
 # seven rows of each letter from the top, five bits a row as two hexadecimal digits
@@ -119,9 +127,10 @@ LETTERS = "".join(_ROWS)
 
 @cache
 def letter_mask(letter: str) -> np.ndarray:
-    """Which pixels of a letter are inked, bool [7, 5]; none of a space.
+    """Return the inked pixels of a letter or a space, bool [7, 5].
 
-    Raises ValueError for what documents have no letter of.
+    Raises:
+        ValueError: Documents have no such letter.
     """
     if letter == " ":
         return np.zeros((LETTER_HEIGHT, LETTER_WIDTH), dtype=bool)

@@ -1,4 +1,4 @@
-"""Scenes for image generation, one or two objects on 64x64 pixels, and prompts that name every color and shape."""
+"""Scenes for image generation, with one or two objects on 64x64 pixels, and prompts that name every color and shape."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 IMAGE_SCENE_SIDE = 64
-HELD_OUT = EVAL_START + (1 << 22)  # first seed of the pictures that trainings and benches measure on
+HELD_OUT = EVAL_START + (1 << 22)  # first seed of held-out pictures
 TWO_SHARE = 0.4
 PATTERNED_SHARE = 0.2
 PLACES = ("top left", "top", "top right", "left", "middle", "right", "bottom left", "bottom", "bottom right")
@@ -37,13 +37,29 @@ CLASSES = len(SHAPES) * len(COLORS)
 
 _ALONE = {"small": (30, 36), "large": (38, 44)}  # pixels of an object's square, both ends included
 _PAIRED = {"small": (20, 23), "large": (25, 28)}
-_STOPS = ((0.05, 0.2), (0.4, 0.6), (0.8, 0.95))  # share of the free room before an object at left, middle and right
+_STOPS = (
+    (0.05, 0.2),
+    (0.4, 0.6),
+    (0.8, 0.95),
+)  # range of an object's offset at left, middle and right, as a share of the free room
 _LAYOUTS = ((3, 5), (1, 7), (0, 8), (2, 6))  # places of two objects: beside, above, and the two diagonals
 
 
 @dataclass(frozen=True, slots=True)
 class ImageObject:
-    """One object of a picture; `x` and `y` are its top-left pixel, `pixels` the side of the square it fills."""
+    """An object of a picture.
+
+    Attributes:
+        shape: Its shape.
+        color: Its color.
+        size: "small" or "large".
+        texture: Its texture.
+        place: A name in PLACES.
+        pixels: Side of the square that it fills.
+        x: Left pixel of the square.
+        y: Top pixel of the square.
+        tint: The color as drawn, RGB.
+    """
 
     shape: str
     color: str
@@ -57,13 +73,13 @@ class ImageObject:
 
     @property
     def label(self) -> int:
-        """Index of the shape and color among the 64 classes."""
+        """Index of shape and color among the 64 classes."""
         return SHAPES.index(self.shape) * len(COLORS) + tuple(COLORS).index(self.color)
 
 
 @dataclass(frozen=True, slots=True)
 class ImageScene:
-    """A background and one or two objects that do not overlap and differ in shape or color, in reading order."""
+    """A background and one or two objects in reading order, which do not overlap and differ in shape or color."""
 
     seed: int
     background: Background
@@ -71,12 +87,16 @@ class ImageScene:
 
 
 def class_names() -> tuple[str, ...]:
-    """The 64 classes, shape by shape: "red circle", "green circle", ..."""
+    """Return the 64 classes, shape by shape: "red circle", "green circle", ..."""
     return tuple(f"{color} {shape}" for shape in SHAPES for color in COLORS)
 
 
 def sample_image_scene(seed: int) -> ImageScene:
-    """Draw the picture of `seed`; raises ValueError outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS."""
+    """Sample the picture of a seed.
+
+    Raises:
+        ValueError: The seed is outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS.
+    """
     is_eval_seed(seed)
     rng = np.random.default_rng((seed, 64))
     background = sample_background(rng)
@@ -89,7 +109,11 @@ def sample_image_scene(seed: int) -> ImageScene:
 
 
 def class_image_scene(label: int, seed: int) -> ImageScene:
-    """One object of class `label`, the rest drawn from `seed`; raises ValueError for a label outside 0..63."""
+    """Sample a picture with an object of class `label`; everything else depends on `seed`.
+
+    Raises:
+        ValueError: The label is outside 0..63.
+    """
     if not 0 <= label < CLASSES:
         raise ValueError(f"label: expected a class from 0 to {CLASSES - 1}, got {label}; see class_names()")
     is_eval_seed(seed)
@@ -109,7 +133,7 @@ def _item(rng: np.random.Generator, label: int, place: int, paired: bool = False
 
 
 def _offset(rng: np.random.Generator, stop: int, pixels: int, paired: bool) -> int:
-    if paired and stop != 1:  # each object keeps to its half
+    if paired and stop != 1:  # each object stays in its half
         half = IMAGE_SCENE_SIDE // 2
         return int(rng.integers(half - pixels + 1)) + (half if stop == 2 else 0)
     low, high = _STOPS[stop]
@@ -117,7 +141,7 @@ def _offset(rng: np.random.Generator, stop: int, pixels: int, paired: bool) -> i
 
 
 def render_image_scene(picture: ImageScene) -> np.ndarray:
-    """The picture as uint8 [64, 64, 3] RGB."""
+    """Return the picture as uint8 [64, 64, 3] RGB."""
     canvas = draw_background(picture.background, IMAGE_SCENE_SIDE)
     for item in picture.items:
         paint(canvas, shape_mask(item.shape, item.pixels), item.texture, item.tint, item.x, item.y)
@@ -125,7 +149,7 @@ def render_image_scene(picture: ImageScene) -> np.ndarray:
 
 
 def low_res(array: np.ndarray) -> np.ndarray:
-    """Half the side by means of 2x2 boxes: uint8 [..., H, W, 3] -> uint8 [..., H/2, W/2, 3]."""
+    """Halve the side by means of 2x2 boxes: uint8 [..., H, W, 3] -> uint8 [..., H/2, W/2, 3]."""
     boxes = rearrange(array, "... (h i) (w j) c -> ... h i w j c", i=2, j=2)
     return np.rint(boxes.mean(axis=(-4, -2), dtype=np.float32)).astype(np.uint8)
 
@@ -141,9 +165,14 @@ _EXTRAS = ("plain", "small", "large", "dotted", "and", "with", "below", "under",
 
 
 def image_prompt(picture: ImageScene, seed: int) -> str:
-    """A prompt for `picture`, a pure function of both; size, texture, place and background come and go.
+    """Return a prompt for a picture, a pure function of both arguments.
 
-    Color and shape of every object are always named, color right before shape: "a large red star in the top left corner".
+    The color and shape of every object are always named, color right before shape: "a large red star in the top left
+    corner". Size, texture, place and background are optional.
+
+    Args:
+        picture: The picture.
+        seed: Seed of the words.
     """
     rng = np.random.default_rng((picture.seed, seed, 66))
     text = choose(rng, _OPENERS, 0.4) + _objects(rng, picture.items)
@@ -178,13 +207,13 @@ def _place(rng: np.random.Generator, place: str) -> str:
 
 
 def named_objects(prompt: str) -> list[tuple[str, str]]:
-    """The (shape, color) of every object a prompt names: a color word right before a shape word."""
+    """Return the (shape, color) of every object that a prompt names: a color word right before a shape word."""
     words = prompt.lower().replace(",", " ").split()
     return [(b, a) for a, b in zip(words, words[1:], strict=False) if a in COLORS and b in SHAPES]
 
 
 def image_prompt_words() -> list[str]:
-    """Every word a prompt can hold, sorted."""
+    """Return every possible word of a prompt, sorted."""
     relations = [name for names in _RELATIONS.values() for name in names]
     phrases = [*_OPENERS, *_CORNERS, *_SIDES, *_MIDDLES, *GROUNDS, *relations]
     phrases += [*SHAPES, *COLORS, *TONES, *BACKDROPS, *_EXTRAS, "top left", "bottom right", "middle", "a an"]
@@ -192,5 +221,5 @@ def image_prompt_words() -> list[str]:
 
 
 def image_prompt_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word with the end token last, as T5 has it; pad is 0, end 1, a word that no prompt holds 2."""
+    """Return a tokenizer with a token per word and a final end token, as T5's: pad is 0, end 1, an unknown word 2."""
     return word_tokenizer(image_prompt_words(), LONGEST)

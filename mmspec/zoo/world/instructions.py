@@ -1,4 +1,4 @@
-"""Instructions for a text model: nine kinds of task over many topics; request `seed` is a pure function of its number."""
+"""Instructions for a text model: nine kinds of tasks over many topics, each a pure function of its number."""
 
 from __future__ import annotations
 
@@ -68,12 +68,12 @@ _QUESTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class Instruction:
-    """One request.
+    """A request.
 
     Attributes:
         kind: The kind of task.
-        text: What the user writes.
-        history: Earlier turns as (role, text), the user's first; empty but for second turns.
+        text: The user's text.
+        history: Earlier turns as (role, text), the user's first; empty except for second turns.
     """
 
     kind: InstructionKind
@@ -82,7 +82,7 @@ class Instruction:
 
 
 def instruction(seed: int, kind: InstructionKind | None = None) -> Instruction:
-    """Request number `seed`, of `kind` or of a drawn one."""
+    """Return request number `seed`, of a given or a random kind."""
     rng = np.random.default_rng((seed, 34))
     kind = kind or pick(rng, INSTRUCTION_KINDS + ("chat", "chat", "story"))
     if kind == "second_turn":

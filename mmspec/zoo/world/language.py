@@ -1,4 +1,4 @@
-"""The language of the world: choices, articles, noun phrases, and the tokenizers that read whole words as one token."""
+"""The language of the world: choices, articles, noun phrases, and tokenizers with whole words as single tokens."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ COUNTS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def choose(rng: np.random.Generator, options: Sequence, skew: float = 0.7):
-    """One of `options`, the r-th with weight `1 / r**skew`: fluent text has favourites."""
+    """Return one of `options`, the r-th with weight `1 / r**skew`, since natural text has frequent phrases."""
     if len(options) == 1:
         return options[0]
     edges = np.cumsum(1.0 / np.arange(1, len(options) + 1) ** skew)
@@ -42,7 +42,7 @@ def chance(rng: np.random.Generator, probability: float) -> bool:
 
 
 def with_article(words: str) -> str:
-    """`a` or `an` before `words`; the digit 8 is read "eight"."""
+    """Return `words` after `a` or `an`; the digit 8 is read "eight"."""
     return ("an " if words[0] in "aeiou8" else "a ") + words
 
 
@@ -55,12 +55,12 @@ def position_name(rng: np.random.Generator, cell: int) -> str:
 
 
 def short_name(thing: SceneObject) -> str:
-    """Color and kind, the two words that identify an object: "red star", "blue 7"."""
+    """Return color and kind, the two words that identify an object: "red star", "blue 7"."""
     return f"{thing.color} {thing.kind}"
 
 
 def noun_phrase(rng: np.random.Generator, thing: SceneObject, full: bool = False) -> str:
-    """An indefinite noun phrase; size and texture come and go, color always stands before the kind."""
+    """Return an indefinite noun phrase with the color before the kind; size and texture are optional."""
     words = [thing.size] if full or chance(rng, 0.7) else []
     tail = ""
     if thing.is_digit:
@@ -79,7 +79,7 @@ GROUNDS = ("on {a} background", "in front of {a} background", "on {plain}")
 
 
 def on_ground(rng: np.random.Generator, background: Background) -> str:
-    """The end of a prompt that says what lies behind the objects."""
+    """Return the end of a prompt, which describes the background."""
     words = [background.tone]
     if background.texture != "smooth" or chance(rng, 0.5):
         words.insert(0, background.texture)
@@ -88,12 +88,12 @@ def on_ground(rng: np.random.Generator, background: Background) -> str:
 
 
 def plural(count: int, noun: str) -> str:
-    """A counted noun: "no stars", "one star", "two stars"."""
+    """Return a counted noun: "no stars", "one star", "two stars"."""
     return f"{COUNTS[count]} {noun}{'' if count == 1 else 's'}"
 
 
 def count_tokens(text: str) -> int:
-    """Words and punctuation marks of `text`: its length in tokens of the world's tokenizer."""
+    """Return the number of words and punctuation marks of a text: its length in tokens of the world's tokenizer."""
     return len(re.findall(r"\w+|[^\w\s]", text))
 
 
@@ -101,9 +101,11 @@ PAD, EOS, UNKNOWN = "<pad>", "</s>", "<unk>"
 
 
 def word_tokenizer(words: Sequence[str], longest: int) -> PreTrainedTokenizerFast:
-    """One token for each of `words` with the end token last, as T5 has it; pad is 0, end 1, any other word 2.
+    """Return a tokenizer with a token per word and a final end token, as T5's: pad is 0, end 1, an unknown word 2.
 
-    longest: tokens of a prompt, the end token included.
+    Args:
+        words: The words.
+        longest: Tokens of a prompt, the end token included.
     """
     from transformers import PreTrainedTokenizerFast
 
@@ -125,15 +127,19 @@ def _tokenizer(words: Sequence[str]) -> Tokenizer:
 
 
 def words_of(phrases: Sequence[str]) -> list[str]:
-    """Every word of `phrases`, sorted; what stands in braces is filled in later and is none."""
+    """Return every word of `phrases`, sorted, without placeholders in braces."""
     return sorted({word for phrase in phrases for word in phrase.split() if not word.startswith("{")})
 
 
 def word_byte_tokenizer(special: Sequence[str], texts: Iterable[str]) -> Tokenizer:
-    """Ids: `special` in their order, the 256 bytes, then every piece of `texts` longer than one, sorted.
+    """Return a tokenizer of whole words over bytes.
 
-    A piece is a word with the space before it; what is not among them, such as a number, is spelled byte by byte, so every
-    text decodes back to itself.
+    The ids are `special` in their order, the 256 bytes, then every longer piece of `texts`, sorted. A piece is a word
+    with the space before it. Other words and numbers are spelled in bytes, so that every text round-trips.
+
+    Args:
+        special: Special tokens.
+        texts: Texts with the words.
     """
     split = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     words = {piece for text in texts for piece, _ in split.pre_tokenize_str(text)}

@@ -1,4 +1,4 @@
-"""Procedural passages for text requests: news items, records, letters and short functions; pure functions of a generator."""
+"""Procedural passages for text requests: news items, records, letters and functions; pure functions of a generator."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ _ROLES = ("engineer", "nurse", "teacher", "accountant", "designer", "cook", "dri
 
 
 def person(rng: np.random.Generator) -> str:
-    """A first and a last name."""
+    """Return a first and a last name."""
     return f"{pick(rng, _FIRST)} {pick(rng, _LAST)}"
 
 
 def date(rng: np.random.Generator) -> str:
-    """A day and a month."""
+    """Return a day and a month."""
     return f"{pick(rng, _MONTHS)} {int(rng.integers(1, 29))}"
 
 
 def news(rng: np.random.Generator, sentences: int = 4) -> str:
-    """A local news item of `sentences` sentences, at least two."""
+    """Return a local news item of `sentences` sentences, at least two."""
     city, place = pick(rng, _CITIES), pick(rng, _PLACES)
     details = [_DETAILS[i] for i in rng.permutation(len(_DETAILS))[: max(sentences - 2, 0)]]
     words = pick(rng, ("We are very happy", "It was hard work", "This is a good day", "We hope many people come"))
@@ -57,7 +57,7 @@ def news(rng: np.random.Generator, sentences: int = 4) -> str:
 
 
 def letter(rng: np.random.Generator) -> str:
-    """An informal message about an order, a meeting or a visit."""
+    """Return an informal message about an order, a meeting or a visit."""
     name, other = pick(rng, _FIRST), pick(rng, _FIRST)
     middle = (
         f"i wanted to ask about the {pick(rng, _GOODS)} i ordered on {date(rng)}. it still did not arrive and nobody "
@@ -73,7 +73,7 @@ def letter(rng: np.random.Generator) -> str:
 
 
 def record(rng: np.random.Generator) -> str:
-    """A sentence or two with a person, a place, a date and an amount to extract."""
+    """Return a sentence or two with a person, a place, a date and an amount to extract."""
     who, city, goods = person(rng), pick(rng, _CITIES), pick(rng, _GOODS)
     price, count = int(rng.integers(5, 900)), int(rng.integers(1, 12))
     mail = f"{who.split()[0].lower()}.{who.split()[1].lower()}@example.com"
@@ -90,7 +90,7 @@ def record(rng: np.random.Generator) -> str:
 
 
 def function(rng: np.random.Generator) -> str:
-    """A short Python function with plain names."""
+    """Return a short Python function with plain names."""
     name, values = pick(rng, ("total", "result", "count", "score")), pick(rng, ("values", "items", "numbers", "rows"))
     limit = int(rng.integers(2, 50))
     return pick(rng, (

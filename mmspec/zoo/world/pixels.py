@@ -16,21 +16,25 @@ from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, ImageScene, render_image_sc
 
 
 def to_pixels(arrays: np.ndarray) -> Tensor:
-    """uint8 [B, H, W, 3] -> float32 [B, 3, H, W] in -1..1."""
+    """Convert uint8 [B, H, W, 3] to float32 [B, 3, H, W] in -1..1."""
     return rearrange(torch.from_numpy(arrays), "b h w c -> b c h w").float().div_(127.5).sub_(1.0).contiguous()
 
 
 def to_bytes(pixels: Tensor) -> np.ndarray:
-    """float [B, 3, H, W] in -1..1 -> uint8 [B, H, W, 3]."""
+    """Convert float [B, 3, H, W] in -1..1 to uint8 [B, H, W, 3]."""
     scaled = (pixels.detach().float().clamp(-1, 1) + 1) * 127.5
     return rearrange(scaled.round().to(torch.uint8), "b c h w -> b h w c").cpu().numpy()
 
 
 def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
-    """PIL images, or a uint8 tensor [B, 3, H, W] or [B, H, W, 3], as float32 [B, 3, 64, 64] in -1..1.
+    """Convert images to float32 [B, 3, 64, 64] in -1..1. Other sizes are scaled by area.
 
-    Other sizes are brought to 64x64 by area.   Raises ValueError for anything else, and ImageError, which is one, for PIL
-    images that `check_image` refuses.
+    Args:
+        images: PIL images, or a uint8 tensor [B, 3, H, W] or [B, H, W, 3].
+
+    Raises:
+        ValueError: The tensor is another.
+        ImageError: `check_image` refuses an image.
     """
     if isinstance(images, Tensor):
         if images.dtype != torch.uint8 or images.ndim != 4 or 3 not in (images.shape[1], images.shape[-1]):
@@ -42,8 +46,8 @@ def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
     else:
         side = (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE)
         drawn = [check_image(image) for image in images]
-        drawn = [one if one.size == side else one.resize(side, Image.Resampling.BOX) for one in drawn]
-        stacked = rearrange(torch.from_numpy(np.stack([np.asarray(one) for one in drawn])), "b h w c -> b c h w")
+        drawn = [image if image.size == side else image.resize(side, Image.Resampling.BOX) for image in drawn]
+        stacked = rearrange(torch.from_numpy(np.stack([np.asarray(image) for image in drawn])), "b h w c -> b c h w")
     pixels = stacked.float() / 127.5 - 1.0
     if pixels.shape[-2:] != (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE):
         pixels = F.interpolate(pixels, size=(IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), mode="area")
@@ -51,17 +55,17 @@ def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
 
 
 def sample_image_scenes(first_seed: int, count: int) -> list[ImageScene]:
-    """The pictures of `count` seeds from `first_seed` on."""
+    """Return the pictures of `count` seeds from `first_seed` on."""
     return [sample_image_scene(first_seed + index) for index in range(count)]
 
 
 def image_arrays(pictures: Sequence[ImageScene]) -> np.ndarray:
-    """uint8 [B, 64, 64, 3]."""
+    """Return rendered pictures, uint8 [B, 64, 64, 3]."""
     return np.stack([render_image_scene(picture) for picture in pictures])
 
 
 def augment(pixels: Tensor, seed: int) -> Tensor:
-    """`pixels` [B, 3, H, W] with what a tokenizer or a generator may do: shifts, blur, noise, brightness, flat blocks."""
+    """Return pixels [B, 3, H, W] with typical damage by generators: shifts, blur, noise, brightness, flat blocks."""
     drawn = torch.Generator().manual_seed(seed)
     count, _, rows, columns = pixels.shape
 
@@ -74,7 +78,7 @@ def augment(pixels: Tensor, seed: int) -> Tensor:
     down, right = (int(v) for v in torch.randint(0, 5, (2,), generator=drawn))
     out = F.pad(pixels, (2, 2, 2, 2), mode="replicate")[:, :, down : down + rows, right : right + columns]
     soft = F.avg_pool2d(F.pad(out, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
-    amount = (rand(count, 1, 1, 1) - 0.4).clamp(min=0) / 0.6  # two in five stay sharp
+    amount = (rand(count, 1, 1, 1) - 0.4).clamp(min=0) / 0.6  # two of five stay sharp
     out = out + amount * (soft - out)
     blocks = F.interpolate(randn(count, 3, rows // 4, columns // 4), scale_factor=4, mode="nearest")
     out = out + 0.06 * rand(count, 1, 1, 1) * blocks + 0.12 * rand(count, 1, 1, 1) * randn(count, 3, rows, columns)

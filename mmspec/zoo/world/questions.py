@@ -26,7 +26,14 @@ QUESTION_KINDS: tuple[QuestionKind, ...] = get_args(QuestionKind)
 
 @dataclass(frozen=True, slots=True)
 class SceneQuestion:
-    """A question, an answer in words, and the fact the answer must contain."""
+    """A question about a scene.
+
+    Attributes:
+        kind: The kind of question.
+        prompt: The question.
+        answer: The answer in words.
+        fact: The fact that a correct answer contains.
+    """
 
     kind: QuestionKind
     prompt: str
@@ -40,7 +47,13 @@ class SceneQuestion:
 
 
 def question(scene: Scene, seed: int, kind: QuestionKind | None = None) -> SceneQuestion:
-    """A question of `kind` (drawn when None; "digit" asks for a shape where the scene has no digit)."""
+    """Return a question about a scene.
+
+    Args:
+        scene: The scene.
+        seed: Seed of the question.
+        kind: The kind; None for a random kind. "digit" becomes "shape" where the scene has no digit.
+    """
     rng = np.random.default_rng((scene.seed, seed, 3))
     kind = kind or pick(rng, QUESTION_KINDS)
     if kind == "digit" and not any(thing.is_digit for thing in scene.things):
@@ -112,11 +125,11 @@ def _exists(rng: np.random.Generator, scene: Scene) -> SceneQuestion:
         else:
             kind = pick(rng, KINDS)
     name = f"{color} {kind}"
-    found = [other for other in scene.things if short_name(other) == name]
+    matches = [other for other in scene.things if short_name(other) == name]
     prompt = choose(rng, (f"Is there {with_article(name)}?", f"Do you see {with_article(name)}?"), 0.5)
-    if not found:
+    if not matches:
         return SceneQuestion("exists", prompt, choose(rng, (f"No, there is no {name}.", "No, there is none.")), "No")
-    where = position_name(rng, found[0].cell)
+    where = position_name(rng, matches[0].cell)
     answer = choose(rng, (f"Yes, it is in the {where}.", f"Yes, there is one at the {where}."))
     return SceneQuestion("exists", prompt, answer, "Yes")
 
@@ -137,7 +150,7 @@ _BRIEF = ("Describe the {} picture briefly.", "List the objects of the {} image.
 
 
 def many_turn(scenes: tuple[Scene, ...], seed: int) -> Turn:
-    """A prompt about one of `scenes` and its answer: a caption, a short list, or an answered question."""
+    """Return a prompt about one of `scenes` and its answer: a caption, a short list, or an answered question."""
     rng = np.random.default_rng((scenes[0].seed, seed, 4))
     index = int(rng.integers(len(scenes)))
     style, name = rng.random(), ORDINALS[index]
@@ -145,5 +158,5 @@ def many_turn(scenes: tuple[Scene, ...], seed: int) -> Turn:
         return choose(rng, _WHOLE, 0.5).format(name), caption(scenes[index], seed)
     if style < 0.7:
         return choose(rng, _BRIEF, 0.5).format(name), brief_caption(scenes[index], seed)
-    asked = question(scenes[index], seed)
-    return f"In the {name} picture, {asked.prompt[0].lower()}{asked.prompt[1:]}", asked.answer
+    example = question(scenes[index], seed)
+    return f"In the {name} picture, {example.prompt[0].lower()}{example.prompt[1:]}", example.answer

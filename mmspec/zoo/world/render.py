@@ -1,4 +1,4 @@
-"""Scenes as pixels: cached masks blended with numpy, well under 1.5 ms an image."""
+"""Scenes as pixels: cached masks blended with numpy, well under 1.5 ms per image."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _pattern(texture: str, shift: int, side: int) -> np.ndarray:
 
 
 def draw_background(background: Background, side: int = IMAGE_SIDE) -> np.ndarray:
-    """The empty canvas of a background, float32 [side, side, 3]; `side` is at most 96."""
+    """Return the empty canvas of a background, float32 [side, side, 3]; `side` is at most 96."""
     top, left = background.phase % 160, background.phase // 160 % 160
     window = np.s_[top : top + side, left : left + side]
     canvas = _noise_bank()[window] * _GRAIN.get(background.texture, _BASE_GRAIN)
@@ -57,22 +57,31 @@ def draw_background(background: Background, side: int = IMAGE_SIDE) -> np.ndarra
 
 
 def paint(canvas: np.ndarray, mask: np.ndarray, texture: str, tint: tuple[int, int, int], x: int, y: int) -> None:
-    """Blend an object, its coverage `mask` [pixels, pixels], onto `canvas` with its top-left pixel at (x, y)."""
+    """Blend an object into a canvas in place.
+
+    Args:
+        canvas: float32 [H, W, 3].
+        mask: float32 [pixels, pixels], the coverage of the object.
+        texture: Its texture.
+        tint: Its color, RGB.
+        x: Its left pixel.
+        y: Its top pixel.
+    """
     side = len(mask)
     patch = canvas[y : y + side, x : x + side]
     ink = texture_mask(texture, side) * np.asarray(tint, dtype=np.float32)
-    patch += mask[..., None] * (ink - patch * 0.92)  # a little of the grain stays visible
+    patch += mask[..., None] * (ink - patch * 0.92)  # some grain stays visible
 
 
 def thing_mask(thing: Any) -> np.ndarray:
-    """Coverage of a `SceneObject` or a `Mover` inside its own square, float32 [pixels, pixels]."""
+    """Return the coverage of a `SceneObject` or a `Mover` in its own square, float32 [pixels, pixels]."""
     if thing.sample >= 0:
         return digit_mask(thing.sample, thing.pixels, thing.slant, thing.turn)
     return shape_mask(thing.kind, thing.pixels)
 
 
 def render_array(scene: Scene) -> np.ndarray:
-    """The scene as uint8 [96, 96, 3] RGB."""
+    """Return the scene as uint8 [96, 96, 3] RGB."""
     canvas = draw_background(scene.background)
     for thing in scene.things:
         paint(canvas, thing_mask(thing), thing.texture, thing.tint, thing.x, thing.y)
@@ -80,5 +89,5 @@ def render_array(scene: Scene) -> np.ndarray:
 
 
 def render(scene: Scene) -> Image.Image:
-    """The scene as a 96x96 RGB image."""
+    """Return the scene as a 96x96 RGB image."""
     return Image.fromarray(render_array(scene))

@@ -50,7 +50,21 @@ EVAL_SEEDS = range(EVAL_START, 1 << 32)
 
 @dataclass(frozen=True, slots=True)
 class SceneObject:
-    """One object: a shape or a handwritten digit in one cell of the 3x3 grid (`x`, `y`: its top-left pixel)."""
+    """An object: a shape or a handwritten digit in a cell of the 3x3 grid.
+
+    Attributes:
+        cell: Its cell, in reading order.
+        kind: Its shape or digit.
+        color: Its color.
+        size: Its size.
+        texture: Its texture.
+        x: Its left pixel.
+        y: Its top pixel.
+        tint: The color as drawn, RGB.
+        sample: Index of the handwritten sample; -1 for a shape.
+        slant: Shear of a handwritten sample, -2..2.
+        turn: Rotation of a handwritten sample, -2..2.
+    """
 
     cell: int
     kind: str
@@ -60,8 +74,8 @@ class SceneObject:
     x: int
     y: int
     tint: tuple[int, int, int]
-    sample: int  # index of the handwritten sample, -1 for a shape
-    slant: int  # shear and rotation of a handwritten sample, -2..2
+    sample: int
+    slant: int
     turn: int
 
     @property
@@ -75,7 +89,14 @@ class SceneObject:
 
 @dataclass(frozen=True, slots=True)
 class Background:
-    """A nameable tone and texture; `tint` is the drawn color and `phase` seeds its noise and pattern."""
+    """A background with a nameable tone and texture.
+
+    Attributes:
+        tone: Its tone.
+        texture: Its texture.
+        tint: The tone as drawn, RGB.
+        phase: Seed of its noise and pattern.
+    """
 
     tone: str
     texture: str
@@ -94,7 +115,13 @@ class Scene:
 
 @dataclass(frozen=True, slots=True)
 class SceneConfig:
-    """How many objects a scene holds and how often an object is a digit."""
+    """Settings of a scene.
+
+    Attributes:
+        least: Least number of objects.
+        most: Most objects.
+        digit_share: Probability that an object is a digit.
+    """
 
     least: int = 2
     most: int = 6
@@ -108,7 +135,11 @@ class SceneConfig:
 
 
 def is_eval_seed(seed: int) -> bool:
-    """Whether `seed` lies in the evaluation range; raises outside both ranges."""
+    """Return whether a seed is in the evaluation range.
+
+    Raises:
+        ValueError: The seed is outside both ranges.
+    """
     if seed in TRAIN_SEEDS:
         return False
     if seed in EVAL_SEEDS:
@@ -117,7 +148,7 @@ def is_eval_seed(seed: int) -> bool:
 
 
 def sample_scene(seed: int, config: SceneConfig = SceneConfig()) -> Scene:
-    """Draw the scene of `seed`; evaluation seeds use handwritten samples no training seed ever shows."""
+    """Sample the scene of a seed. Scenes of evaluation seeds show handwritten samples that no training scene shows."""
     evaluation = is_eval_seed(seed)
     rng = np.random.default_rng(seed)
     count = int(rng.integers(config.least, config.most + 1))
@@ -127,7 +158,7 @@ def sample_scene(seed: int, config: SceneConfig = SceneConfig()) -> Scene:
 
 
 def sample_background(rng: np.random.Generator) -> Background:
-    """A background with its tone and texture drawn evenly."""
+    """Return a background with a uniformly random tone and texture."""
     tone = pick(rng, tuple(TONES))
     return Background(
         tone=tone, texture=pick(rng, BACKDROPS), tint=jitter(rng, TONES[tone], 8), phase=int(rng.integers(1 << 30))
@@ -161,11 +192,11 @@ def _sample_object(rng: np.random.Generator, cell: int, digit_share: float, eval
 
 
 def pick(rng: np.random.Generator, values: Sequence[Value]) -> Value:
-    """One of `values`, drawn evenly."""
+    """Return a uniformly random value."""
     return values[int(rng.integers(len(values)))]
 
 
 def jitter(rng: np.random.Generator, color: tuple[int, int, int], spread: int) -> tuple[int, int, int]:
-    """`color` with every channel moved by at most `spread`."""
+    """Return a color with every channel moved by at most `spread`."""
     moved = np.clip(np.asarray(color) + rng.integers(-spread, spread + 1, size=3), 0, 255)
     return int(moved[0]), int(moved[1]), int(moved[2])

@@ -22,29 +22,43 @@ from mmspec.zoo.world.scene import (
     sample_background,
 )
 
-# what an object does at first, as signs of its steps to the right and down
+# the first direction of an object, as signs of its steps to the right and down
 DIRECTIONS = {
     "left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1),
     "up left": (-1, -1), "up right": (1, -1), "down left": (-1, 1), "down right": (1, 1),
 }  # fmt: skip
-SPEEDS = {"slow": (1, 2), "fast": (4, 5)}  # pixels a frame along each axis that it moves on, both ends included
-STEADY = 3  # steps before the first bounce, so that what a prompt says of the direction can be seen
+SPEEDS = {"slow": (1, 2), "fast": (4, 5)}  # pixels per frame along each axis of motion, both ends included
+STEADY = 3  # steps before the first bounce, so that the direction in the prompt is visible
 LOOKS = len(KINDS) * len(COLORS)
 TWO_SHARE = 0.4
 DIGIT_SHARE = 0.25
-HELD_OUT = EVAL_START + (1 << 23)  # first seed of the scenes that trainings and benches measure on
+HELD_OUT = EVAL_START + (1 << 23)  # first seed of held-out scenes
 
 _PIXELS = (17, 23)  # of an object's square, both ends included
 _HALF = IMAGE_SCENE_SIDE // 2
-# two objects move along one axis, each in its half of the other: they never meet, however long the video is
+# two objects move along the same axis, each in its half of the picture, so that they never meet
 _ALONG = {"across": ("left", "right"), "upright": ("up", "down")}
 
 
 @dataclass(frozen=True, slots=True)
 class Mover:
-    """One object: a shape or a handwritten digit. `x`, `y`: its top-left pixel in frame 0; `dx`, `dy`: pixels a frame until
-    it bounces; `pixels`: the side of the square it fills; `sample`, `slant`, `turn`: of a handwritten sample, -1 for a
-    shape."""
+    """A moving object: a shape or a handwritten digit.
+
+    Attributes:
+        kind: Its shape or digit.
+        color: Its color.
+        direction: Its first direction, a key of DIRECTIONS.
+        speed: Its speed, a key of SPEEDS.
+        pixels: Side of the square that it fills.
+        x: Left pixel of the square in frame 0.
+        y: Top pixel of the square in frame 0.
+        dx: Pixels per frame to the right before the first bounce.
+        dy: Pixels per frame down before the first bounce.
+        tint: The color as drawn, RGB.
+        sample: Index of the handwritten sample; -1 for a shape.
+        slant: Shear of a handwritten sample.
+        turn: Rotation of a handwritten sample.
+    """
 
     kind: str
     color: str
@@ -67,32 +81,32 @@ class Mover:
 
     @property
     def room(self) -> int:
-        """The farthest `x` and `y` get."""
+        """The largest `x` and `y`."""
         return IMAGE_SCENE_SIDE - self.pixels
 
     def at(self, frame: int) -> tuple[int, int]:
-        """Its top-left pixel (x, y) in a frame, however far on."""
+        """Return the top-left pixel (x, y) in a frame."""
         return _folded(self.x + self.dx * frame, self.room), _folded(self.y + self.dy * frame, self.room)
 
     def heading(self, frame: int) -> str:
-        """The direction in which it leaves a frame, a key of DIRECTIONS."""
+        """Return the direction after a frame, a key of DIRECTIONS."""
         turned = (-1 if gone // self.room % 2 else 1 for gone in self._gone(frame))
         signs = tuple(int(np.sign(step)) * turn for step, turn in zip((self.dx, self.dy), turned, strict=True))
         return next(name for name, own in DIRECTIONS.items() if own == signs)
 
     def bounces(self, frames: int) -> list[tuple[int, str]]:
-        """Every bounce that `frames` frames show: the first frame that shows it, and the edge ("left", "bottom"...)."""
-        found = []
+        """Return every bounce within `frames` frames: the first frame that shows it, and the edge ("left", "top", ...)."""
+        bounces = []
         for frame in range(1, frames):
             passed = zip(self._gone(frame - 1), self._gone(frame), (self.dx, self.dy), _EDGES, strict=True)
             for before, now, step, edges in passed:
-                edge = -(-now // self.room) - 1  # edges left behind; one that it touches it has not left yet
+                edge = -(-now // self.room) - 1  # edges left behind, without an edge that it still touches
                 if edge > max(-(-before // self.room) - 1, 0):
-                    found.append((frame, edges[(step > 0) == (edge % 2 == 1)]))
-        return found
+                    bounces.append((frame, edges[(step > 0) == (edge % 2 == 1)]))
+        return bounces
 
     def _gone(self, frame: int) -> tuple[int, int]:
-        """How far along x and along y it has come from the edge it started away from, were there no edges."""
+        """Return the distance along x and y from the edge behind its start, as if there were no edges."""
         starts = ((self.x, self.dx), (self.y, self.dy))
         return tuple((at if step > 0 else self.room - at) + abs(step) * frame for at, step in starts)
 
@@ -102,7 +116,7 @@ _EDGES = (("left", "right"), ("top", "bottom"))
 
 @dataclass(frozen=True, slots=True)
 class VideoScene:
-    """A background that stays and one or two movers of different colors that never overlap."""
+    """A fixed background and one or two movers of different colors that never overlap."""
 
     seed: int
     background: Background
@@ -110,10 +124,13 @@ class VideoScene:
 
 
 def sample_video_scene(seed: int) -> VideoScene:
-    """Draw the scene of `seed`; raises ValueError outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS.
+    """Sample the scene of a seed.
 
-    Handwritten samples of evaluation seeds are shown by no training seed. Two movers go left or right, one in the upper
-    half and one in the lower, or up or down side by side.
+    Scenes of evaluation seeds show handwritten samples that no training scene shows. Two movers go left or right, in
+    the upper and the lower half, or up or down side by side.
+
+    Raises:
+        ValueError: The seed is outside scene.TRAIN_SEEDS and scene.EVAL_SEEDS.
     """
     evaluation = is_eval_seed(seed)
     rng = np.random.default_rng((seed, 67))
@@ -148,7 +165,7 @@ def _mover(rng: np.random.Generator, color: str, direction: str, evaluation: boo
 
 
 def _start(rng: np.random.Generator, step: int, pixels: int, half: int | None) -> int:
-    """Where along an axis an object starts: STEADY steps from the edge ahead, or in its half where it does not move."""
+    """Return the position along an axis: STEADY steps or more from the edge ahead, or in its half without motion."""
     room, ahead = IMAGE_SCENE_SIDE - pixels, STEADY * abs(step)
     if step:
         free = int(rng.integers(room - ahead + 1))
@@ -159,15 +176,16 @@ def _start(rng: np.random.Generator, step: int, pixels: int, half: int | None) -
 
 
 def _folded(at: int, room: int) -> int:
-    """`at` mirrored at 0 and `room` as often as need be."""
+    """Return a position reflected at 0 and `room` until it is between them."""
     at %= 2 * room
     return min(at, 2 * room - at)
 
 
 def render_frames(scene: VideoScene, frames: int, first: int = 0) -> np.ndarray:
-    """Frames `first` to `first + frames - 1` as uint8 [frames, 64, 64, 3] RGB; the background's grain stays as it is.
+    """Return frames `first` to `first + frames - 1` as uint8 [frames, 64, 64, 3] RGB, with fixed background grain.
 
-    Raises ValueError for no frames and for frames before the first.
+    Raises:
+        ValueError: `frames` is below 1, or `first` is negative.
     """
     if frames < 1 or first < 0:
         raise ValueError(f"frames: expected at least 1 from frame 0 on, got {frames} from frame {first} on")

@@ -1,4 +1,4 @@
-"""What moving scenes are asked for with: prompts that always name every object's color, kind and direction."""
+"""Prompts of moving scenes, which always name every object's color, kind and direction."""
 
 from __future__ import annotations
 
@@ -33,10 +33,15 @@ _BOUNCES = ("and bounces off the {} edge", "and bounces back from the {} edge", 
 
 
 def video_prompt(scene: VideoScene, seed: int, frames: int = 0) -> str:
-    """A prompt for `scene`, a pure function of its arguments; speed, bounces, background and order come and go.
+    """Return a prompt for a scene, a pure function of the arguments.
 
-    Color, kind and first direction of every object are always named, color right before kind: "a red star moves slowly up
-    and to the left".   frames: how many are shown, of whose bounces a prompt may tell; 0 tells of none.
+    The color, kind and first direction of every object are always named, color right before kind: "a red star moves
+    slowly up and to the left". Speed, bounces, background and order are optional.
+
+    Args:
+        scene: The scene.
+        seed: Seed of the words.
+        frames: Frames within which a prompt may mention bounces; 0 for none.
     """
     rng = np.random.default_rng((scene.seed, seed, 68))
     phrases = [_moves(rng, mover, frames) for mover in scene.movers]
@@ -58,12 +63,13 @@ def _moves(rng: np.random.Generator, mover: Mover, frames: int) -> str:
 
 
 def named_movers(prompt: str) -> list[tuple[str, str, str]]:
-    """The (kind, color, direction) of every object a prompt names, in its order; direction "" where none is told."""
+    """Return the (kind, color, direction) of every object that a prompt names, in its order; "" for no direction."""
     text = prompt.lower()
-    found = list(_NAMED.finditer(text))
-    ends = [one.start() for one in found[1:]] + [len(text)]
+    matches = list(_NAMED.finditer(text))
+    ends = [match.start() for match in matches[1:]] + [len(text)]
     return [
-        (one["kind"], one["color"], _direction_in(text[one.end() : end])) for one, end in zip(found, ends, strict=False)
+        (match["kind"], match["color"], _direction_in(text[match.end() : end]))
+        for match, end in zip(matches, ends, strict=False)
     ]
 
 
@@ -77,12 +83,12 @@ def _direction_in(text: str) -> str:
 
 
 def video_prompt_words() -> list[str]:
-    """Every word a prompt can hold, sorted."""
-    told = [way for ways in (*_DIRECTION_WORDS.values(), *_SPEEDS.values()) for way in ways]
+    """Return every possible word of a prompt, sorted."""
+    motions = [way for ways in (*_DIRECTION_WORDS.values(), *_SPEEDS.values()) for way in ways]
     phrases = [
         *_OPENERS,
         *_VERBS,
-        *told,
+        *motions,
         *_BOUNCES,
         *GROUNDS,
         *KINDS,
@@ -95,5 +101,5 @@ def video_prompt_words() -> list[str]:
 
 
 def video_prompt_tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word with the end token last, as `image_prompt_tokenizer`."""
+    """Return a tokenizer with a token per word and a final end token; see `image_prompt_tokenizer`."""
     return word_tokenizer(video_prompt_words(), LONGEST)

@@ -108,7 +108,7 @@ def test_a_pass_of_an_unknown_mixer_is_refused_instead_of_moving_states() -> Non
     cache.layers[4].update_conv_state(torch.ones(1, 2, 3), 0, conv_kernel_size=2)
     cache.open(chain(1))
     for write in (cache.update_conv_state, cache.update_recurrent_state):
-        with pytest.raises(ValueError, match="writes its state itself"):
+        with pytest.raises(ValueError, match="writes its own state"):
             write(torch.ones(1, 2, 3), 4)
 
 

@@ -67,16 +67,16 @@ def test_the_first_round_takes_the_rules_that_fit_and_refuses_the_others(name: s
     rule = RULES[name]()
     if name in FIT[domain]:
         return first_round(domain, rule)
-    with pytest.raises(ValueError, match=r"^rule '.*': expected .* got .*; take "):
+    with pytest.raises(ValueError, match=r"^rule '.*': expected .* got .*; use "):
         first_round(domain, rule)
 
 
 def test_a_refusal_says_what_the_target_gives() -> None:
     with pytest.raises(
-        ValueError, match="'reflection': expected a target that gives Gaussians, got one that gives scores"
+        ValueError, match="'reflection': expected a target that gives Gaussians, got a target that gives scores"
     ):
         first_round("tokens", resolve("reflection", greedy=False))
     with pytest.raises(
-        ValueError, match="'token': expected a target that gives scores of tokens, got one that gives Gaus"
+        ValueError, match="'token': expected a target that gives scores of tokens, got a target that gives Gaus"
     ):
         first_round("vectors", resolve("token", greedy=False))

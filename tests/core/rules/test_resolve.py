@@ -106,7 +106,7 @@ def test_drafts_that_live_on_are_judged_from_the_root_down(made: Draft, name: st
     ("name", "made"), [("block", reused(CHAIN)), ("traversal", reused(CHAIN)), ("traversal", reused(TREE))]
 )
 def test_rules_that_look_ahead_refuse_drafts_that_live_on(name: str, made: Draft) -> None:
-    with pytest.raises(ValueError, match=f"rule '{name}': expected drafts made anew every round"):
+    with pytest.raises(ValueError, match=f"rule '{name}': expected drafts drawn anew every round"):
         resolve(name, greedy=False).check(made)
 
 
@@ -114,7 +114,7 @@ def test_exact_takes_block_verification_for_vectors_and_reflection_where_they_li
     evidence = Evidence(mean=torch.zeros(1, 3, 2), scale=torch.ones(1, 3, 1))
     made = draft(CHAIN, "without_replacement", "gaussian")
     assert isinstance(BestExact().rule_for(made, evidence), GaussianBlock)
-    with pytest.raises(ValueError, match="rule 'gaussian_block': expected drafts made anew"):
+    with pytest.raises(ValueError, match="rule 'gaussian_block': expected drafts drawn anew"):
         made.law.reused = True
         GaussianBlock().check(made)
     for other in (made, root_only(torch.zeros(1, 2))):

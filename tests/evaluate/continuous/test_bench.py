@@ -222,7 +222,7 @@ def test_folders_are_benched(tmp_path: Path) -> None:
     assert result["env"]["model"] == str(tmp_path / "mar") and rows_of(result)["head-1"]["identical"] == "1/1"
     assert pipeline_of(str(tmp_path / "car")).model.transformer.config.class_num == 64
     judged = ContinuousBenchConfig(model=str(tmp_path / "mar"), suite="quality", images=8)
-    with pytest.raises(ValueError, match="--model: expected an autoencoder for pictures that are judged"):
+    with pytest.raises(ValueError, match="--model: expected an autoencoder for judged pictures"):
         judged.check(open_continuous(judged.model))
     with pytest.raises(ValueError, match="--draft: expected a masked model as --model is"):
         ContinuousBenchConfig(model=str(tmp_path / "mar"), draft=str(tmp_path / "car"))

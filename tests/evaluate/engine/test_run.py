@@ -17,7 +17,7 @@ import pytest
 from mmspec.evaluate.engine.records import without_times
 from mmspec.evaluate.engine.shards import Records, read_run, read_shards
 from mmspec.evaluate.engine.task_runners import run_local
-from mmspec.evaluate.engine.work import SweepWork, check_engine
+from mmspec.evaluate.engine.work import SweepWork, check_engine, run_work
 from mmspec.evaluate.quality.frechet import Moments
 from mmspec.evaluate.report.measures import features
 from mmspec.io.files import WriteError
@@ -56,6 +56,17 @@ def drawn(work: SweepWork, workers: int = 1, engine: str = "local") -> Records:
     if tasks:
         check_engine(engine, workers)(work.plan, HEADER, tasks, workers, lambda text: None)
     return work.known()
+
+
+def test_progress_counts_the_tasks_of_both_stages(made: Path, tmp_path: Path) -> None:
+    for part in ((1, 1), (1, 2)):
+        work = SweepWork.of(plan(made, tmp_path / f"{part[1]}", part=part))
+        finished: list[str] = []
+        expected = work.expected_tasks(work.known())
+        run_work(work, on_task=finished.append)
+        assert len(finished) == expected > len(work._all()) // part[1] and any("scores of" in one for one in finished)
+    whole = SweepWork.of(plan(made, tmp_path / "1"))
+    assert whole.expected_tasks(whole.known()) == 0
 
 
 def test_every_cell_has_a_sample_of_every_prompt_with_its_figures(whole: Records) -> None:

@@ -92,9 +92,18 @@ def test_every_case_is_a_bench_with_its_baseline() -> None:
 def test_a_prediction_is_the_ratio_of_seconds_a_token() -> None:
     device = Device("d", "", "", 1e9, {"float32": 1e12}, 1e-3, 1.0, waits=True, round=1e-3)
     target = predicted.CountedRequest(Work(calls=10), Work(calls=1), Work(calls=10), 1)
-    found = predicted._RequestSeconds.of(device, {"tokens": 21, "accept_length": 1.0}, target, Work())
+    found = predicted._RequestSeconds.of(device, {"tokens": 21, "accept_length": 1.0}, target, Work(), target)
     assert found.token() == pytest.approx((0.010 + 20 * (0.010 + 0.002)) / 21)
     assert found.token(0.0) == pytest.approx((0.010 + 20 * 0.002) / 21)
+
+
+def test_the_operators_that_only_drafting_has_take_longer() -> None:
+    device = Device("d", "", "", 1e9, {"float32": 1e12}, 1e-3, 1.0, waits=True, drafting=2.0)
+    plain = predicted.CountedRequest(Work(), Work(calls=4), Work(), 1)
+    drafted = predicted.CountedRequest(Work(), Work(calls=10), Work(), 1)
+    row = {"tokens": 21, "accept_length": 1.0}
+    assert predicted._RequestSeconds.of(device, row, drafted, Work(), plain).rest == pytest.approx(0.016)
+    assert predicted._RequestSeconds.of(device, row, plain, Work(), drafted).rest == pytest.approx(0.004)
 
 
 def test_the_table_marks_misses_and_the_page_says_how_many_there_are() -> None:

@@ -114,7 +114,7 @@ def test_weights_of_another_network_are_refused(tmp_path: Path) -> None:
         extractor_of(f"inception={tmp_path / 'few.safetensors'}")
     with pytest.raises(ValueError, match="expected a safetensors file"):
         extractor_of("inception=/nowhere.safetensors")
-    with pytest.raises(ValueError, match="expected a model that open_clip knows, got 'ViT-Z'"):
+    with pytest.raises(ValueError, match="expected a model of open_clip, got 'ViT-Z'"):
         extractor_of("open_clip=ViT-Z@x.safetensors")
 
 

@@ -84,7 +84,7 @@ def grid(count: int = 12) -> list[dict]:
             sample("ar", prompt, 2.0, accepted=[0] * 10),
             sample("sjd:window=4", prompt, 1.0, prefill=0.5, passes=5, accepted=(0, 3, 0, 1, 2)),
             sample(
-                "sjd:window=4", prompt, 0.5, prefill=0.25, passes=4, rule="gsd:group=3", exact=False, title="sjd + gsd"
+                "sjd:window=4", prompt, 0.5, prefill=0.25, passes=2, rule="gsd:group=3", exact=False, title="sjd + gsd"
             ),
         ]
         for place, one in enumerate(cells):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from mmspec.evaluate.engine.provenance import environment
-from mmspec.evaluate.report.bench_page import COLUMNS, Page, linked, markdown, sections
+from mmspec.evaluate.report.bench_page import COLUMNS, Page, briefly_titled, linked, markdown, sections
 from mmspec.evaluate.report.page import Grid, bullets, document
 
-HEADS = ("method", "law", "x plain (10-90 %)")
+HEADS = ("method", "output", "x plain (10-90 %)")
 PAGE = Page(
     "one | another",
     {head: COLUMNS[head] for head in HEADS},
@@ -48,10 +49,28 @@ def test_a_page_says_how_and_where_it_was_measured() -> None:
 def test_every_table_has_its_title_its_rows_and_its_failures() -> None:
     failed = row(2, exact=None, speedup_vs_ar=None, spread=None, failed="no", failed_requests=1, requests=1)
     text = markdown(PAGE, result(row(1), row(1), failed))
-    first, second = text.split("## ")[1:]
+    first, second = text.split("## ")[1:3]
     assert first.count("| a\\|b | exact | 2.5 (2.0-3.0) |") == 2 and first.startswith("batch 1\n")
     assert "| a\\|b | failed | - |" in second and "- a|b failed in 1 of 1 requests: no" in second.splitlines()
-    assert "| method | law | x plain (10-90 %) |\n| --- | --- | ---: |\n" in second
+    assert "| method | output | x plain (10-90 %) |\n| --- | --- | ---: |\n" in second
+
+
+def test_a_suite_gives_its_page_a_title() -> None:
+    titled = replace(PAGE, heading="Text: everything")
+    lines = markdown(titled, result(row(1))).splitlines()
+    assert lines[:3] == ["# Text: everything", "", "One | another."]
+
+
+def test_titles_hold_the_settings_that_tell_tables_apart() -> None:
+    def titled(*titles: str) -> list[tuple[str, str]]:
+        return [(grid.title, grid.lead) for grid in briefly_titled([Grid(title, (), ()) for title in titles])]
+
+    assert titled("batch 1, top-k 0, T = 1: 8 prompts", "batch 8, top-k 0, T = 1: 8 prompts") == [
+        ("batch 1", "Top-k 0, T = 1; 8 prompts."), ("batch 8", "Top-k 0, T = 1; 8 prompts.")
+    ]  # fmt: skip
+    assert titled("all kinds, T = 0", "by kind, T = 0") == [("all kinds", "T = 0."), ("by kind", "T = 0.")]
+    assert titled("batch 1, steps 64, T = 1: 8 prompts") == [("Results", "Batch 1, steps 64, T = 1; 8 prompts.")]
+    assert titled("batch 1") == [("batch 1", "")] and briefly_titled([]) == []
 
 
 def test_a_plot_is_linked_from_where_the_page_lies() -> None:

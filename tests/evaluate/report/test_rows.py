@@ -139,7 +139,7 @@ def test_accept_lengths_against_temperature_need_two(tmp_path: Path) -> None:
     records = [sample("eagle", 0, temperature=t, passes=p) for t, p in ((0.0, 2), (0.5, 4), (1.0, 5))]
     records += [sample("ar", 0, temperature=0.0)]
     found = written(tmp_path, records)
-    said = {table.name: without_temperature(table.said) for table in tables(found)}
+    said = {table.name: without_temperature(table.shared) for table in tables(found)}
     (methods,) = by_temperature(rows(found), said).values()
     assert methods == {"eagle": [(0.0, 5.0), (0.5, 2.5), (1.0, 2.0)]}
 

@@ -153,7 +153,7 @@ def test_prompts_of_text_models_are_strings_and_batches_padded_on_the_left() -> 
     assert texts == ["[user]Hi\n[assistant]", "[user]Hello\n[assistant]Yes\n[user]Bye\n[assistant]"]
     assert inputs["attention_mask"][0, 0] == 0 and inputs["attention_mask"][:, -1].all()
     tokenizer.chat_template = None
-    with pytest.raises(ValueError, match="turns: expected one"):
+    with pytest.raises(ValueError, match="turns: expected a single turn"):
         encode(tokenizer, prompts)
     assert tokenizer.decode(encode(tokenizer, prompts[:1])["input_ids"][0], skip_special_tokens=True) == "Hi"
 

@@ -206,11 +206,11 @@ def test_encoded_pictures_are_tokens() -> None:
         ({"guidance_schedule": "cosine"}, "guidance_schedule: expected one of"),
         (
             {"guidance_scale": TokenGuidance(2.0), "guidance_schedule": "constant"},
-            "guidance_schedule: expected it left out beside a TokenGuidance",
+            "guidance_schedule: expected None beside a TokenGuidance",
         ),
         ({"num_iter": 0}, "num_iter: expected"),
         ({"num_sampling_steps": "1"}, "num_sampling_steps: expected 2 to 1000"),
-        ({"rule": "token"}, "rule: expected it left out or 'exact'"),
+        ({"rule": "token"}, "rule: expected no rule or 'exact'"),
         ({"decoding": "plain"}, "decoding: expected one of ar, head, cspd, stack, scheduled, got 'plain'"),
         ({"order": torch.zeros(1, 16, dtype=torch.long)}, "order: expected a permutation"),
         ({"order": torch.arange(15)[None]}, "order: expected a permutation"),
@@ -236,7 +236,7 @@ def test_what_makes_no_sense_is_refused(given: dict, message: str) -> None:
 def test_rules_for_other_drafts_are_refused_in_the_round() -> None:
     assert pipeline()([1], seed=0, rule="exact", pixels=False).stats.exact
     with pytest.raises(
-        ValueError, match="rule 'token': expected a target that gives scores of tokens, got one that gives"
+        ValueError, match="rule 'token': expected a target that gives scores of tokens, got a target that gives"
     ):
         pipeline()([1], seed=0, rule=TokenWise(), pixels=False)
 

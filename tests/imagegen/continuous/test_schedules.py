@@ -85,7 +85,7 @@ def test_the_plan_decides_every_token_once_the_skeleton_first(grid: int, num_ite
 
 
 def test_a_checkerboard_needs_both_parts() -> None:
-    with pytest.raises(ValueError, match="reconstruct: expected 1 to 8 steps, one for each of 8 cells at most, got 9"):
+    with pytest.raises(ValueError, match="reconstruct: expected 1 to 8 steps, at most the number of cells, got 9"):
         checkerboard_steps(4, 4, 9)
     with pytest.raises(ValueError, match="grid: expected at least 2"):
         checkerboard_orders(Keys.of(0, 1), 1)

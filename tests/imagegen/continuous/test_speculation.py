@@ -336,7 +336,7 @@ def test_wrong_settings_are_refused() -> None:
         run(window=0)
     with pytest.raises(ValueError, match="temperature: expected a number above 0 to speculate, got 0"):
         run(temperature=0.0)
-    with pytest.raises(ValueError, match="keys: expected one row a token for a head that predicts its scale"):
+    with pytest.raises(ValueError, match="keys: expected a row per token for a head that predicts its scale"):
         run()
     table = WaveHead(STEPS, DIM)
     other = CleanTokenDrafter(table.pull, table.push, table.low + 0.1, table.high + 0.1)

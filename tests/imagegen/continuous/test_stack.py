@@ -99,7 +99,7 @@ def test_tables_say_what_is_lazy(lazy: Lazy, said: str) -> None:
 
 @pytest.mark.parametrize("kind", (ScheduledSteps, lambda **how: CSpD(pipeline(), **how)))
 def test_a_bare_pair_is_refused(kind: object) -> None:
-    with pytest.raises(ValueError, match=r"lazy: expected None or a Lazy, got \(5, 9\); write Lazy"):
+    with pytest.raises(ValueError, match=r"lazy: expected None or a Lazy, got \(5, 9\); pass Lazy"):
         kind(lazy=(5, 9))
 
 

@@ -90,7 +90,7 @@ WRONG = (
     ("cspd@{causal}", "expected a MARPipeline, got 'ContinuousARPipeline'"),
     ("cspd@zoo:clip", "decoding 'cspd': expected a MARPipeline behind @, got .*; name another"),
     ("cspd@zoo:mra/draft", "expected one of .*, got 'mra/draft'"),
-    ("head@{masked}", "decoding 'head': expected no weights, which it does without, got @.*; leave them out"),
+    ("head@{masked}", "decoding 'head': expected no weights, since it needs none, got @.*; leave them out"),
 )  # fmt: skip
 
 

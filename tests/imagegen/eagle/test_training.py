@@ -91,7 +91,7 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     drafter_for(model).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="expected vocab_size 14 as in the target, got 16"):
         imagegen.load_drafter(tmp_path, target=lined())
-    with pytest.raises(ValueError, match="expected a target that tells its hidden states"):
+    with pytest.raises(ValueError, match="expected a target that returns its hidden states"):
         generate(TableModel(), [0], drafter_for(model))
     with pytest.raises(ValueError, match="expected a folder or a hub id"):
         imagegen.load_drafter(tmp_path / "nothing" / "here")

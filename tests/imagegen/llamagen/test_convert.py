@@ -78,14 +78,14 @@ def test_what_a_file_holds_is_known_under_every_wrapper(tmp_path: Path, wrap: Ca
 
 def test_the_resolution_must_be_known(published: Path, tmp_path: Path) -> None:
     other = published.rename(tmp_path / "mine.pt")
-    with pytest.raises(ValueError, match=r"image_size: expected the pixels a side that mine\.pt"):
+    with pytest.raises(ValueError, match=r"image_size: expected the pixels per side that mine\.pt"):
         convert(other, tmp_path / "out", config={"n_head": 2})
     folder = convert(other, tmp_path / "out", config={"n_head": 2}, image_size=384)
     assert read_component(folder)[1]["block_size"] == 576
 
 
 def test_a_resolution_against_the_name_is_refused(published: Path, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="expected 256 as the name"):
+    with pytest.raises(ValueError, match="expected 256 as in the name"):
         convert(published, tmp_path / "out", config={"n_head": 2}, image_size=384)
     with pytest.raises(ValueError, match="block_size: expected 256"):
         convert(published, tmp_path / "out", config={"n_head": 2, "block_size": 576})
@@ -96,13 +96,13 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture
     torch.save({"model": Code()}, tmp_path / "bad.pt")
     (tmp_path / "noise.pt").write_bytes(b"not a checkpoint")
     for name in ("bad.pt", "noise.pt"):
-        with pytest.raises(ValueError, match="does not open as one"):
+        with pytest.raises(ValueError, match="cannot be read as such"):
             convert(tmp_path / name, tmp_path / "out")
     with pytest.raises(ValueError, match="got none there"):
         convert(tmp_path / "missing.pt", tmp_path / "out")
     assert "ran" not in capsys.readouterr().out
     result = CliRunner().invoke(app, ["convert", str(tmp_path / "bad.pt"), str(tmp_path / "out"), "--kind", "llamagen"])
-    assert result.exit_code == 2 and "does not open as one" in result.stderr and "ran" not in result.stdout
+    assert result.exit_code == 2 and "cannot be read as such" in result.stderr and "ran" not in result.stdout
 
 
 def test_a_folder_with_only_a_pickle_says_what_to_do(published: Path) -> None:

@@ -156,7 +156,9 @@ def test_too_few_rows_for_no_caption_are_refused_when_they_are_needed() -> None:
     state = {**state_of(CAPTION), "cls_embedding.uncond_embedding": torch.randn(2, 6)}
     model = llamagen_from_state_dict(state, CAPTION)
     assert model.condition(torch.randn(1, 3, 6)).shape == (1, 3, 32)
-    with pytest.raises(ValueError, match=r"guidance_scale: expected at most 1, .* has 2 rows .* needs 3, got"):
+    with pytest.raises(
+        ValueError, match=r"guidance_scale: expected at most 1, .* has 2 of the 3 rows for no caption, got"
+    ):
         model.condition(torch.randn(1, 3, 6), torch.tensor([True]))
 
 
@@ -250,5 +252,5 @@ def test_a_pair_that_does_not_belong_together_is_refused() -> None:
     check_pair(CLASS, CODES, 8)
     with pytest.raises(ValueError, match="vq: expected a codebook of vocab_size 16, got 16384"):
         check_pair(CLASS, VQConfig())
-    with pytest.raises(ValueError, match=r"image_size: expected 8 \(4 tokens of 2 pixels a side\), got 64"):
+    with pytest.raises(ValueError, match=r"image_size: expected 8 \(4 tokens of 2 pixels per side\), got 64"):
         check_pair(CLASS, CODES, 64)

@@ -77,7 +77,7 @@ def change(path: Path, **fields: object) -> None:
         (
             "transformer/config.json",
             {"block_size": 64},
-            r"image_size: expected 16 \(8 tokens of 2 pixels a side\), got 8",
+            r"image_size: expected 16 \(8 tokens of 2 pixels per side\), got 8",
         ),
         (
             "transformer/config.json",

@@ -190,7 +190,9 @@ def test_wrong_settings_and_pairs_are_refused() -> None:
     assert torch.equal(generate(large, [0], apart, seed=1).tokens, generate(large, [0], together, seed=1).tokens)
     with pytest.raises(ValueError, match="divided by 2"):
         generate(large, [0], MuLo(ImagePipeline(large), Repeat()))
-    with pytest.raises(ValueError, match="one grid"):
+    with pytest.raises(ValueError, match="a single grid"):
         generate(TinyModel(Geometry(((2, 2), (4, 6)))), [0], MuLo(small, Repeat()))
-    with pytest.raises(ValueError, match="geometry: expected one frame a model, got 2 and 1; use models of images"):
+    with pytest.raises(
+        ValueError, match="geometry: expected a single frame per model, got 2 and 1; use models of images"
+    ):
         generate(TinyModel(Geometry(((4, 6),), frames=2)), [0], MuLo(small, Repeat()))

@@ -94,7 +94,7 @@ def test_relaxed_decodings_bring_their_rule_and_say_so() -> None:
     out = generate(TinyModel(), [0], ZipAR(2), seed=0)
     assert out.stats.rule == "row parallel (relaxed)" and out.stats.exact is False
     for rule, name in (("token", "token"), ("exact", "exact"), (GSD(3), "gsd .relaxed.")):
-        with pytest.raises(ValueError, match=f"judges by its own rule, got '{name}'; drop it"):
+        with pytest.raises(ValueError, match=f"brings its own, got '{name}'; leave it out"):
             generate(TinyModel(), [0], ZipAR(2), rule=rule)
     for wrong in (lambda: ZipAR(0), lambda: PJD(0, 3), lambda: PJD(3, 0)):
         with pytest.raises(ValueError, match="expected at least 1"):

@@ -139,11 +139,11 @@ def test_what_is_refused() -> None:
     other(input_ids=ids[:, :3].clamp(max=90), past_key_values=held)
     with pytest.raises(ValueError, match="or that of a mmspec.Session, got a DynamicCache with content"):
         mmspec.generate(other, past_key_values=held, input_ids=ids[:, :3], **GREEDY)
-    with pytest.raises(ValueError, match="expected the conversation of this model, got another's"):
+    with pytest.raises(ValueError, match="expected the conversation of this model, got another model's"):
         mmspec.generate(model, past_key_values=Past(other), **inputs, **GREEDY)
-    with pytest.raises(ValueError, match="expected the one row of a conversation, got 2"):
+    with pytest.raises(ValueError, match="expected a single row in a conversation, got 2"):
         mmspec.generate(other, past_key_values=Past(other), input_ids=torch.full((2, 3), 7), **GREEDY)
-    with pytest.raises(ValueError, match="expected the one row of a conversation, got 3"):
+    with pytest.raises(ValueError, match="expected a single row in a conversation, got 3"):
         mmspec.generate(other, past_key_values=Past(other), input_ids=torch.full((1, 3), 7), num_return_sequences=3,
                         do_sample=True, max_new_tokens=2)  # fmt: skip
     with pytest.raises(ValueError, match="without padding, got zeros"):
@@ -157,7 +157,7 @@ def test_what_is_refused() -> None:
         mmspec.generate(other, past_key_values=Past(other), **GREEDY)
     busy = Past(other)
     busy.busy = True
-    with pytest.raises(ValueError, match="got one whose last call still runs"):
+    with pytest.raises(ValueError, match="got a conversation whose last call still runs"):
         mmspec.generate(other, past_key_values=busy, input_ids=torch.full((1, 3), 7), **GREEDY)
 
 

@@ -123,15 +123,17 @@ def test_what_is_refused(zoo: tuple) -> None:
         session.generate()
     with pytest.raises(ValueError, match="text: expected no placeholder '<image>'"):
         session.ask("<image> what is this?")
-    with pytest.raises(ValueError, match="text: expected words, got 3"):
+    with pytest.raises(ValueError, match="text: expected a string, got 3"):
         session.ask(3)
     with pytest.raises(ValueError, match="images: expected a list of pictures, got Image"):
         session.ask("this?", images[0])
-    with pytest.raises(ValueError, match="images: expected none beside a tokenizer"):
+    with pytest.raises(ValueError, match="images: expected none with a tokenizer"):
         talker = processor.tokenizer
         talker.chat_template = processor.chat_template
         mmspec.Session(model, talker).ask("this?", images[:1])
-    with pytest.raises(ValueError, match="processor: expected one with a chat template, got CLIPImageProcessor"):
+    with pytest.raises(
+        ValueError, match="processor: expected a processor with a chat template, got CLIPImageProcessor"
+    ):
         mmspec.Session(model, processor.image_processor)
 
 

@@ -191,7 +191,7 @@ def test_impossible_settings_are_refused() -> None:
         AcceptanceStop(Told(), threshold=1.5)
     with pytest.raises(ValueError, match="shortest"):
         AcceptanceStop(Told(), shortest=5, longest=4)
-    with pytest.raises(ValueError, match="tells its hidden state"):
+    with pytest.raises(ValueError, match="provides its hidden state"):
         AcceptanceStop(Told()).begin().grow(0, torch.ones(1))
 
 
@@ -200,7 +200,7 @@ def test_the_control_is_made_by_its_text_over_a_head_at_hand() -> None:
     made = parse("specdecpp:threshold=0.5,longest=9", "vlm", "controller").make(HeadAtHand(head))
     assert made == AcceptanceStop(head, threshold=0.5, longest=9)
     with pytest.raises(
-        ValueError, match="controller 'specdecpp': weights: expected those of a drafter of kind specdecpp"
+        ValueError, match="controller 'specdecpp': weights: expected weights of a drafter of kind specdecpp"
     ):
         parse("specdecpp", "vlm", "controller").make(HeadAtHand(object()))
 

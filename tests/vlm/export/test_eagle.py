@@ -246,8 +246,8 @@ def test_a_published_drafter_with_any_option_is_written_as_it_was(kind: str, opt
 def test_drafters_that_engines_cannot_serve_are_refused(tmp_path: Path) -> None:
     refused = (
         ("sglang", drafter_of(normed=True), {}, "norm_before_residual"),
-        ("sglang", make("eagle"), {}, "expected one of eagle3, which sglang takes, got eagle"),
-        ("vllm", make("msd"), {}, "which vllm takes, got msd"),
+        ("sglang", make("eagle"), {}, "expected one of eagle3, which sglang supports, got eagle"),
+        ("vllm", make("msd"), {}, "which vllm supports, got msd"),
         ("sglang", make("peagle"), {}, "got peagle; vllm would"),
         ("llama.cpp", drafter_of(), {}, "engine: expected one of sglang, speculators, vllm, got 'llama.cpp'"),
         ("vllm", drafter_of(), dict(speculative_tokens=0), "speculative_tokens"),

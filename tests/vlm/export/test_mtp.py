@@ -89,7 +89,7 @@ def test_layers_that_the_library_has_not_are_refused(tmp_path: Path) -> None:
             "speculators",
             "hidden_size 32",
         ),
-        (drafter_of("qwen3"), glm, "vllm", "which vllm takes, got .*speculators would"),
+        (drafter_of("qwen3"), glm, "vllm", "which vllm supports, got .*speculators would"),
     ):
         with pytest.raises(ValueError, match=message) as caught:
             export_drafter(drafter, tmp_path, engine=engine, verifier=verifier)

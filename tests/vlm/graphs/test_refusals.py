@@ -55,14 +55,14 @@ def processors(one: object) -> dict:
 
 
 REFUSED = {
-    "prefix": (dict(repetition_penalty=1.2), "look at no prefix"),
-    "own_processor": (processors(Peeking(1.0)), "look at no prefix"),
+    "prefix": (dict(repetition_penalty=1.2), "do not read the prefix"),
+    "own_processor": (processors(Peeking(1.0)), "do not read the prefix"),
     "criteria": (dict(stopping_criteria=StoppingCriteriaList([Never()])), "other stopping criteria"),
-    "strict": (dict(strict=True), "strict ones"),
+    "strict": (dict(strict=True), "strict passes"),
     "scores": (dict(return_dict_in_generate=True, output_scores=True), "scores of every step"),
-    "peeking": (processors(Peeking(1.0)), "asks nothing of the device"),
+    "peeking": (processors(Peeking(1.0)), "without host reads"),
     "counting": (processors(Counting(1.0)), "of the same steps"),
-    "rule": (dict(rule=PeekingRule()), "asks nothing of the device"),
+    "rule": (dict(rule=PeekingRule()), "without host reads"),
 }
 
 
@@ -87,14 +87,14 @@ def said_and_same(model, asked: dict, why: str) -> None:
 
 def test_a_draft_whose_length_is_decided_while_it_grows() -> None:
     drafter = chain(kind="narrow").with_shape(Chain(ConfidenceStop(0.3, 4)))
-    said_and_same(narrow(), dict(drafter=drafter, max_new_tokens=10, **WARM, **rows(2)), "drafts of one length")
+    said_and_same(narrow(), dict(drafter=drafter, max_new_tokens=10, **WARM, **rows(2)), "drafts of a fixed length")
 
 
 @pytest.mark.parametrize("name", ("lookup", "medusa", "flash", "dflash"))
 def test_drafters_that_keep_part_of_a_round_on_the_host(name: str) -> None:
     drafter = PromptLookup() if name == "lookup" else DRAFTERS[name]()
     asked = dict(drafter=drafter, max_new_tokens=8, **GREEDY, **prompt("llava", images=1))
-    said_and_same(tiny("llava"), asked, "no drafter or one of a fixed shape")
+    said_and_same(tiny("llava"), asked, "no drafter, or a drafter of fixed shape")
 
 
 @pytest.mark.parametrize("capture", ("yes", 1, None))

@@ -40,5 +40,5 @@ def test_a_resumed_module_has_its_buffers_and_shared_parts_once(tmp_path: Path) 
 def test_a_state_of_another_module_is_refused(tmp_path: Path) -> None:
     path, plain = tmp_path / "state.safetensors", nn.Linear(3, 2)
     save_state(path, plain, torch.optim.AdamW(plain.parameters()), 1)
-    with pytest.raises(ValueError, match="state.safetensors: expected the state of this module, got one with no "):
+    with pytest.raises(ValueError, match="state.safetensors: expected the state of this module, got a state with no "):
         load_state(path, Noted())

@@ -66,5 +66,5 @@ def test_streams_are_drawn_as_the_curriculum_says() -> None:
 def test_streams_that_make_no_sense_are_refused() -> None:
     with pytest.raises(ValueError, match="expected examples, and batch and steps of at least 1"):
         Batches([], 2, 3)
-    with pytest.raises(ValueError, match="texts: expected some exactly where there is a curriculum"):
+    with pytest.raises(ValueError, match="texts: expected texts together with a curriculum"):
         Batches(examples("p", 4), 2, 3, examples("t", 1))

@@ -49,7 +49,7 @@ def test_a_model_that_never_ends_a_prompt_is_named(tmp_path: Path, monkeypatch: 
     model = model_of(made)
     endless = lambda m: lambda ids, **how: torch.cat([ids, torch.full((len(ids), 24), 40)], 1)  # noqa: E731
     monkeypatch.setattr("mmspec.vlm.training.own_prompts.class_generate", endless)
-    with pytest.raises(ValueError, match="^prompts: expected 3 different ones, got 0 and then none in 20 batches"):
+    with pytest.raises(ValueError, match="^prompts: expected 3 different prompts, got 0 and then none in 20 batches"):
         write_own_prompts(model, made, 3, tmp_path / "prompts.jsonl", HOW)
 
 

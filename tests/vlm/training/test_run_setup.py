@@ -39,7 +39,7 @@ def test_a_fresh_drafter_takes_its_words_from_the_answers() -> None:
 
 def test_answers_without_a_word_of_the_drafter_are_refused(tmp_path: Path) -> None:
     saved(tmp_path)
-    with pytest.raises(ValueError, match="start: expected a drafter that has words of these answers"):
+    with pytest.raises(ValueError, match="start: expected a drafter with tokens of these answers"):
         fit_vocabulary(initial_drafter("eagle3", tiny("llava"), {}, tmp_path), [[31, 40]], fresh=False)
 
 

@@ -52,7 +52,7 @@ def test_all_places_are_the_objective_itself(name: str) -> None:
 
 
 def test_a_reference_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="reference: expected a drafter that predicts where this one does"):
+    with pytest.raises(ValueError, match="reference: expected a drafter that predicts at the same places"):
         SelectTokens(Objective(OBJECTIVE.terms, depths=4), make("hydra"))(
             make("msd"), take_apart(tiny("llava")), teacher_batches(0)
         )

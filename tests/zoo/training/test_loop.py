@@ -120,7 +120,7 @@ def test_a_command_that_trains_ends_with_one_sentence_when_stopped(tmp_path):
     layer, _ = _problem()
     kept = load_state(tmp_path / "state.safetensors", layer)
     first, last = said.splitlines()
-    assert first == "Stopping behind this step; a second signal stops at once."
+    assert first == "Stopping after this step; a second signal stops at once."
     assert last == (f"Stopped: step {kept} of 10000000 is kept in {tmp_path}/state.safetensors; go on with: "
                     f"mmspec {tmp_path}")  # fmt: skip
 

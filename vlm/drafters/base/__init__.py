@@ -1,1 +1,1 @@
-"""What drafter families share: bases, their request states, and what they read of a prompt."""
+"""The base classes of drafter families, the state of a request, and the parts of a prompt that drafters read."""

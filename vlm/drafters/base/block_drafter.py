@@ -22,19 +22,20 @@ from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, pac
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, shared_embedding
 from mmspec.vlm.hidden_states import LayerOutput
 
-Lesson = tuple[float, Tensor]  # the weight of a loss, and what its laws are made of, [N, D, F]
+Lesson = tuple[float, Tensor]  # the weight of a loss, and the features of its distributions, [N, D, F]
 
 
 class BlockDrafter(BlockVocabulary):
-    """Base of drafters whose layers read a context state of each committed token, made of the target's states at `taps`, and
-    a block of the root and mask tokens, whose rows each predict a token.
+    """Base of drafters that draft a block of tokens in one pass, as DFlash does.
 
-    Embedding and head are the target's. The keys and values of a block are never kept. Subclasses make a level's law depend
-    on the token drafted before it with `after` and `logits`.
+    The layers read a context state per committed token, computed from the target's states at `taps`, and a block. The
+    block holds the root and mask tokens, and its rows each predict a token. Embedding and head are the target's. The
+    keys and values of a block are never kept. Subclasses override `after` and `logits` to condition a level's
+    distribution on the previous draft token.
     """
 
     steps = ("block", 5, 5)
-    independent = True  # whether a level's law is the same whatever was drafted above it
+    independent = True  # whether a level's distribution ignores the tokens drafted above it
 
     def __init__(self, config: BlockDrafterConfig):
         super().__init__(config)
@@ -47,45 +48,50 @@ class BlockDrafter(BlockVocabulary):
         self.norm = nn.RMSNorm(width, eps=eps)
         self.pool = LatentPool(config.latents, width) if config.latents else None
         block = FixedLength(config.drafted)
-        # rows that do not see each other's tokens make poor draws: each is likely, together they make no sense
+        # independent rows make poor samples: each token is likely, but together they make no sense
         self.shapes = (Chain(block), Chain(block, "deterministic" if self.independent else "without_replacement"))
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """The levels are spread over the target's depth; the mask is the last row of the embedding that is no placeholder."""
+        """Spread the taps over the target's depth; the mask token is the last embedding row that is no placeholder."""
         layers, rows = sizes.get("num_hidden_layers", 5), parts.embed.weight.shape[0]
         unseen = set(range(max(rows - len(parts.placeholders) - 1, 0), rows)) - set(parts.placeholders)
         taps = taps_of(parts.layers, layers)
-        given = {"num_hidden_layers": layers, "taps": taps, "mask_token_id": max(unseen)}
-        return super().sizes_for(parts, sizes) | given
+        own = {"num_hidden_layers": layers, "taps": taps, "mask_token_id": max(unseen)}
+        return super().sizes_for(parts, sizes) | own
 
     def new_layer(self) -> BlockLayer:
-        """One of its layers, untrained."""
+        """Return an untrained layer."""
         return BlockLayer(self.config.layer())
 
     @property
     def layer(self) -> BlockLayer:
-        """The first layer, whose rotary positions are those of all."""
+        """The first layer, whose rotary positions all layers share."""
         return self.layers[0]
 
     def new_state(self, target: object) -> BlockDrafterState:
         return BlockDrafterState(self, target)
 
     def context(self, states: Tensor) -> Tensor:
-        """Context states [B, n, H] of the target's states at the taps side by side, [B, n, taps * width]."""
+        """Return the context states [B, n, H] of the target's states at the taps, [B, n, taps * width]."""
         return rms_norm(self.hidden_norm, F.linear(states, self.fc.weight))
 
     def read(self, states: Tensor, real: Tensor | None, picture: Tensor) -> PromptSlots:
-        """What of a prompt becomes context: every token, or of a picture as many rows as it is pooled into.
+        """Return the context of a prompt: a slot per token, and for pictures as many slots as they are pooled into.
 
-        states: as in `context`.   real: bool [B, n], None for all.   picture: int64 [B, n], see `picture_numbers`.
+        Args:
+            states: float [B, n, taps * width], as in `context`.
+            real: bool [B, n], the tokens that are no padding; None for all.
+            picture: int64 [B, n], see `picture_numbers`.
         """
         context, keep = self.pooled(self.context(states), real, picture)
         return pack_slots(context, context, keep, torch.ones(states.shape[:2], dtype=torch.bool, device=states.device))
 
     def pooled(self, context: Tensor, real: Tensor | None, picture: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Context states [B, n, H] with pictures pooled, and which of their rows are left, bool [B, n], None for all; what
-        is left counts as one position a row."""
+        """Return the context states [B, n, H] with pictures pooled, and a mask of the remaining rows; None for all.
+
+        A remaining row counts as one position. `real` and `picture` are as in `read`.
+        """
         spans = None if self.pool is None else PictureSpans.of(picture)
         if spans is None:
             return context, real
@@ -93,14 +99,18 @@ class BlockDrafter(BlockVocabulary):
         return pool_pictures(self.pool, self.config.latents, context, keep, context, spans), keep
 
     def block(self, root: Tensor) -> Tensor:
-        """The ids of a block, int64 [..., block_size], behind roots int64 [...]."""
+        """Return the token ids of blocks, int64 [..., block_size], behind roots int64 [...]."""
         masks = root.new_full((*root.shape, self.config.block_size - 1), self.config.mask_token_id)
         return torch.cat([root[..., None], masks], -1)
 
     def forward(self, embeds: Tensor, rotary: Tensor, cache: SlotCache, biases: Sequence[Tensor | None]) -> Tensor:
-        """Normed outputs [B, n, H] of blocks' embeddings [B, n, H], whose keys and values go to `cache`, behind the context.
+        """Return the normed outputs [B, n, H] of blocks, and write their keys and values to `cache` behind the context.
 
-        rotary: rows of `layer.rotary()` at their positions.   biases: one for each layer, see `attention_biases`.
+        Args:
+            embeds: float [B, n, H], the embeddings of the blocks.
+            rotary: Rows of `layer.rotary()` at their positions.
+            cache: The cache with the context.
+            biases: A bias for each layer, see `attention_biases`.
         """
         rows = embeds * self.config.embedding_scale if self.config.embedding_scale != 1 else embeds
         for index, (layer, bias) in enumerate(zip(self.layers, biases, strict=True)):
@@ -108,31 +118,41 @@ class BlockDrafter(BlockVocabulary):
         return rms_norm(self.norm, rows)
 
     def drafting(self, rows: Tensor, earlier: Tensor | None = None) -> Tensor:
-        """What the levels are made of before any token is drafted, [..., drafted, F]: the rows that predict a token, first.
+        """Return the features of the levels before any token is drafted: the rows that predict a token.
 
         Args:
-            rows: [..., block_size, H], of the whole block.
+            rows: float [..., block_size, H], of the whole block.
             earlier: int64 [...], the token before the root, which most drafters do not read.
+
+        Returns:
+            float [..., drafted, F].
         """
         return rows if self.config.from_root else rows[..., 1:, :]
 
     def after(self, row: Tensor, token: Tensor, before: Tensor | None) -> Tensor:
-        """What a level's law is made of, [B, n, F], the row itself first.   row: [B, 1, H].   token: int64 [B, n], the tokens
-        right before it.   before: [B, n, F], what these were drawn from; None for the root."""
+        """Return the features of a level's distribution, [B, n, F], which begin with the row itself.
+
+        Args:
+            row: float [B, 1, H].
+            token: int64 [B, n], the tokens right before the level.
+            before: float [B, n, F], the features that these tokens were drawn from; None for the root.
+        """
         return row.expand(-1, token.shape[1], -1)
 
     def seen(self, out: Tensor) -> Tensor:
-        """What length controls are shown of `out` [B, n, F]: the row."""
+        """Return the part of `out` [B, n, F] that length controls read: the row."""
         return out[..., : self.config.hidden_size]
 
     def logits(self, out: Tensor, unary: Tensor) -> Tensor:
-        """float32 [B, n, k], log-weights of a level.   out: [B, n, F], of `after`.   unary: float32 [B, 1, k], of its row."""
+        """Return the log-weights [B, n, k] of a level, from `after`'s features and its row's scores [B, 1, k]."""
         return unary.expand(-1, out.shape[1], -1)
 
     def walk(self, rows: Tensor, before: Tensor) -> Tensor:
-        """[N, D, F], what the laws of all levels are made of along texts, as drafting these texts makes it.
+        """Return the features [N, D, F] of all levels along texts, as drafting these texts computes them.
 
-        rows: [N, D, H], of `drafting`.   before: int64 [N, D], the token right before each level's.
+        Args:
+            rows: float [N, D, H], from `drafting`.
+            before: int64 [N, D], the token right before each level's token.
         """
         if self.independent:
             return rows
@@ -143,23 +163,24 @@ class BlockDrafter(BlockVocabulary):
         return torch.cat(features, 1)
 
     def lessons(self, rows: Tensor, before: Tensor, best: Callable[[Tensor], Tensor]) -> list[Lesson]:
-        """What training compares with the target, the laws along the texts first.
+        """Return the losses of training: pairs of a weight and the features to compare with the target.
+
+        The first pair follows the text itself.
 
         Args:
-            rows: [N, D, F], of `drafting`.
+            rows: float [N, D, F], from `drafting`.
             before: int64 [N, D], see `walk`.
-            best: From what laws are made of, [N, D, F], to their likeliest tokens int64 [N, D].
+            best: From features [N, D, F] to the likeliest tokens, int64 [N, D].
         """
         return [(1.0, self.walk(rows, before))]
 
     def scores(self, out: Tensor, head: nn.Module) -> Tensor:
-        """float32 [n, k], the log-weights of levels from what `walk` gave of each, [n, F].   head: the target's."""
+        """Return the float32 log-weights [n, k] of levels from the features [n, F] that `walk` returned."""
         unary = self.unary(out[:, : self.config.hidden_size], head)
         return self.logits(out[:, None], unary[:, None])[:, 0]
 
     def acceptance(self, out: Tensor) -> Tensor | None:
-        """The logit of a level's token being accepted, [...], of what the level is made of, [..., F]; None where it is not
-        predicted."""
+        """Return the logit [...] that a level's token is accepted, from features [..., F]; None if unsupported."""
         return None
 
     def check(self, parts: Parts) -> None:
@@ -167,21 +188,24 @@ class BlockDrafter(BlockVocabulary):
         config, tapped = self.config, max(self.config.taps)
         if config.tapped != parts.hidden_size:
             raise ValueError(f"drafter: expected target_hidden_size {parts.hidden_size} as in the target, got "
-                             f"{config.tapped}; train one for this target")  # fmt: skip
+                             f"{config.tapped}; train a drafter for this target")  # fmt: skip
         if tapped >= parts.layers:
-            raise ValueError(f"taps: expected layers 0 to {parts.layers - 1} of the target, got {tapped}; train one for this "
-                             "target")  # fmt: skip
+            raise ValueError(f"taps: expected layers 0 to {parts.layers - 1} of the target, got {tapped}; train a drafter "
+                             "for this target")  # fmt: skip
         rows = parts.embed.weight.shape[0]
         if config.mask_token_id >= rows:
             raise ValueError(f"mask_token_id: expected a row of the target's embedding, 0 to {rows - 1}, got "
-                             f"{config.mask_token_id}; train one for this target")  # fmt: skip
+                             f"{config.mask_token_id}; train a drafter for this target")  # fmt: skip
 
 
 class BlockDrafterState(FeatureState):
-    """Keeps keys and values of one context slot for each committed token; a block's are written behind them and never counted,
-    so that nothing has to be taken back.
+    """A cache with the keys and values of a context slot for each committed token.
 
-    rows: [B, D, H], the rows of the block behind the pending token.   unary: float32 [B, D, k], their scores.
+    The keys and values of a block are written behind them and never counted, so nothing has to be removed.
+
+    Attributes:
+        rows: float [B, D, H], the rows of the block behind the pending token.
+        unary: float32 [B, D, k], the scores of these rows.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -200,11 +224,11 @@ class BlockDrafterState(FeatureState):
         return self.drafter.config.block_size
 
     def stale_slots(self, target: object) -> int:
-        """A slot is a token's own, so none of those that the target holds is read again."""
+        """Return the number of stale slots. A slot belongs to a single token, so cached tokens are not read again."""
         return target.turn.forget - (target.turn.before is not None)
 
     def read_prompt(self) -> None:
-        """Adds the context of what the target's prompt adds, but for its last token, whose states come with the first pass."""
+        """Add the context of the prompt's new tokens but the last, whose states come with the first pass."""
         target, states = self.target, self.target.prompt_hidden[:, :-1]
         self.rows = self.unary = self.root = None
         real = None if target.padding is None or self.cache.width else ~target.padding[:, :-1]
@@ -217,7 +241,7 @@ class BlockDrafterState(FeatureState):
         self.next_position = self.next_position + slots.next_position
 
     def absorb(self, context: Tensor, position: Tensor, counts: list[int]) -> None:
-        """Adds context states [B, n, H] at positions int64 [B, n], the first `counts[b]` of row b."""
+        """Add the first `counts[b]` context states of [B, n, H] for each row b, at positions int64 [B, n]."""
         if not context.shape[1]:  # a prompt of one token
             layer = self.drafter.layer.config
             empty = context.new_empty(len(counts), layer.groups, 0, layer.dim)
@@ -228,12 +252,12 @@ class BlockDrafterState(FeatureState):
         self.cache.advance(counts)
 
     def catch_up(self, depth: int | None = None) -> None:
-        """Adds the context of what was accepted since the last draft, then makes the block behind it."""
+        """Add the context of the tokens accepted since the last draft, then compute the block behind it."""
         self.read_pending()
         self.draw_block(self.deepest if depth is None else depth)
 
     def read_pending(self) -> None:
-        """Adds the context of what was accepted since the last draft."""
+        """Add the context of the tokens accepted since the last draft."""
         states, _, self.counts = self.pending_features.take()
         context = self.drafter.context(states)
         self._reach(context.dtype)
@@ -242,7 +266,7 @@ class BlockDrafterState(FeatureState):
         self.next_position = self.next_position + torch.tensor(self.counts, device=states.device)
 
     def draw_block(self, depth: int) -> None:
-        """One pass over the block behind the pending token, of which the first `depth` rows that draft are scored."""
+        """Run a pass over the block behind the pending token, and score its first `depth` rows that draft."""
         drafter, target = self.drafter, self.target
         embeds = shared_embedding(target.parts.embed, drafter.block(target.pending))
         ahead = torch.arange(embeds.shape[1], device=embeds.device)
@@ -265,9 +289,9 @@ class BlockDrafterState(FeatureState):
         return self.drafter.seen(out)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [B, n, k], visual placeholders ruled out.   depth: of the children, from 1."""
+        """Return float32 logits [B, n, k] for the level at `depth`, from 1; visual placeholders are ruled out."""
         return self.drafter.logits(out, self.unary[:, depth - 1 : depth])
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """What the children of one level of drafted tokens int64 [B, n] are drawn from; no pass."""
+        """Return the features of the children of a level of draft tokens int64 [B, n], without a forward pass."""
         return self.drafter.after(self.rows[:, depth : depth + 1], token, hidden)

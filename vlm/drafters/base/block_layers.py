@@ -1,4 +1,4 @@
-"""Sizes of block-parallel drafters, and their layer, whose block rows attend to context and to each other."""
+"""The sizes of block drafters, and their layer, whose block rows attend to the context and to each other."""
 
 from __future__ import annotations
 
@@ -17,16 +17,26 @@ UNLIMITED = -1  # reach of a layer without a window
 
 @dataclass(frozen=True, slots=True)
 class BlockDrafterConfig:
-    """Sizes of a block drafter; hidden_size and vocab_size are the target's.
+    """The sizes of a block drafter.
 
-    taps: the target's layers whose outputs are read, from 0, of width target_hidden_size (0 for hidden_size).
-    mask_token_id: the embedding row of a token to draft.   block_size: rows of a block, with the root.
-    from_root: a row predicts the token behind its position, so the root drafts too.   draft_vocab_size: 0 for all tokens.
-    tied_head: whether a reduced vocabulary is scored with the target's own rows, which are neither trained nor saved.
-    reach, causal: per layer, how far a row looks back (`reach_from_root`: from the root), and whether no row behind is seen.
-    latents: rows a picture is pooled into, 0 for none.   softcap: as in `LogitTransform`, 0 for none.
-    attention_bias: whether queries, keys, values and the attention's output have biases.   mlp_bias: the same of the MLP.
-    rope_scaling: of scaled positions, see `check_scaling`."""
+    Attributes:
+        hidden_size, vocab_size: The target's.
+        taps: The target's layers whose outputs are read, from 0.
+        mask_token_id: The embedding row that stands for a token to draft.
+        block_size: The rows of a block, with the root.
+        target_hidden_size: The width of the states that are read, 0 for hidden_size.
+        draft_vocab_size: The tokens of a reduced vocabulary, 0 for all tokens.
+        from_root: Whether a row predicts the token behind its position, so that the root drafts too.
+        reach: The positions that a row of each layer looks back, -1 for all.
+        reach_from_root: Whether `reach` counts from the root instead of the row.
+        causal: For each layer, whether a row sees no later row of the block.
+        latents: The rows that a picture is pooled into, 0 for no pooling.
+        softcap: As in `LogitTransform`, 0 for none.
+        tied_head: Whether a reduced vocabulary is scored with the target's own rows, neither trained nor saved.
+        attention_bias: Whether the projections of attention have biases.
+        mlp_bias: Whether the projections of the MLP have biases.
+        rope_scaling: The scaling of rotary positions, see `check_scaling`.
+    """
 
     hidden_size: int
     intermediate_size: int
@@ -57,21 +67,21 @@ class BlockDrafterConfig:
 
     def __post_init__(self) -> None:
         layers = self.num_hidden_layers
-        object.__setattr__(self, "taps", tuple(self.taps))  # lists where they come from a file
+        object.__setattr__(self, "taps", tuple(self.taps))  # a list when read from a file
         object.__setattr__(self, "reach", tuple(self.reach) or (UNLIMITED,) * layers)
         object.__setattr__(self, "causal", tuple(self.causal) or (False,) * layers)
         if not self.taps or min(self.taps) < 0:
             raise ValueError(f"taps: expected at least one layer of the target, got {self.taps}")
         if layers < 1 or len(self.reach) != layers or len(self.causal) != layers:
             raise ValueError(
-                f"reach, causal: expected one of each for {layers} layers, got {self.reach} and {self.causal}"
+                f"reach, causal: expected a value for each of {layers} layers, got {self.reach} and {self.causal}"
             )
         if min(self.reach) < UNLIMITED:
             raise ValueError(f"reach: expected positions to look back, or {UNLIMITED} for all, got {self.reach}")
         if self.latents < 0:
-            raise ValueError(f"latents: expected rows a picture is pooled into, or 0 for its own, got {self.latents}")
+            raise ValueError(f"latents: expected the rows of a pooled picture, or 0 for no pooling, got {self.latents}")
         if self.drafted < 1:
-            raise ValueError(f"block_size: expected rows that draft something, got {self.block_size}")
+            raise ValueError(f"block_size: expected at least one row that drafts a token, got {self.block_size}")
         if not 0 <= self.mask_token_id < self.vocab_size:
             raise ValueError(
                 f"mask_token_id: expected a token below vocab_size {self.vocab_size}, got {self.mask_token_id}"
@@ -84,21 +94,25 @@ class BlockDrafterConfig:
 
     @property
     def drafted(self) -> int:
-        """Tokens of a block."""
+        """The draft tokens of a block."""
         return self.block_size if self.from_root else self.block_size - 1
 
     @property
     def tapped(self) -> int:
-        """Width of one state that is read."""
+        """The width of a state that is read."""
         return self.target_hidden_size or self.hidden_size
 
     def layer(self) -> LayerConfig:
-        """The sizes of a layer.   Raises ValueError where they do not fit together."""
+        """Return the sizes of a layer.
+
+        Raises:
+            ValueError: The sizes do not fit together.
+        """
         return LayerConfig.of(self, qkv_bias=self.attention_bias, out_bias=self.attention_bias)
 
 
 class BlockLayer(DraftLayer):
-    """A Qwen3 layer. Context and block share the projections of keys and values; only block rows pass the input norm."""
+    """A Qwen3 layer. Context and block share the key and value projections; only block rows pass the input norm."""
 
     def __init__(self, config: LayerConfig):
         super().__init__(config)
@@ -107,7 +121,7 @@ class BlockLayer(DraftLayer):
         self.q_norm, self.k_norm = nn.RMSNorm(config.dim, eps=eps), nn.RMSNorm(config.dim, eps=eps)
 
     def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """See `DraftLayer.heads`; queries and keys are normed by head before they turn."""
+        """See `DraftLayer.heads`; queries and keys are normed per head before they are rotated."""
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
         qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
         query = apply_rotary(rms_norm(self.q_norm, qkv[:, :, :number]), rotary).transpose(1, 2)
@@ -115,7 +129,12 @@ class BlockLayer(DraftLayer):
         return query, key, qkv[:, :, number + groups :].transpose(1, 2)
 
     def context(self, states: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor]:
-        """Keys and values [B, groups, n, dim] of context states [B, n, H].   rotary: [B or 1, n, 2, dim]."""
+        """Return the keys and values [B, groups, n, dim] of context states.
+
+        Args:
+            states: float [B, n, H].
+            rotary: float [B or 1, n, 2, dim].
+        """
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
         bias = None if self.qkv.bias is None else self.qkv.bias[number * dim :]
         kv = F.linear(states, self.qkv.weight[number * dim :], bias).unflatten(-1, (2 * groups, dim))
@@ -123,24 +142,29 @@ class BlockLayer(DraftLayer):
         return key, kv[:, :, groups:].transpose(1, 2)
 
     def attended(self, normed: Tensor, rotary: Tensor, cache: SlotCache, index: int, bias: Tensor | None) -> Tensor:
-        """What attention adds to rows [B, n, H], normed, that stand behind the context in `cache`."""
+        """Return the attention output [B, n, H] of normed rows that stand behind the context in `cache`."""
         query, key, value = self.heads(normed, rotary)
         keys, values = cache.write(index, key, value)
         return self.projected(self.attention(query, keys, values, bias))
 
     def projected(self, attended: Tensor) -> Tensor:
-        """[B, n, H] of attended values [B, heads, n, dim]."""
+        """Return the output projection [B, n, H] of attended values [B, heads, n, dim]."""
         return F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
 
     def mixed(self, normed: Tensor) -> Tensor:
-        """What the MLP adds to rows [B, n, H], normed."""
+        """Return the MLP output [B, n, H] of normed rows."""
         gate, up = F.linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
         return F.linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, rows: Tensor, rotary: Tensor, cache: SlotCache, index: int, bias: Tensor | None) -> Tensor:
-        """The layer's output of block rows [B, n, H], whose keys and values go to `cache` as those of layer `index`.
+        """Return the layer's output [B, n, H] of block rows, and write their keys and values to `cache`.
 
-        bias: additive [B or 1, 1, n, slots], see `attention_biases`.
+        Args:
+            rows: float [B, n, H].
+            rotary: float [B or 1, n, 2, dim], at the positions of the rows.
+            cache: The cache with the context.
+            index: The layer's number in the cache.
+            bias: float [B or 1, 1, n, slots], additive, see `attention_biases`.
         """
         rows = rows + self.attended(rms_norm(self.input_norm, rows), rotary, cache, index, bias)
         return rows + self.mixed(rms_norm(self.norm, rows))
@@ -149,7 +173,7 @@ class BlockLayer(DraftLayer):
 def attention_biases(
     config: BlockDrafterConfig, cache: SlotCache, count: int, dtype: torch.dtype
 ) -> list[Tensor | None]:
-    """Per layer, the attention bias of `count` block rows behind each row's committed slots; None where they see all.
+    """Return, per layer, the attention bias of `count` block rows behind each row's committed slots; None sees all.
 
     A slot's number is its position: context states stand in the order of their tokens.
     """
@@ -176,15 +200,16 @@ def _attention_bias(
 
 
 def within_reach(row: Tensor, key: Tensor, root: Tensor, reach: int, from_root: bool) -> Tensor:
-    """Whether a window shows a block row at position `row` a key at `key`, of a block whose root stands at `root`.
+    """Return whether a window shows the keys at positions `key` to block rows at positions `row`.
 
-    The window counts from the root for what lies before it and hides nothing of the block, or from each row both ways.
+    With `from_root`, the window counts from the block's root at position `root` and hides nothing of the block.
+    Otherwise it counts from each row to both sides.
     """
     return root - key <= reach if from_root else (row - key).abs() <= reach
 
 
 def taps_of(target_layers: int, layers: int) -> tuple[int, ...]:
-    """The layers read of a target of so many by a drafter of `layers`: spread from layer 1 to the last but two."""
+    """Return the layers that a drafter of `layers` reads of its target: spread from layer 1 to the last but two."""
     if layers == 1:
         return (target_layers // 2,)
     last = max(target_layers - 3, 1)

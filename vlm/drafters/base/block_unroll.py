@@ -1,4 +1,4 @@
-"""All blocks of a training step in one pass: every block behind an anchor of its own, over one context."""
+"""All blocks of a training step in a single forward pass: many anchors share a context, and each has its own block."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from mmspec.vlm.drafters.base.trained_drafter import shared_embedding
 
 @dataclass(slots=True)
 class AnchoredBlocks:
-    """Where blocks stand in rows of tokens.
+    """The places of blocks in rows of tokens.
 
-    ids: int64 [B, T].   anchor: int64 [B, A], the slots whose tokens are the blocks' roots.
-    position: int64 [B, T], of every token.   document: int64 [B, T], tokens of other documents and of negative ones (padding)
-    are no context of a block.   picture: int64 [B, T], see `picture_numbers`, of rows that are one document each; None where
-    pictures are read whole.
+    Attributes:
+        ids: int64 [B, T], the tokens.
+        anchor: int64 [B, A], the slots whose tokens are the roots of the blocks.
+        position: int64 [B, T], the position of every token.
+        document: int64 [B, T], the document of every token, negative for padding. A block sees its own document alone.
+        picture: int64 [B, T], see `picture_numbers`, for rows of a single document; None where pictures are read whole.
     """
 
     ids: Tensor
@@ -29,16 +31,24 @@ class AnchoredBlocks:
     picture: Tensor | None = None
 
     def without(self, keep: Tensor) -> AnchoredBlocks:
-        """The same blocks where only the tokens in `keep`, bool [B, T], are context and take a position."""
+        """Return the same blocks where only the tokens in `keep`, bool [B, T], are context and take a position."""
         position = (keep.cumsum(1) - 1).clamp(min=0)
         return replace(self, position=position, document=torch.where(keep, self.document, -1))
 
 
 def unroll_anchored_blocks(drafter: BlockDrafter, embed: nn.Module, blocks: AnchoredBlocks, states: Tensor) -> Tensor:
-    """The drafter's normed rows [B, A, block_size, H], as drafting from each anchor computes them: a block sees the context
-    before its root, whose own states are not there yet, and itself.
+    """Return the drafter's normed rows as drafting from each anchor computes them.
 
-    states: float [B, T, F], the target's at the taps.
+    A block sees itself and the context before its root. The root's own states are not available yet.
+
+    Args:
+        drafter: The block drafter.
+        embed: The target's embedding.
+        blocks: The places of the blocks.
+        states: float [B, T, F], the target's states at the taps.
+
+    Returns:
+        float [B, A, block_size, H].
     """
     context = drafter.context(states)
     if blocks.picture is not None:
@@ -58,7 +68,7 @@ def unroll_anchored_blocks(drafter: BlockDrafter, embed: nn.Module, blocks: Anch
 
 
 class _ContextCache:
-    """Keys and values of the context, in the place of a cache: what is written is shown behind them and not kept."""
+    """Keys and values of the context, used as a cache: written slots are appended for the call and not stored."""
 
     def __init__(self, context: list[tuple[Tensor, Tensor]]):
         self.context = context
@@ -69,7 +79,7 @@ class _ContextCache:
 
 
 def _visibility(drafter: BlockDrafter, blocks: AnchoredBlocks, place: Tensor) -> list[Tensor]:
-    """Per layer, what the rows of all blocks see, bool [B, 1, A * size, T + A * size]."""
+    """Return, per layer, the slots that the rows of all blocks see, bool [B, 1, A * size, T + A * size]."""
     config, anchor = drafter.config, blocks.anchor
     number = torch.arange(anchor.shape[1], device=place.device).repeat_interleave(config.block_size)
     inside = torch.arange(config.block_size, device=place.device).repeat(anchor.shape[1])

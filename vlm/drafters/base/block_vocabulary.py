@@ -20,12 +20,11 @@ from mmspec.vlm.hf_model import unwrapped
 class BlockVocabulary(ShapedDrafter):
     """Base of block drafters that scores their rows.
 
-    Scores are those of the k tokens that the drafter holds: all V, or a reduced vocabulary, outside of which no token is ever
-    drafted.
+    Scores cover the drafter's k tokens: all V tokens, or a reduced vocabulary. Other tokens are never drafted.
 
     Attributes:
         head: The drafter's own or tied head; None where the target's head scores all tokens.
-        token_rows: Names of the weights with a row a token of the vocabulary.
+        token_rows: Names of the weights with a row for each token of the vocabulary.
     """
 
     config: BlockDrafterConfig
@@ -43,16 +42,16 @@ class BlockVocabulary(ShapedDrafter):
 
     @property
     def width(self) -> int:
-        """How many tokens are scored."""
+        """The number of tokens that are scored."""
         return self.config.draft_vocab_size or self.config.vocab_size
 
     def unary(self, rows: Tensor, head: nn.Module, after: LogitTransform | None = None) -> Tensor:
-        """The scores of rows alone, float32 [..., k].
+        """Return the scores of rows alone, float32 [..., k].
 
         Args:
             rows: float [..., H].
             head: The target's head.
-            after: What the target does to the logits of its head, unless the drafter's own config has a transform.
+            after: The target's transform of its logits, used unless the drafter's own config has a transform.
         """
         if self.head is not None and not self.head.tied:
             return self.head(rows)
@@ -61,14 +60,14 @@ class BlockVocabulary(ShapedDrafter):
         return (after if after is not None and own == LogitTransform() else own)(scores)
 
     def columns(self, token: Tensor) -> Tensor:
-        """The places of tokens int64 among the scores; k for tokens outside of the vocabulary."""
+        """Return the columns of tokens int64 among the scores; k for tokens outside the vocabulary."""
         return token if self.vocabulary is None else self.head.column(token)
 
     @torch.no_grad()
     def start_from(self, parts: Parts) -> Self:
-        """Begin training with the target's rows in a head of the drafter's own or a tied head; return the drafter itself.
+        """Copy the target's rows into an own or tied head; return the drafter itself.
 
-        A vocabulary that is chosen afterwards starts from the target's rows too.
+        A vocabulary that is chosen later starts from the target's rows too.
         """
         self._start = (parts.head.weight,)  # in a tuple: not a weight of the drafter
         self._fill_head()
@@ -83,15 +82,15 @@ class BlockVocabulary(ShapedDrafter):
 
     @torch.no_grad()
     def with_vocabulary(self, ids: Sequence[int]) -> Self:
-        """A drafter of these tokens only, with the weights of this one.
+        """Return a drafter of these tokens only, with the weights of this drafter.
 
-        The rows of a token are this drafter's where it has them, else those it was to start from (`start_from`), else new.
+        A token's row comes from this drafter, else from the target's rows (`start_from`); else it is new.
 
         Args:
             ids: Rising token ids.
 
         Raises:
-            ValueError: The ids do not rise or are no tokens.
+            ValueError: The ids do not rise, or an id is no token.
         """
         size = 0 if len(ids) == self.config.vocab_size else len(ids)
         other = type(self)(replace(self.config, draft_vocab_size=size))
@@ -104,7 +103,7 @@ class BlockVocabulary(ShapedDrafter):
         other.load_state_dict({k: v for k, v in shared.items() if not k.startswith("head.")}, strict=False)
         other._fill_head()
         tokens, known = other._tokens(), self._tokens()
-        for name, value in other.state_dict().items():  # shares memory with the weights
+        for name, value in other.state_dict().items():  # the state dict shares memory with the weights
             if name in self.token_rows and name in own:
                 _copy_rows(value, tokens, own[name], known)
         return other.requires_grad_(self.fc.weight.requires_grad)
@@ -112,9 +111,14 @@ class BlockVocabulary(ShapedDrafter):
     def with_answers(
         self, answers: Iterable[Sequence[int]], most: int = 0, always: Iterable[int] = (), never: Iterable[int] = ()
     ) -> Self:
-        """`with_vocabulary` of the answers' most frequent tokens, see `reduced_vocabulary`.
+        """Return `with_vocabulary` for the answers' most frequent tokens, see `reduced_vocabulary`.
 
-        most: the number of tokens; 0 for the config's draft_vocab_size. Where that is 0 too, the drafter stays as it is.
+        Args:
+            answers: Token ids of answers.
+            most: The number of tokens; 0 for the config's draft_vocab_size. If that is 0 too, the drafter stays
+                unchanged.
+            always: Tokens to keep whatever their count.
+            never: Tokens to leave out whatever their count.
         """
         most = min(most or self.config.draft_vocab_size, self.config.vocab_size)
         if not most:
@@ -131,14 +135,14 @@ class BlockVocabulary(ShapedDrafter):
         return drafter
 
     def _tokens(self) -> Tensor:
-        """The token of every score, int64 [k]."""
+        """Return the token of every score, int64 [k]."""
         if self.vocabulary is not None:
             return self.vocabulary
         return torch.arange(self.config.vocab_size, device=self.fc.weight.device)
 
 
 def _copy_rows(new: Tensor, tokens: Tensor, old: Tensor, known: Tensor) -> None:
-    """Copy the rows of the tokens that both weights have; a row behind all tokens is that of any other token.
+    """Copy the rows of the tokens that both weights have; an extra last row stands for all other tokens.
 
     Args:
         new: float [k or k + 1, ...].

@@ -22,11 +22,16 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
 @dataclass(frozen=True, slots=True)
 class FeatureConfig:
-    """Sizes of a feature drafter; hidden_size and vocab_size are the target's.
+    """The sizes of a feature drafter.
 
-    bias: of the fusing layer.   qkv_bias: of queries, keys and values.   num_key_value_heads, head_dim: 0 for the usual.
-    input_norm: whether the layer norms its input before attention (the public EAGLE-1/2, ViSpec, FLASH and MSD on LLaVA
-        do not; MSD on Qwen2-VL and SpecVLM do).
+    Attributes:
+        hidden_size, vocab_size: The target's.
+        num_key_value_heads: The key-value heads, 0 for as many as queries have.
+        head_dim: The width of a head, 0 for hidden_size / num_attention_heads.
+        bias: Whether the fusing layer has a bias.
+        qkv_bias: Whether queries, keys and values have biases.
+        input_norm: Whether the layer norms its input before attention. MSD on Qwen2-VL and SpecVLM do; the public
+            EAGLE-1/2, ViSpec, FLASH and MSD on LLaVA do not.
     """
 
     hidden_size: int
@@ -47,22 +52,32 @@ class FeatureConfig:
         self.layer()
 
     def layer(self) -> LayerConfig:
-        """The sizes of the decoder layer.   Raises ValueError where they do not fit together."""
+        """Return the sizes of the decoder layer.
+
+        Raises:
+            ValueError: The sizes do not fit together.
+        """
         return LayerConfig.of(self)
 
 
 def one_layer_names(fields: Mapping[str, Any], prefix: str = "layers.0.") -> dict[str, tuple[str, ...]]:
-    """Our names of a feature drafter's weights, and the published ones.   fields: see `drafter_sizes`."""
+    """Return a dict from our names of a feature drafter's weights to the published names.
+
+    Args:
+        fields: The sizes of the drafter, see `drafter_sizes`.
+        prefix: The published prefix of the layer's weights.
+    """
     names = layer_names(prefix, fields["qkv_bias"]) | {"fc.weight": ("fc.weight",)}
     return names | {"fc.bias": ("fc.bias",)} if fields["bias"] else names
 
 
 class FeatureDrafter(ShapedDrafter):
-    """Slot j fuses the target's state h_j and the embedding of token j + 1 by one linear layer and predicts h_{j+1}, from
-    which the target's own head reads token j + 2.
+    """Base of drafters whose decoder layer predicts the target's next hidden state (EAGLE-1/2 and its variants).
 
-    No norm stands in front of the head. Positions are 1-D, whatever the target's are. Embeddings and head are the target's.
-    Subclasses choose the slots of a prompt (`read`) and may change `fuse` and `logits`.
+    A linear layer fuses the target's state h_j and the embedding of token j + 1 into slot j. The layer predicts h_{j+1}
+    from it, and the target's own head reads token j + 2 from the prediction. No norm stands in front of the head.
+    Positions are 1-D even where the target's are not. Embeddings and head are the target's. Subclasses choose the slots
+    of a prompt (`read`) and may change `fuse` and `logits`.
     """
 
     config: FeatureConfig
@@ -78,34 +93,44 @@ class FeatureDrafter(ShapedDrafter):
         return FeatureState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
-        """What of a prompt becomes a slot. Here: every pair, pictures like text."""
+        """Return the slots of a prompt; here every pair is a slot, for pictures as for text."""
         return pack_slots(*self.fuse(view.embeds, view.hidden), view.real, torch.ones_like(view.picture) > 0)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What attention reads and the residual, [B, n, H] each, from next embeddings and states [B, n, H].
+        """Fuse embeddings with the states before them.
 
-        context: [B, n or 1, M], what `read` says belongs to these slots, for drafters that have something of the kind.
+        Args:
+            embeds: float [B, n, H], the embeddings of the next tokens.
+            hidden: float [B, n, H], the states.
+            context: float [B, n or 1, M], the context that `read` assigned to these slots; None in drafters without a
+                context.
+
+        Returns:
+            The input of attention and the residual, float [B, n, H] each.
         """
         u = F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
         return self.normed(u), u
 
     def normed(self, u: Tensor) -> Tensor:
-        """The layer's input as its attention reads it."""
+        """Return the attention's input: `u` after the layer's norm, where the layer has a norm."""
         norm = self.norm
         return u if norm is None else rms_norm(norm, u)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
-        """Predicted features [B, n, H] of n new slots; see `DraftLayer.forward`."""
+        """Return the predicted features [B, n, H] of n new slots, see `DraftLayer.forward`."""
         return self.layer(attend, carry, rotary, cache, bias)
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """float32 [..., V] for the children, `depth` levels below the root, of features [..., H]."""
+        """Return the float32 logits [..., V] of tokens `depth` levels below the root, from features [..., H]."""
         return head(out).float()
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """Predicted features [B, R - first, H] of slots first.. at each depth, as drafting computes them.
+        """Return the predicted features of the slots from `first` on, at each depth, as drafting computes them.
 
-        Depth d of slot r is what a draft that started d slots earlier holds there.
+        The output of slot r at depth d is that of a draft which started d slots earlier.
+
+        Returns:
+            float [B, R - first, H] per depth.
         """
         embeds = view.embeds_of(slots, first)
         context = None if slots.context is None else slots.context[:, first:]
@@ -113,25 +138,28 @@ class FeatureDrafter(ShapedDrafter):
 
     @property
     def layers(self) -> tuple[DraftLayer, ...]:
-        """Its decoder layers, in order."""
+        """The decoder layers, in order."""
         return (self.layer,)
 
     def finished(self, out: Tensor) -> Tensor:
-        """The features that the drafter puts out and goes on from, [B, n, H] of the last layer's outputs."""
+        """Return the features that are output and read at the next depth, from the last layer's outputs [B, n, H]."""
         return out
 
     def unroll_with(self, slots: PromptSlots, first: int, depths: int, fuse: Fuse) -> list[Tensor]:
-        """`unroll` with a function that makes the input of the next depth, see `mmspec.core.drafting.unroll`."""
+        """Unroll with `fuse`, which computes the input of the next depth, see `mmspec.core.drafting.unroll`."""
         rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
         return unroll(self.layers, slots.attend, slots.carry, rotary, first, depths, fuse, finish=self.finished)
 
 
 class FeatureState(PairState):
-    """Keeps the slots of committed pairs (h_j, e_{j+1}) in a cache of its own.
+    """The state of a request: a cache of the slots of committed pairs (h_j, e_{j+1}).
 
-    `cache.lengths` counts slots, fewer than ids where pictures are compressed; `next_position` is that of the next slot.
-    pictures: bool [B, R], which of the first cache slots come from pictures; None before the prompt is read.
-    latest: the input and the positions of the last pass; right behind `ready`, of the pass over committed pairs.
+    `cache.lengths` counts slots, which are fewer than tokens where pictures are compressed. `next_position` is the
+    position of the next slot.
+
+    Attributes:
+        pictures: bool [B, R], the first cache slots that come from pictures; None before the prompt is read.
+        latest: The input and the positions of the last pass. Right after `ready` it is the pass over committed pairs.
     """
 
     held: ClassVar[tuple[str, ...]] = ("next_position", "context")
@@ -153,18 +181,18 @@ class FeatureState(PairState):
 
     @torch.no_grad()
     def prefill(self) -> None:
-        """Reads the prompt: all its pairs but the last, whose next token came with the first pass."""
+        """Read all pairs of the prompt but the last, whose next token comes from the first pass."""
         self.next_position = torch.zeros(self.target.batch, dtype=torch.long, device=self.target.device)
-        # room for what the target can generate; the pool doubles when that is not enough
+        # room for all tokens that the target can generate; the pool doubles when that is not enough
         self.cache.capacity = self.target.cache.capacity + self.slots_ahead + 64
         self.read_prompt()
 
     @torch.no_grad()
     def follow(self, target: object) -> Self:
-        """This state for a request that goes on where its own has ended: only what the new prompt adds is read.
+        """Return this state for a follow-up request: only the new part of the prompt is read.
 
-        A pair whose second token is no longer the prompt's is forgotten. Slots hold what they would after the whole prompt,
-        but for what a drafter makes of all of it at once (which branch SpecVLM's gate chooses).
+        A pair whose second token has left the prompt is dropped. The slots equal those after reading the whole prompt
+        at once, except where a drafter depends on the whole prompt, as SpecVLM's gate does.
         """
         if self.next_position is None:
             self.prefill()
@@ -176,27 +204,32 @@ class FeatureState(PairState):
         return self
 
     def read_pending(self) -> None:
-        """Reads the pairs noted since the last draft."""
+        """Read the pairs noted since the last draft."""
         self.catch_up()
 
     def stale_slots(self, target: object) -> int:
-        """How many of its last slots hold what is no longer in the prompt of `target`, the request that follows."""
+        """Return the number of last slots that the prompt of `target`, the follow-up request, no longer holds."""
         return target.turn.forget
 
     def unread(self) -> tuple[Tensor, Tensor, Tensor]:
-        """What the target's prompt adds to the pairs kept: ids int64 [B, n], embeddings and states [B, n, .]; without earlier
-        turns all of it. Pairs are a token's state and the next token with its embedding, so the first embedding is of none."""
+        """Return the part of the target's prompt that is not read yet; without earlier turns, the whole prompt.
+
+        A pair joins a token's state with the next token's embedding, so the first embedding belongs to no pair.
+
+        Returns:
+            Token ids int64 [B, n], embeddings [B, n, H] and states [B, n, F].
+        """
         target, turn = self.target, getattr(self.target, "turn", None)
         ids, embeds, hidden = target.prompt, target.prompt_embeds, target.prompt_hidden
         if turn is None or not turn.start:
             return ids, embeds, hidden
         if turn.before is None:
             return ids[:, turn.start :], embeds, hidden
-        # the state behind the last token held, and the token that now follows it
+        # the state behind the last cached token, and the token that now follows it
         return ids[:, turn.start - 1 :], F.pad(embeds, (0, 0, 1, 0)), torch.cat([turn.before, hidden], 1)
 
     def view(self) -> PromptView:
-        """The pairs that are unread."""
+        """Return a view of the unread pairs."""
         target, (ids, embeds, hidden) = self.target, self.unread()
         parts, padding = target.parts, target.padding if ids.shape == target.prompt.shape else None
         view = PromptView.of(ids, embeds, hidden, parts.placeholders, parts.tokens_per_image, padding)
@@ -206,16 +239,16 @@ class FeatureState(PairState):
         return view
 
     def fill(self, slots: PromptSlots) -> None:
-        """Writes a view's slots behind those the cache holds."""
+        """Write the slots of a view behind the slots in the cache."""
         self.remember(slots.attend, self.rotary[self.next_position[:, None] + slots.position], slots.count)
 
     @property
     def slots_ahead(self) -> int:
-        """How many positions behind the pending token a draft's slots can have."""
+        """The most positions behind the pending token that the slots of a draft can have."""
         return self.deepest
 
     def read_prompt(self) -> None:
-        """Reads what the target's prompt adds to the slots of earlier turns."""
+        """Read the part of the target's prompt that follows the slots of earlier turns."""
         view, before = self.view(), self.cache.width
         slots = self.drafter.read(view)
         self._reach(slots.attend.dtype)
@@ -223,14 +256,14 @@ class FeatureState(PairState):
         self.next_position = self.next_position + slots.next_position
         shown = slots.of_pictures(view.picture)
         if self.pictures is not None:
-            earlier = F.pad(self.pictures, (0, before - self.pictures.shape[1]))  # cut where the cache was
+            earlier = F.pad(self.pictures, (0, before - self.pictures.shape[1]))  # cut at the end of the cache
             shown = torch.cat([earlier, shown], 1)
         self.pictures = shown
         if slots.last_context is not None:
             self.context = slots.last_context[:, None]
 
     def _reach(self, dtype: torch.dtype) -> None:
-        """Makes rotary rows for every position the next draft can have."""
+        """Extend the rotary table to every position that the next draft can have."""
         target = self.target
         needed = target.prompt.shape[1] + max(map(len, target.tokens)) + self.slots_ahead + 1
         if self.rotary is None or self.rotary.shape[0] < needed:
@@ -246,12 +279,12 @@ class FeatureState(PairState):
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, bias)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """float32 [..., V] of predicted features, or [..., k] of the tokens in `ids`, visual placeholders ruled out.
+        """Return float32 logits [..., V] of predicted features, or [..., k] for the k tokens in `ids`.
 
-        depth: of the children, from 1.
+        Visual placeholders are ruled out. `depth` counts the levels below the root, from 1.
         """
         return self.drafter.own_logits(out, depth, self.target.parts.head) + self.ruling
 
     def law(self, out: Tensor, depth: int) -> Tensor:
-        """Log-weights a sampled request draws from: `logits` as the target warps its own."""
+        """Return the log-weights that a sampled request draws from: `logits` after the target's own warping."""
         return self.target.processors.warp(self.logits(out, depth), self.ids is not None)

@@ -18,11 +18,14 @@ from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDraf
 
 @dataclass(frozen=True, slots=True)
 class HeadConfig:
-    """Sizes; hidden_size and vocab_size are the target's.
+    """The sizes of a drafter of heads.
 
-    heads: levels a draft can have.   layers: residual blocks of a head.
-    own_head: every head has a vocabulary-wide head of its own, as published; without, it predicts a state that the
-        target's frozen head reads, which is far smaller.
+    Attributes:
+        hidden_size, vocab_size: The target's.
+        heads: The most levels of a draft.
+        layers: The residual blocks of a head.
+        own_head: Whether every head has its own vocabulary-wide output layer, as published. Otherwise a head predicts a
+            state that the target's frozen head reads, which is far smaller.
     """
 
     hidden_size: int
@@ -37,7 +40,7 @@ class HeadConfig:
 
 
 class HeadBlock(nn.Module):
-    """x + SiLU(Wx + b) on [..., H]; W starts at 0."""
+    """A residual block x + SiLU(Wx + b) on [..., H]; W starts at 0."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -51,10 +54,12 @@ class HeadBlock(nn.Module):
 class HeadDrafter(ShapedDrafter):
     """Base of drafters whose head i (from 0) predicts depth i from the target's state behind the token before the root.
 
-    Slot j holds the target's state h_j and the embedding of token j + 1; its head i predicts token j + i + 2.
-    Chains and dynamic trees are cut to `heads` levels; a deeper static tree is refused.
+    Slot j holds the target's state h_j and the embedding of token j + 1; its head i predicts token j + i + 2. Chains
+    and dynamic trees are cut to `heads` levels; a deeper static tree is refused.
 
-    head_bias: of the vocabulary-wide heads.   layer: a decoder layer over the target's states, None without one.
+    Attributes:
+        head_bias: Whether the vocabulary-wide heads have a bias.
+        layer: A decoder layer over the target's states; None for drafters without a layer.
     """
 
     config: HeadConfig
@@ -75,11 +80,11 @@ class HeadDrafter(ShapedDrafter):
 
     @property
     def from_ids(self) -> bool:
-        """See `Drafter`: without a layer over them, nothing of a prompt's states is kept."""
+        """Whether the drafter needs no states of the prompt, which holds without a layer; see `Drafter`."""
         return self.layer is None
 
     def start_from(self, parts: Parts) -> Self:
-        """Start the vocabulary-wide heads from the target's own, as Hydra's training does; return the drafter itself."""
+        """Copy the target's head into the vocabulary-wide heads, as in Hydra's training; return the drafter."""
         for head in self.heads:
             head.weight.data.copy_(parts.head.weight)
             if head.bias is not None:
@@ -90,30 +95,34 @@ class HeadDrafter(ShapedDrafter):
         return HeadState(self, target)
 
     def read(self, view: PromptView) -> PromptSlots:
-        """Every pair of a prompt, pictures like text."""
+        """Return the slots of a prompt: every pair, for pictures as for text."""
         return pack_slots(*self.fuse(view.embeds, view.hidden), view.real, view.picture >= 0)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What a layer's attention reads and its residual, [B, n, H] each; here both are the states, and no layer reads."""
+        """Return the layer's input and its residual, [B, n, H] each; here both are the states, which no layer reads."""
         return hidden, hidden
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """float32 [..., V] for the children, `depth` levels below the root, of what its head made, [..., H]."""
+        """Return the float32 logits [..., V] of tokens `depth` levels below the root, from its head's [..., H]."""
         return (self.heads[depth - 1] if self.config.own_head else head)(out).float()
 
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
-        """See `ShapedDrafter.prediction`; heads with a vocabulary of their own predict no state."""
+        """See `ShapedDrafter.prediction`; heads with their own output layer predict no state."""
         whole = super().prediction(out, depth, parts, teacher, token, truth)
         return DraftPrediction(whole.student, teacher, token, depth) if self.config.own_head else whole
 
 
 class HeadState(FeatureState):
-    """Keeps the target's state a draft starts from, behind the token before the root; no cache, so a prompt costs nothing.
+    """The target's state behind the token before the root, which a draft starts from.
 
-    source: float [B, 1, H], that state.   root: float [B, H], what the first head makes of it; None until `ready`.
-    passes: evaluations of the heads: one a draft, since none of them looks at drafted tokens.
+    There is no cache, so reading a prompt costs nothing.
+
+    Attributes:
+        source: float [B, 1, H], that state.
+        root: float [B, H], the first head's output for it; None until `ready`.
+        passes: The evaluations of the heads: one per draft, since no head reads draft tokens.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -121,23 +130,23 @@ class HeadState(FeatureState):
         self.source: Tensor | None = None
 
     def prefill(self) -> None:
-        """Nothing to read: the state behind the prompt comes with the first pass."""
+        """Do nothing: the state behind the prompt comes with the first pass."""
 
     def follow(self, target: object) -> Self:
         self.serve(target)
         return self
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Notes the target's state at the last accepted node."""
+        """Note the target's state at the last accepted node."""
         self.source, self.root = gather_nodes(evidence.hidden, verdict.node[:, None]), None
 
     @torch.no_grad()
     def ready(self, depth: int | None = None) -> None:
-        """Brings `root` up to date."""
+        """Compute `root` where it is out of date."""
         if self.root is None:
             self.passes += 1
             self.root = self.drafter.feature(0, self.source)[:, 0]
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """What the next head makes, [B, n, H], the same for all nodes of the level; see `PairState.expand`."""
+        """Return the next head's output [B, n, H], the same for all nodes of the level; see `PairState.expand`."""
         return self.drafter.feature(depth, self.source).expand(-1, token.shape[1], -1)

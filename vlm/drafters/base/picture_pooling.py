@@ -1,4 +1,4 @@
-"""Pictures in fewer rows: a few learned queries read them, and the pooled rows take their last slots."""
+"""Picture pooling: a few learned queries read a picture, and the pooled rows take its last slots."""
 
 from __future__ import annotations
 
@@ -11,21 +11,27 @@ from mmspec.vlm.drafters.base.prompt_slots import PictureSpans
 
 
 def absorbed_attention(
-    query: Tensor, read: Tensor, taken: Tensor, key: Tensor, value: nn.Linear, there: Tensor | None
+    query: Tensor, key_rows: Tensor, value_rows: Tensor, key: Tensor, value: nn.Linear, there: Tensor | None
 ) -> Tensor:
-    """Attention of a few queries over many rows, [K, num_q, heads * dim], without projecting the rows.
+    """Return the attention [K, num_q, heads * dim] of a few queries over many rows, without projecting the rows.
 
-    q (W x) is (W^T q) x, and a mean of projected rows is the projected mean: so the work is that of the queries. A bias of
-    the keys moves all scores of a query alike and is left out.
-    query: float [num_q, heads, dim].   read, taken: float [K, N, H], what keys and values are projected from.
-    key: weight [heads * dim, H].   there: bool [K, N] or None.
+    q (W x) equals (W^T q) x, and a mean of projected rows is the projected mean, so only the queries are projected. A
+    bias of the keys shifts all scores of a query alike and is left out.
+
+    Args:
+        query: float [num_q, heads, dim].
+        key_rows: float [K, N, H], the rows that keys are projected from.
+        value_rows: float [K, N, H], the rows that values are projected from.
+        key: float [heads * dim, H], the weight of the key projection.
+        value: The value projection.
+        there: bool [K, N], the rows to attend; None for all.
     """
     number, heads, dim = query.shape
     folded = torch.einsum("qhd,hdw->qhw", query, key.unflatten(0, (heads, dim))).flatten(0, 1)
-    scores = (read @ folded.T).transpose(1, 2).float() * dim**-0.5  # [K, num_q * heads, N]
+    scores = (key_rows @ folded.T).transpose(1, 2).float() * dim**-0.5  # [K, num_q * heads, N]
     if there is not None:
         scores = scores.masked_fill(~there[:, None], -torch.inf)
-    means = (scores.softmax(-1).to(taken.dtype) @ taken).unflatten(1, (number, heads))
+    means = (scores.softmax(-1).to(value_rows.dtype) @ value_rows).unflatten(1, (number, heads))
     rows = torch.einsum("kqhw,hdw->kqhd", means, value.weight.unflatten(0, (heads, dim))).flatten(2)
     return rows if value.bias is None else rows + value.bias
 
@@ -38,10 +44,15 @@ def pool_pictures(
     states: Tensor,
     spans: PictureSpans,
 ) -> Tensor:
-    """`rows` [B, S, H] with pictures longer than `count` pooled into their last `count` slots; their other slots leave `keep`.
+    """Return `rows` in which pictures longer than `count` are pooled into their last `count` slots.
 
-    pool: from states [K, N, H] of pictures and the places they fill, bool [K, N], rows [K, count, H].   keep: bool [B, S],
-    changed in place.   states: [B, S, H], what is pooled.
+    Args:
+        pool: From states [K, N, H] of pictures and the places that they fill, bool [K, N], to rows [K, count, H].
+        count: The rows of a pooled picture.
+        rows: float [B, S, H].
+        keep: bool [B, S], the rows in use, updated in place: of a pooled picture only the last `count` slots.
+        states: float [B, S, H], the states to pool.
+        spans: The pictures of the batch.
     """
     longer = (spans.length > count)[:, None]
     pooled = pool(spans.gather(states), spans.there)
@@ -56,9 +67,10 @@ def pool_pictures(
 
 
 class LatentPool(nn.Module):
-    """C rows softmax(A h^T) h of a picture's states h: no scaling, no projections, one head.
+    """Pools a picture's states h into C rows softmax(A h^T) h, without scaling or projections, with one head.
 
-    latents: A, float [C, H], scaled so that scores of states of unit variance have unit variance.
+    Attributes:
+        latents: float [C, H], the matrix A, scaled so that states of unit variance give scores of unit variance.
     """
 
     def __init__(self, count: int, width: int):
@@ -66,6 +78,11 @@ class LatentPool(nn.Module):
         self.latents = nn.Parameter(torch.randn(count, width) * width**-0.5)
 
     def forward(self, states: Tensor, there: Tensor) -> Tensor:
-        """Rows [K, C, H] of K pictures.   states: float [K, N, H].   there: bool [K, N], places a picture fills."""
+        """Return rows [K, C, H] of K pictures.
+
+        Args:
+            states: float [K, N, H].
+            there: bool [K, N], the places that a picture fills.
+        """
         scores = (self.latents @ states.transpose(1, 2)).float().masked_fill(~there[:, None], -torch.inf)
         return scores.softmax(-1).to(states.dtype) @ states

@@ -1,4 +1,4 @@
-"""Base of trained drafters: what a class says of its kind, and the sizes that follow from a target."""
+"""Base of trained drafters: the description of a kind, and the sizes that follow from a target."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ from mmspec.vlm.hf_model import unwrapped
 
 
 class PretrainedDrafter(Pretrained):
-    """Base of trained drafters of text tokens. The class describes its kind: how it is published, made and trained.
+    """Base of trained drafters of text tokens. The class describes the files, sizes and training of its kind.
 
     Attributes:
         kinds: The classes by kind, as far as their modules are imported; `drafter_classes` imports them all.
-        published_as: The names in published configs: a class of `architectures`, "speculators:TYPE" or "projector:TYPE".
+        published_as: The names in published configs: a class of `architectures`, "speculators:TYPE" or
+            "projector:TYPE".
         in_target: Whether the weights lie in the target's own checkpoint.
         trainable: Whether drafters of this kind are trained here; the others come from their publishers.
-        any_target: Whether they can be made for any target; the others belong to models of one family.
+        any_target: Whether drafters can be created for any target; the others belong to models of one family.
         variants: More kinds to train, by name, with the fields of the config that they set.
         writers: By engine, the "MODULE:FUNCTION" that writes a drafter for it, see `export_drafter`.
     """
@@ -39,7 +40,7 @@ class PretrainedDrafter(Pretrained):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The drafter that a published checkpoint holds. Kinds without published files leave this out.
+        """Return the drafter of a published checkpoint. Kinds without published files do not override this.
 
         Args:
             state: Tensors under the published names.
@@ -53,26 +54,26 @@ class PretrainedDrafter(Pretrained):
 
     @classmethod
     def tensor_filter(cls, target: nn.Module | None) -> Callable[[str], bool]:
-        """The function of a tensor's name that says whether the tensor is read from a published file."""
+        """Return a predicate on tensor names: whether the tensor is read from a published file."""
         return lambda name: True
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """The config's fields that follow from a target; those that the config does not have are passed over.
+        """Return the fields of the config that follow from a target; `new` ignores unknown fields.
 
         Args:
             parts: The target.
-            sizes: The fields that are asked for, which others may follow from.
+            sizes: The fields that the user sets, from which others may follow.
         """
         return layer_sizes(parts)
 
     @classmethod
     def new(cls, parts: Parts, sizes: Mapping[str, Any]) -> Self:
-        """An untrained drafter for a target, with weights from torch's generator.
+        """Return an untrained drafter for a target, with weights from torch's generator.
 
         Args:
             parts: The target.
-            sizes: Fields of the config in place of those of `sizes_for`.
+            sizes: Fields of the config that replace those of `sizes_for`.
 
         Raises:
             ValueError: A field is unknown, or the sizes do not fit together.
@@ -82,34 +83,34 @@ class PretrainedDrafter(Pretrained):
             raise ValueError(
                 f"sizes: expected fields of {', '.join(sorted(known))}, got {', '.join(sorted(set(sizes) - known))}"
             )
-        given = {name: value for name, value in cls.sizes_for(parts, sizes).items() if name in known}
-        return cls(cls.config_class(**given | dict(sizes))).start_from(parts)
+        fields_of_target = {name: value for name, value in cls.sizes_for(parts, sizes).items() if name in known}
+        return cls(cls.config_class(**fields_of_target | dict(sizes))).start_from(parts)
 
     def start_from(self, parts: Parts) -> Self:
-        """Begin training with the target's weights where the drafter has such; return the drafter itself."""
+        """Copy the target's weights, where the drafter starts training from them; return the drafter itself."""
         return self
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """The published recipes by name: those of its kinds, and others for drafters of these kinds; see `Recipe`."""
+        """Return the published recipes by name: those of the class's kinds and other recipes for them, see `Recipe`."""
         return {}
 
     def prescribed(self, recipe: Any) -> Any:
-        """The recipe that all kinds share, with what the method itself prescribes; see `equal_recipe`."""
+        """Return the recipe of all kinds with the settings that the method itself prescribes; see `equal_recipe`."""
         return recipe
 
     @classmethod
     def warm_start(cls, drafter: PretrainedDrafter) -> PretrainedDrafter:
-        """The drafter that training starts from where `drafter` is given; itself unless a kind starts from another."""
+        """Return the drafter that training starts from when the user passes `drafter`; by default `drafter` itself."""
         return drafter
 
     def save_for(self, target: nn.Module, folder: str | Path, dtype: object) -> None:
-        """Write it into a folder that `load_drafter` reads with this target, see `save_pretrained`."""
+        """Write the drafter into a folder that `load_drafter` reads with this target, see `save_pretrained`."""
         self.save_pretrained(folder, dtype=dtype)
 
     @classmethod
     def method_facts(cls) -> dict[str, Any]:
-        """What the registry says of the class beside its settings, so that kinds are known without an import."""
+        """Return the class's facts for the registry, beside its settings, so that kinds need no import."""
         own = vars(cls)
         kind = getattr(cls, "kind", "")
         facts = {
@@ -124,33 +125,41 @@ class PretrainedDrafter(Pretrained):
         return {name: value for name, value in facts.items() if value}
 
     def check(self, parts: Parts) -> None:
-        """Raises ValueError when the drafter was made for another target."""
+        """Check that the drafter fits a target.
+
+        Raises:
+            ValueError: The drafter was created for another target.
+        """
         raise NotImplementedError
 
     def fitted(self, target: nn.Module) -> Self:
-        """Itself, checked against a model, adapters around it or not, and moved to the model's device and dtype."""
+        """Return the drafter, checked against a model (with adapters or without), on its device and in its dtype."""
         parts = take_apart(unwrapped(target))
         self.check(parts)
         return self.to(device=parts.device, dtype=parts.dtype)
 
 
 def weights_of(cls: type[PretrainedDrafter], parts: MethodParts) -> Any:
-    """The weights at hand.   Raises ValueError where there are none, or they are of another class."""
-    found = parts.part("weights")
-    if not isinstance(found, cls):
+    """Return the available weights.
+
+    Raises:
+        ValueError: There are no weights, or they belong to another class.
+    """
+    weights = parts.part("weights")
+    if not isinstance(weights, cls):
         kind = getattr(cls, "kind", cls.name)
-        raise ValueError(f"weights: expected those of a drafter of kind {kind}, got {type(found).__name__}")
-    return found
+        raise ValueError(f"weights: expected weights of a drafter of kind {kind}, got {type(weights).__name__}")
+    return weights
 
 
 def layer_sizes(parts: Parts) -> dict[str, Any]:
-    """The sizes of a target's decoder layers, under the names that configs of drafters have."""
+    """Return the sizes of a target's decoder layers, under the field names of drafter configs."""
     config = parts.model.config.get_text_config(decoder=True)
     rope = getattr(config, "rope_parameters", None) or {}
     heads = config.num_attention_heads
     dim = getattr(config, "head_dim", None) or 0
     layers = getattr(parts.decoder, "layers", None) or (None,)
-    attention = getattr(layers[0], "self_attn", None)  # none in a layer of another kind
+    attention = getattr(layers[0], "self_attn", None)  # None in layers without attention
     return {
         "hidden_size": parts.hidden_size,
         "vocab_size": parts.vocab_size,
@@ -165,14 +174,18 @@ def layer_sizes(parts: Parts) -> dict[str, Any]:
 
 
 def _inner_width(config: Any) -> int:
-    """The width inside the MLP of a target's first layer; 0 where its config has no such field."""
-    found = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "n_inner"))
-    first = (one[0] if isinstance(one, list | tuple) and one else one for one in found)
-    return next((one for one in first if isinstance(one, int) and one > 0), 0)
+    """Return the width inside the MLP of a target's first layer; 0 where its config has no such field."""
+    values = (getattr(config, name, None) for name in ("intermediate_size", "ffn_dim", "n_inner"))
+    widths = (value[0] if isinstance(value, list | tuple) and value else value for value in values)
+    return next((width for width in widths if isinstance(width, int) and width > 0), 0)
 
 
 def require_fields(config: Mapping[str, object], *needed: str) -> list:
-    """Those fields of a published config.   Raises ValueError that lists all missing ones."""
+    """Return the `needed` fields of a published config.
+
+    Raises:
+        ValueError: Fields are missing; the message lists all of them.
+    """
     if missing := [name for name in needed if name not in config]:
         raise ValueError(f"config: expected the fields {', '.join(needed)}, got none for {', '.join(missing)}")
     return [config[name] for name in needed]

@@ -1,4 +1,4 @@
-"""What a drafter reads of a prompt: pairs of a state and the next token, spans of pictures, and packed slots."""
+"""The parts of a prompt that drafters read: pairs of a state and the next token, picture spans and packed slots."""
 
 from __future__ import annotations
 
@@ -12,13 +12,17 @@ from torch import Tensor
 
 @dataclass(slots=True)
 class PromptView:
-    """Pairs shifted by one: slot j holds the target's state behind token j and the embedding of token j + 1.
+    """Pairs shifted by a token: slot j holds the target's state behind token j and the embedding of token j + 1.
 
-    embeds, hidden: float [B, S, H] and [B, S, F], merged input embeddings and the target's states.
-    picture: int64 [B, S], which picture of the row the embedding belongs to, from 1; 0 for text and no pair.
-    real, in_prompt: bool [B, S], slots that hold a pair, and pairs within the prompt; None when all do.
-    shown: whether earlier turns have pictures.   context: float [B, M], of the text before the view's first picture.
-    place: int64 [B, S] or [A, B, S], the target's positions of tokens 1..S; None where unknown.
+    Attributes:
+        embeds: float [B, S, H], the merged input embeddings.
+        hidden: float [B, S, F], the target's states.
+        picture: int64 [B, S], the picture of the row that the embedding belongs to, from 1; 0 for text and empty slots.
+        real: bool [B, S], the slots that hold a pair; None for all.
+        in_prompt: bool [B, S], the pairs within the prompt; None for all.
+        shown: Whether earlier turns have pictures.
+        context: float [B, M], the context of the text before the view's first picture.
+        place: int64 [B, S] or [A, B, S], the target's positions of tokens 1..S; None where unknown.
     """
 
     embeds: Tensor
@@ -41,39 +45,47 @@ class PromptView:
         padding: Tensor | None = None,
         answer: Tensor | None = None,
     ) -> PromptView:
-        """The pairs of a prompt, in training with the answer behind it.
+        """Return the pairs of a prompt; in training, with the answer behind it.
 
-        ids: int64 [B, P].   embeds: [B, P, H].   hidden: [B, P, F].   padding, answer: bool [B, P], None for none.
+        Args:
+            ids: int64 [B, P], the tokens.
+            embeds: float [B, P, H].
+            hidden: float [B, P, F].
+            placeholders: The ids of visual placeholders.
+            tokens_per_image: The placeholders of every picture, None where they vary.
+            padding: bool [B, P], None for none.
+            answer: bool [B, P], None for none.
         """
         picture = picture_numbers(ids, placeholders, tokens_per_image)[:, 1:]
-        # left padding ends where a token follows, right padding hides the token the pair would predict from
+        # left padding ends where a token follows; right padding hides the token that the pair would predict from
         real = None if padding is None else ~(padding[:, :-1] | padding[:, 1:])
-        if real is not None:  # a picture right behind the padding loses its first row, as one that opens a prompt does
+        if real is not None:  # a picture right behind the padding loses its first row, like a picture at the start
             picture = picture * real
         in_prompt = None if answer is None else answer[:, 1:].cumsum(1) == 0
         return cls(embeds[:, 1:], hidden[:, :-1], picture, real, in_prompt)
 
     @property
     def position(self) -> Tensor:
-        """The place of each pair among its row's pairs, int64 [B, S]."""
+        """The position of each pair among its row's pairs, int64 [B, S]."""
         if self.real is not None:
             return (self.real.cumsum(1) - 1).clamp(min=0)
         return torch.arange(self.picture.shape[1], device=self.picture.device).expand_as(self.picture)
 
     def embeds_of(self, slots: PromptSlots, first: int) -> Tensor:
-        """The embeddings [B, R - first, H] of the pairs in slots first.. of R; slots of no pair hold any."""
+        """Return the embeddings [B, R - first, H] of the pairs in slots first.. of R; empty slots hold any pair's."""
         return _gather_rows(self.embeds, slots.origin[:, first:].clamp(min=0))
 
     @property
     def last_picture(self) -> Tensor:
-        """Which picture came last at or before each slot, int64 [B, S]; 0 before the first."""
+        """The number of the last picture at or before each slot, int64 [B, S]; 0 before the first picture."""
         return self.picture.cummax(1).values
 
 
 def picture_numbers(ids: Tensor, placeholders: Iterable[int], tokens_per_image: int | None = None) -> Tensor:
-    """Which picture of its row a token belongs to, counted from 1, and 0 for text; int64 like ids [B, P].
+    """Return the number of the picture that each token belongs to, from 1 per row and 0 for text; int64 [B, P].
 
-    A picture is a run of placeholders. Where every picture has `tokens_per_image` of them, longer runs are several.
+    A picture is a run of placeholders. If every picture has `tokens_per_image` placeholders, a longer run is several
+    pictures.
     """
     visual = torch.zeros_like(ids, dtype=torch.bool)
     for placeholder in placeholders:
@@ -89,7 +101,12 @@ def picture_numbers(ids: Tensor, placeholders: Iterable[int], tokens_per_image: 
 
 @dataclass(slots=True)
 class PictureSpans:
-    """The pictures of a batch as contiguous runs of slots.   row, number (in its row), first, length: int64 [K]."""
+    """The pictures of a batch as contiguous runs of slots.
+
+    Attributes:
+        row, number, first, length: int64 [K], the row, the number in the row, the first slot and the slots of each.
+        longest: The largest length.
+    """
 
     row: Tensor
     number: Tensor
@@ -99,7 +116,7 @@ class PictureSpans:
 
     @classmethod
     def of(cls, picture: Tensor) -> PictureSpans | None:
-        """The runs of `PromptView.picture`; None where a batch shows none."""
+        """Return the runs of `PromptView.picture`; None where a batch has no pictures."""
         begins = picture > 0
         begins[:, 1:] &= picture[:, 1:] != picture[:, :-1]
         row, first = begins.nonzero(as_tuple=True)
@@ -111,17 +128,24 @@ class PictureSpans:
 
     @property
     def there(self) -> Tensor:
-        """Which of the `longest` places a picture fills, bool [K, N]."""
+        """The places that a picture fills, among the `longest` places, bool [K, N]."""
         return torch.arange(self.longest, device=self.row.device) < self.length[:, None]
 
     def gather(self, rows: Tensor) -> Tensor:
-        """The pictures' rows of [B, S, H] as [K, N, H]; places beyond a picture's length hold other rows."""
+        """Return the pictures' rows of [B, S, H] as [K, N, H]; places beyond a picture's length hold other rows."""
         place = self.first[:, None] + torch.arange(self.longest, device=rows.device)
         return rows[self.row[:, None], place.clamp(max=rows.shape[1] - 1)]
 
     def slots(self, count: int | Tensor, width: int) -> tuple[Tensor, Tensor, Tensor]:
-        """Where the last `count` (int, or int64 [K]) places of every picture lie: row [K, 1], slot [K, width] and
-        which of the `width` columns are used, bool [K, width]; column c is place c of those."""
+        """Return the slots of the last `count` places of every picture.
+
+        Args:
+            count: The places, a number or int64 [K].
+            width: The columns of the result; column c is place c of those.
+
+        Returns:
+            The row int64 [K, 1], the slot int64 [K, width] and the used columns, bool [K, width].
+        """
         column = torch.arange(width, device=self.row.device)
         count = torch.as_tensor(count, device=self.row.device).expand_as(self.length)
         used = (column < count[:, None]) & (count <= self.length)[:, None]
@@ -131,12 +155,18 @@ class PictureSpans:
 
 @dataclass(slots=True)
 class PromptSlots:
-    """Row b's first `count[b]` slots are in use, in order.
+    """The packed slots of a prompt: row b's first `count[b]` slots are in use, in order.
 
-    attend, carry: float [B, R, .], the input of queries, keys and values, and the residual.   position: int64 [B, R].
-    next_position: int64 [B], of the slot that follows.   origin: int64 [B, R], the slot's pair in the PromptView, -1 for
-    compressed pictures and unused slots.   place: int64 [B, R], the same with compressed pictures, -1 for unused slots.
-    context, last_context: float [B, R, M] and [B, M], `fuse`'s context of each slot and of the next; None without one.
+    Attributes:
+        attend: float [B, R, A], the input of queries, keys and values.
+        carry: float [B, R, H], the residual.
+        position: int64 [B, R].
+        count: int64 [B], the slots in use.
+        next_position: int64 [B], the position of the slot that follows.
+        origin: int64 [B, R], the slot's pair in the PromptView; -1 for compressed pictures and unused slots.
+        context: float [B, R, M], the context of each slot for `fuse`; None without a context.
+        last_context: float [B, M], the context of the next slot.
+        place: int64 [B, R], as `origin`, but only unused slots are -1.
     """
 
     attend: Tensor
@@ -150,7 +180,11 @@ class PromptSlots:
     place: Tensor | None = None
 
     def of_pictures(self, picture: Tensor) -> Tensor:
-        """Which slots come from pictures, whole or compressed, bool [B, R].   picture: of the PromptView, int64 [B, S]."""
+        """Return the slots that come from pictures, whole or compressed, bool [B, R].
+
+        Args:
+            picture: int64 [B, S], the field of the PromptView.
+        """
         return (self.place >= 0) & (picture.gather(1, self.place.clamp(min=0)) > 0)
 
 
@@ -164,11 +198,17 @@ def pack_slots(
     context: Tensor | None = None,
     last_context: Tensor | None = None,
 ) -> PromptSlots:
-    """Moves the kept rows of [B, S, ...] to the front of each row.
+    """Move the rows in use to the front of each row.
 
-    keep: bool [B, S], None for all.   text: bool [B, S], rows fused from a pair as drafted ones will be.
-    position: int64 [B, S], of the rows before packing; None counts the packed rows. Where given, what follows takes
-        the position after the last kept row's.
+    Args:
+        attend: float [B, S, A].
+        carry: float [B, S, H].
+        keep: bool [B, S], the rows in use; None for all.
+        text: bool [B, S], rows fused from a pair, as draft tokens will be.
+        position: int64 [B, S], of the rows before packing; the slot that follows then stands right behind the last row
+            in use. None numbers the packed rows.
+        context: float [B, S, M], see `PromptSlots`.
+        last_context: float [B, M], see `PromptSlots`.
     """
     batch, count = attend.shape[:2]
     place = torch.arange(count, device=attend.device).expand(batch, -1)
@@ -200,7 +240,7 @@ def pack_slots(
 
 
 def shift_rows(rows: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j - steps of [B, n, H], zeros before the start."""
+    """Return rows [B, n, H] shifted right by `steps`: row j is row j - steps, zeros before the start."""
     return F.pad(rows, (0, 0, steps, 0))[:, : rows.shape[1]]
 
 

@@ -1,4 +1,4 @@
-"""Base of drafters that grow drafts level by level, their predictions in training, and what they share with a target."""
+"""Base of drafters that grow drafts level by level, their predictions in training, and the weights of the target."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from mmspec.vlm.hidden_states import Level
 
 
 class ShapedDrafter(ShapeMixin, PretrainedDrafter):
-    """Base of drafters whose drafts are grown level by level, with the shapes requests get: without `with_shape`, greedy
-    ones a dynamic tree and sampled ones a static tree drawn without replacement.
+    """Base of drafters whose drafts grow level by level, in a shape per request.
 
-    levels: which of the target's states it reads: None for the last ones, else see `watch`.
-    own_depths: depths of a draft that have weights of their own, which only training at that depth reaches.
-    predicts_states: whether training compares the states that it predicts too, not tokens alone.
-    texts_first: shares of training until which texts and from which pictures come alone, see `Curriculum`; None for neither.
+    Without `with_shape`, greedy requests get a dynamic tree, and sampled requests a static tree drawn without
+    replacement.
+
+    Attributes:
+        levels: The target's states that are read: None for the last states, else see `watch`.
+        own_depths: The number of depths with their own weights, which only training at that depth reaches.
+        predicts_states: Whether training compares the predicted states too, not only the tokens.
+        texts_first: The shares of training until which texts come alone, and after which pictures come alone, see
+            `Curriculum`; None for a mixture throughout.
     """
 
     own_depths: int = 1
@@ -38,7 +42,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """A drafter of this kind with weights at hand, in the shape that settings ask for, see `shape_of`.
+        """Return a drafter of this kind with the available weights, in the shape of the settings, see `shape_of`.
 
         Raises:
             ValueError: There are no weights, they are another drafter's, or the settings are refused.
@@ -48,59 +52,64 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         shape = shape_of(**{**settings, "length": length})
         return drafter if shape is None else drafter.with_shape(shape)
 
-    # of a draft: a pass a level, a block or a head; layers like the target's; states that come together at the entry
+    # of a draft: one pass per level, block or head; layers like the target's; states joined at the input
     steps: ClassVar[tuple[str, int, int]] = ("levels", 1, 2)
 
     @classmethod
     def method_facts(cls) -> dict[str, Any]:
-        """Also the forms of its drafts, see `mmspec supported`, unless the drafter belongs to one family of models."""
+        """Add the forms of drafts, see `mmspec supported`, unless the drafter belongs to one family of models."""
         drafts = {"drafts": ["dynamic tree", "sampled tree", "sampled chain"]} if cls.any_target else {}
         return super().method_facts() | drafts
 
     def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """See `ShapeMixin.with_shape`; dynamic trees are cut to the levels a draft can have, chains end there by themselves.
+        """See `ShapeMixin.with_shape`; dynamic trees are cut to the drafter's levels, and chains end there.
 
-        Raises ValueError for a static tree with more levels.
+        Raises:
+            ValueError: A static tree has more levels than the drafter.
         """
         return super().with_shape(self._cut(shape), None if sampled is None else self._cut(sampled))
 
     def _cut(self, shape: Shape) -> Shape:
         most = self.trained_depth
         if most is None or isinstance(shape, Chain) or shape.longest <= most:
-            return shape  # a request ends chains by itself, so that length control keeps its settings
+            return shape  # requests end chains themselves, so length controls keep their settings
         if isinstance(shape, StaticTree):
             raise ValueError(f"shape: expected a static tree of at most {most} levels, as many as {self.name} drafts, got "
-                             f"{shape.longest}; cut the tree or train a drafter of more")  # fmt: skip
+                             f"{shape.longest}; cut the tree or train a drafter with more levels")  # fmt: skip
         return shape.cut(most)
 
     def open(self, target: object) -> object:
-        """State of one request over a TextTarget; the prompt is read now."""
+        """Return the state of a request over a TextTarget, after reading the prompt."""
         state = self.open_without_prefill(target)
         state.prefill()
         return state
 
     def open_without_prefill(self, target: object) -> object:
-        """State of one request whose prompt is read before the first draft.   Raises ValueError for another target."""
+        """Return the state of a request whose prompt is read before the first draft.
+
+        Raises:
+            ValueError: The drafter was created for another target.
+        """
         self.check(target.parts)
         self.share(target.parts)
         return self.new_state(target)
 
     def share(self, parts: Parts) -> None:
-        """Take the target's weights that the drafter does not store, unless it has them already."""
+        """Take the target's weights that the drafter does not store, unless it already has them."""
 
     def new_state(self, target: object) -> object:
-        """State of one request of a target that fits."""
+        """Return the state of a request over a target that fits."""
         raise NotImplementedError
 
     @property
     def vocabulary(self) -> Tensor | None:
-        """The tokens it scores in training, rising ids int64 [k]; None for all."""
+        """The tokens that are scored in training, rising ids int64 [k]; None for all."""
         return None
 
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
-        """The prediction that training compares with the target at n places of one depth.
+        """Return the prediction that training compares with the target at n places of one depth.
 
         Args:
             out: float [n, H], outputs of `unroll`.
@@ -114,28 +123,32 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         return DraftPrediction(student, teacher, token, depth, out, truth)
 
     def embeddings(self, ids: Tensor, parts: Parts) -> Tensor:
-        """The embeddings of text, float [B, n, H] of ids int64 [B, n]."""
+        """Return the embeddings of text, float [B, n, H], of ids int64 [B, n]."""
         return parts.embed(ids)
 
     def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
-        """A view whose text is embedded as the drafter does; here as the target does.
+        """Return a view whose text is embedded as the drafter does; here as the target does.
 
         Args:
-            view: Of a prompt, with the target's embeddings.
+            view: The view of a prompt, with the target's embeddings.
             ids: int64 [B, P], its tokens.
         """
         return view
 
     def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """`logits` of the tokens in `vocabulary` alone, float32 [..., k]."""
+        """Return `logits` of the tokens in `vocabulary` alone, float32 [..., k]."""
         return self.logits(out, depth, head)
 
     def check(self, parts: Parts) -> None:
-        """Raises ValueError when the drafter was made for another target."""
-        self.check_sizes(parts, "hidden_size", "train one for this target")
+        """Check that the drafter fits a target.
+
+        Raises:
+            ValueError: The drafter was created for another target.
+        """
+        self.check_sizes(parts, "hidden_size", "train a drafter for this target")
 
     def check_sizes(self, parts: Parts, width: str, advice: str) -> None:
-        """Compares the config's field `width` and its vocabulary with the target's; `advice` ends the error."""
+        """Compare the config's field `width` and its vocabulary with the target's; `advice` ends the error."""
         for field, theirs in ((width, parts.hidden_size), ("vocab_size", parts.vocab_size)):
             if (own := getattr(self.config, field)) != theirs:
                 raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; {advice}")
@@ -143,11 +156,13 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
 
 @dataclass(slots=True)
 class DraftPrediction:
-    """What a drafter said at n places of one depth, and what the target says there.
+    """The predictions of a drafter at n places of one depth, and the target's values there.
 
-    student, teacher: float32 [n, V], log-weights of the next token; a drafter of a reduced vocabulary is compared on it.
-    feature, truth: float [n, H], the predicted and the true hidden state; None where a drafter predicts none.
-    token: int64 [n], the token that follows in the text (an index of V).   depth: from 0.
+    Attributes:
+        student, teacher: float32 [n, V], log-weights of the next token, over the drafter's own vocabulary.
+        token: int64 [n], the token that follows in the text, as an index of V.
+        depth: From 0.
+        feature, truth: float [n, H], the predicted and the true hidden state; None where none is predicted.
     """
 
     student: Tensor
@@ -158,7 +173,7 @@ class DraftPrediction:
     truth: Tensor | None = None
 
     def at(self, places: Tensor) -> Self:
-        """The prediction at some of its places, int64 [n]."""
+        """Return the prediction at some of its places, int64 [n]."""
         feature = None if self.feature is None else self.feature[places]
         truth = None if self.truth is None else self.truth[places]
         student, teacher, token = self.student[places], self.teacher[places], self.token[places]
@@ -167,29 +182,29 @@ class DraftPrediction:
 
 @dataclass(frozen=True, slots=True)
 class LogitTransform:
-    """cap * tanh(scale * logits / cap), without the tanh where `cap` is 0. The best token stays the best; laws change."""
+    """The map cap * tanh(scale * logits / cap) of logits, without the tanh for `cap` 0. It keeps the best token."""
 
     scale: float = 1.0
     cap: float = 0.0
 
     @classmethod
     def of(cls, parts: Parts) -> Self:
-        """The target's, as the fields of its config say that Gemma, Cohere, Granite and Muse Glimmer read."""
+        """Return the target's transform, from the config fields of Gemma, Cohere, Granite and Muse Glimmer."""
         config = parts.model.config.get_text_config(decoder=True)
         scale = (getattr(config, "logit_scale", None) or 1.0) * (getattr(config, "output_multiplier", None) or 1.0)
         scale /= getattr(config, "logits_scaling", None) or 1.0
         return cls(float(scale), float(getattr(config, "final_logit_softcapping", None) or 0.0))
 
     def __call__(self, logits: Tensor) -> Tensor:
-        """Of logits [..., V]."""
+        """Return the transformed logits [..., V]."""
         scaled = logits * self.scale if self.scale != 1 else logits
         return (scaled / self.cap).tanh() * self.cap if self.cap else scaled
 
 
 def shared_embedding(embed: nn.Module, ids: Tensor) -> Tensor:
-    """[B, n, H] of ids int64 [B, n].
+    """Return the embeddings [B, n, H] of ids int64 [B, n], as drafters that share the target's table read them.
 
-    Muse Glimmer's embedding norms what it has looked up; its assistant reads the table's own rows. What other embeddings do,
-    as Gemma's scaling, is part of a row.
+    Muse Glimmer's embedding norms the rows that it looks up, but its assistant reads the rows of the table. Changes by
+    other embeddings, such as Gemma's scaling, are part of a row.
     """
     return F.embedding(ids, embed.weight) if hasattr(embed, "embed_norm") else embed(ids)

@@ -1,4 +1,4 @@
-"""Sizes of an EAGLE-3 drafter, and the levels of a target that it reads."""
+"""The sizes of an EAGLE-3 drafter, and the levels of a target that it reads."""
 
 from __future__ import annotations
 
@@ -10,24 +10,27 @@ from mmspec.core.drafting.layer import LayerConfig
 
 @dataclass(frozen=True, slots=True)
 class Eagle3Config:
-    """Sizes of an EAGLE-3 drafter, and the options of drafters that the `speculators` library trains.
+    """The sizes of an EAGLE-3 drafter, and the options of drafters that the `speculators` library trains.
 
     Attributes:
         hidden_size, vocab_size: The target's.
-        levels: The decoder layers whose inputs are read, in order, see `levels_of`: v is transformers' hidden_states[v]. The
-            number of layers stands for the output of the last layer, in front of the final norm.
-        draft_vocab_size: The number of tokens it can draft, 0 for all.
-        num_key_value_heads, head_dim: 0 for the usual.
-        rope_scaling: Of scaled positions, see `check_scaling`.
+        levels: The decoder layers whose inputs are read, in order, see `levels_of`: v is transformers'
+            hidden_states[v]. The number of layers stands for the output of the last layer, in front of the final norm.
+        draft_vocab_size: The number of tokens that it can draft, 0 for all.
+        num_key_value_heads: The key-value heads, 0 for as many as queries have.
+        head_dim: The width of a head, 0 for hidden_size / num_attention_heads.
+        rope_scaling: The scaling of rotary positions, see `check_scaling`.
         norm_before_residual: Whether the residual starts from the normed state instead of the state itself.
         tied_head: Whether the head has the target's own rows, which are neither trained nor saved.
-        num_hidden_layers: The layers behind the first are ordinary ones.
-        windows: How many positions a query of each layer sees, its own included, 0 for all; empty for all in each layer.
-        qk_norm: Whether queries and keys are normed by head, as in Qwen3.
+        num_hidden_layers: The number of layers; the layers behind the first are ordinary layers.
+        windows: The positions that a query of each layer sees, its own included, 0 for all; empty for all in each
+            layer.
+        qk_norm: Whether queries and keys are normed per head, as in Qwen3.
         attention_bias, mlp_bias: Whether the projections of attention and of the MLP have biases.
-        norm_before_fc, fc_norm: Whether the levels are normed before they are joined, side by side or each on its own.
-        norm_output: Whether the drafter goes on from its normed outputs.
-        own_embedding: Whether it embeds text with rows of its own instead of the target's.
+        norm_before_fc: Whether the joined levels are normed by a single norm.
+        fc_norm: Whether each level has its own norm before they are joined.
+        norm_output: Whether the drafter reads its own outputs after the final norm.
+        own_embedding: Whether it embeds text with its own rows instead of the target's.
     """
 
     hidden_size: int
@@ -54,7 +57,7 @@ class Eagle3Config:
     own_embedding: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", tuple(self.levels))  # a list where it comes from a file
+        object.__setattr__(self, "levels", tuple(self.levels))  # a list when read from a file
         object.__setattr__(self, "windows", tuple(self.windows) or (0,) * self.num_hidden_layers)
         if len(self.levels) < 2 or min(self.levels) < 0:
             raise ValueError(f"levels: expected at least two layers of the target, got {self.levels}")
@@ -63,7 +66,7 @@ class Eagle3Config:
                 f"draft_vocab_size: expected 0 to vocab_size {self.vocab_size}, got {self.draft_vocab_size}"
             )
         if self.num_hidden_layers < 1 or len(self.windows) != self.num_hidden_layers:
-            raise ValueError(f"windows: expected one for each of at least 1 layer, got {self.windows} for "
+            raise ValueError(f"windows: expected a window for each of at least 1 layer, got {self.windows} for "
                              f"{self.num_hidden_layers}")  # fmt: skip
         if self.norm_before_fc and self.fc_norm:
             raise ValueError("norm_before_fc: expected it or fc_norm, got both; leave one out")
@@ -71,15 +74,19 @@ class Eagle3Config:
 
     @property
     def drafted(self) -> int:
-        """How many tokens it can draft."""
+        """The number of tokens that it can draft."""
         return self.draft_vocab_size or self.vocab_size
 
     def layer(self) -> LayerConfig:
-        """The sizes of the first decoder layer."""
+        """Return the sizes of the first decoder layer."""
         return self.layers()[0]
 
     def layers(self) -> tuple[LayerConfig, ...]:
-        """The sizes of the decoder layers.   Raises ValueError where they do not fit together."""
+        """Return the sizes of the decoder layers.
+
+        Raises:
+            ValueError: The sizes do not fit together.
+        """
         biases = dict(qkv_bias=self.attention_bias, out_bias=self.attention_bias)
         first = LayerConfig.of(self, read_size=2 * self.hidden_size, window=self.windows[0], **biases)
         rest = (LayerConfig.of(self, norms_input=True, window=window, **biases) for window in self.windows[1:])
@@ -87,9 +94,9 @@ class Eagle3Config:
 
 
 def levels_of(layers: int) -> tuple[int, int, int]:
-    """The three levels read of a target of so many layers: 2, the middle and the last but two, as in the public code.
+    """Return the three levels read of a target with `layers` layers: 2, the middle and the last but two.
 
-    Below 7 layers, where these would meet, they are spread evenly.
+    These are the levels of the public code. Below 7 layers, where they would meet, they are spread evenly.
     """
     if layers >= 7:
         return 2, layers // 2, layers - 3

@@ -1,4 +1,4 @@
-"""EAGLE-3's drafter: one wide decoder layer over three levels of the target, its own head over part of the vocabulary."""
+"""EAGLE-3's drafter: a wide decoder layer over three levels of the target, and a head over part of the vocabulary."""
 
 from __future__ import annotations
 
@@ -40,12 +40,12 @@ MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
     paper="EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test",
 )  # fmt: skip
 class Eagle3(FeatureDrafter):
-    """Drafts from low, middle and high states of the target ("EAGLE-3: Scaling up Inference Acceleration of Large Language
-    Models via Training-Time Test"). Exact in every shape.
+    """Drafts from low, middle and high states of the target. Exact in every shape.
 
-    One linear layer joins the states to the target's width; the drafter's own outputs skip it. Attention reads [normed
-    embedding ; normed state], and the residual is the state. The drafter's own head scores a reduced vocabulary; other tokens
-    are never drafted. `Eagle3Config` lists the options of other trainings, docs/concepts/drafters.md the differences.
+    Paper: "EAGLE-3: Scaling up Inference Acceleration of Large Language Models via Training-Time Test". A linear layer
+    joins the states to the target's width; the drafter's own outputs skip it. Attention reads [normed embedding ;
+    normed state], and the residual is the state. The drafter's head scores a reduced vocabulary; other tokens are never
+    drafted. `Eagle3Config` lists the options of other trainings, docs/concepts/drafters.md the differences.
     """
 
     kind: ClassVar[str] = "eagle3"
@@ -78,10 +78,9 @@ class Eagle3(FeatureDrafter):
 
     @torch.no_grad()
     def start_from(self, parts: Parts) -> Self:
-        """Begins training with the target's head, final norm and, for an embedding of its own, embedding; returns the drafter
-        itself.
+        """Copy the target's head, its final norm and, for an own embedding, its embedding; return the drafter itself.
 
-        A vocabulary chosen afterwards starts from the target's rows too.
+        A vocabulary that is chosen later starts from the target's rows too.
         """
         rows = parts.head.weight
         if self.head.tied:
@@ -98,10 +97,15 @@ class Eagle3(FeatureDrafter):
 
     @torch.no_grad()
     def with_vocabulary(self, ids: Sequence[int]) -> Self:
-        """A drafter of these tokens only (rising ids), with this one's weights.
+        """Return a drafter of these tokens only, with the weights of this drafter.
 
-        Rows of the head are this drafter's where it has them, else those it was to start from (`start_from`), else new.
-        Raises ValueError for ids that do not rise or are no tokens.
+        A row of the head comes from this drafter, else from the target's rows (`start_from`); else it is new.
+
+        Args:
+            ids: Rising token ids.
+
+        Raises:
+            ValueError: The ids do not rise, or an id is no token.
         """
         size = 0 if len(ids) == self.config.vocab_size else len(ids)
         other = type(self)(replace(self.config, draft_vocab_size=size))
@@ -120,7 +124,7 @@ class Eagle3(FeatureDrafter):
         return other.requires_grad_(self.fc.weight.requires_grad)
 
     def _copy_rows(self, head: ReducedHead) -> None:
-        """Fill a head with this drafter's rows, or with those it was to start from."""
+        """Fill a head with this drafter's rows, or with the target's rows where this drafter has none."""
         tokens, known = head.tokens, self.head.tokens
         for rows in self._start:
             head.weight.copy_(head.rows_of(rows))
@@ -133,9 +137,13 @@ class Eagle3(FeatureDrafter):
     def with_answers(
         self, answers: Iterable[Sequence[int]], most: int = 0, always: Iterable[int] = (), never: Iterable[int] = ()
     ) -> Self:
-        """`with_vocabulary` of the answers' most frequent tokens, see `reduced_vocabulary`.
+        """Return `with_vocabulary` for the answers' most frequent tokens, see `reduced_vocabulary`.
 
-        most: the number of tokens; 0 for the config's draft_vocab_size, or 32000 where it has none.
+        Args:
+            answers: Token ids of answers.
+            most: The number of tokens; 0 for the config's draft_vocab_size, or 32000 where it has none.
+            always: Tokens to keep whatever their count.
+            never: Tokens to leave out whatever their count.
         """
         vocab = self.config.vocab_size
         most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
@@ -145,7 +153,7 @@ class Eagle3(FeatureDrafter):
         FeatureDrafter.check(self, parts)
         if (highest := max(self.levels)) > parts.layers:
             raise ValueError(
-                f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train one for this target"
+                f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train a drafter for this target"
             )
 
     def share(self, parts: Parts) -> None:
@@ -165,7 +173,7 @@ class Eagle3(FeatureDrafter):
         return Eagle3State(self, target)
 
     def embeddings(self, ids: Tensor, parts: Parts) -> Tensor:
-        """What text is embedded as, float [B, n, H] of ids int64 [B, n]: by rows of its own where it has such."""
+        """Return the embeddings of text, float [B, n, H], of ids int64 [B, n]: the drafter's own, else the target's."""
         return parts.embed(ids) if self.embed_tokens is None else self.embed_tokens(ids)
 
     def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
@@ -175,7 +183,11 @@ class Eagle3(FeatureDrafter):
         return view
 
     def read(self, view: PromptView) -> PromptSlots:
-        """Every pair a slot.   Raises ValueError where the states are not the drafter's levels."""
+        """Return the slots of a prompt: every pair is a slot.
+
+        Raises:
+            ValueError: The states are not the drafter's levels.
+        """
         width = len(self.levels) * self.config.hidden_size
         if view.hidden.shape[-1] != width:
             raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
@@ -183,8 +195,16 @@ class Eagle3(FeatureDrafter):
         return FeatureDrafter.read(self, view)
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """What attention reads [B, n, 2 H] and the residual [B, n, H], from next embeddings [B, n, H] and either the
-        target's levels side by side [B, n, 3 H] or the drafter's own outputs [B, n, H]."""
+        """Fuse embeddings with states.
+
+        Args:
+            embeds: float [B, n, H], the embeddings of the next tokens.
+            hidden: The target's levels, joined [B, n, 3 H], or the drafter's own outputs [B, n, H].
+            context: Unused.
+
+        Returns:
+            The input of attention [B, n, 2 H] and the residual [B, n, H].
+        """
         if hidden.shape[-1] != self.config.hidden_size:
             hidden = F.linear(self._normed_levels(hidden), self.fc.weight)
         state = rms_norm(self.state_norm, hidden)
@@ -202,7 +222,10 @@ class Eagle3(FeatureDrafter):
     def forward(
         self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | Biases | None
     ) -> Tensor:
-        """Outputs [B, n, H] of n new slots through all layers, see `DraftLayer.forward`.   bias: of all layers, or a list."""
+        """Return the outputs [B, n, H] of n new slots through all layers, see `DraftLayer.forward`.
+
+        `bias` is the bias of all layers, or a list with a bias per layer.
+        """
         biases = bias if isinstance(bias, list) else [bias] * len(self.layers)
         for index, (layer, own) in enumerate(zip(self.layers, biases, strict=True)):
             query, key, value = layer.heads(attend, rotary)
@@ -215,7 +238,7 @@ class Eagle3(FeatureDrafter):
         return rms_norm(self.norm, out) if self.config.norm_output else out
 
     def scores(self, out: Tensor) -> Tensor:
-        """float32 [..., k] over the drafted tokens, of outputs [..., H]."""
+        """Return the float32 scores [..., k] of the tokens that it can draft, from outputs [..., H]."""
         return self.head(out if self.config.norm_output else rms_norm(self.norm, out))
 
     def own_logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
@@ -231,7 +254,7 @@ class Eagle3(FeatureDrafter):
     def prediction(
         self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
     ) -> DraftPrediction:
-        """On the reduced vocabulary; no feature is compared."""
+        """See `ShapedDrafter.prediction`; it covers the reduced vocabulary and no feature."""
         return DraftPrediction(self.scores(out), teacher, token, depth)
 
     @classmethod
@@ -240,14 +263,18 @@ class Eagle3(FeatureDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """A config with `transformer_layer_config` is one of `speculators`, any other one of the original.
+        """Return the drafter of a published checkpoint.
 
-        Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.   `norm_before_residual` absent is
-        False, as in the original's code; vLLM takes its absence for True.   rope_theta is the config's; pass 10000 to draft
-        as the public training code did.   d2t holds offsets: row i scores token i + d2t[i]; without it the whole vocabulary
-        is drafted.   A stored embedding that is not the target's is the drafter's own; so is any without a target.
-        A window hides what lies W tokens or more before a query; the library's training counts it from the start of a draft.
-        Raises ValueError also for positions that no layer here turns, and ids outside the vocabulary.
+        - A config with `transformer_layer_config` is in the format of `speculators`, any other in the original's.
+        - Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.
+        - `norm_before_residual` defaults to False, as in the original's code; vLLM defaults to True.
+        - `rope_theta` is the config's; pass 10000 to draft as the public training code did.
+        - `d2t` holds offsets: row i scores token i + d2t[i]. Without it, the whole vocabulary is drafted.
+        - A stored embedding that differs from the target's is the drafter's own; so is any embedding without a target.
+        - A window hides slots W or more tokens before a query; the library's training counts from the start of a draft.
+
+        Raises:
+            ValueError: Keys or sizes do not fit, a rotary type is unsupported, or ids lie outside the vocabulary.
         """
         fields = eagle3_fields(config) | {"own_embedding": has_own_embedding(state, target)}
         drafter = cls(Eagle3Config(**fields, levels=published_levels(config, target)))
@@ -255,7 +282,7 @@ class Eagle3(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """40 epochs of 530k conversations, batch 2."""
+        """Return the published recipe: 40 epochs of 530k conversations, batch 2."""
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {cls.kind: depth_recipe("cross_entropy", depths=7, depth_decay=0.8, lr=5e-5, warmup=12_000 / 800_000)}

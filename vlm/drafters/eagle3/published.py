@@ -13,14 +13,14 @@ from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
 from mmspec.vlm.drafters.reduced_vocabulary import check_token_ids
 
-# of `speculators`: what it keeps for training alone; and the embedding where it is the target's
+# tensors of `speculators` that only training needs, and the embedding where it equals the target's
 _UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight", "d2t", "t2d")
-_ROTATIONS = (*ONE_AXIS, *SCALED)  # `speculators` trains with positions on one axis whatever the target has
-_QWEN3_DIM = 128  # the head_dim that transformers' Qwen3 config stands for where it names none
+_ROTATIONS = (*ONE_AXIS, *SCALED)  # `speculators` trains with positions on a single axis whatever the target has
+_QWEN3_DIM = 128  # the default head_dim of transformers' Qwen3 config
 
 
 def tensor_names(state: dict[str, Tensor], config: Eagle3Config) -> dict[str, tuple[str, ...]]:
-    """Our names of the weights, and the published ones."""
+    """Return a dict from our names of the weights to the published names."""
     first = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
     names = {
         **_layer_names(first, "layer.", config),
@@ -53,7 +53,7 @@ def _layer_names(prefix: str, own: str, config: Eagle3Config) -> dict[str, tuple
 
 
 def filled(drafter: nn.Module, state: dict[str, Tensor], *others: str) -> nn.Module:
-    """The drafter with the weights of a published file.   others: weights of its own that have the published names."""
+    """Return the drafter with the weights of a published file; `others` are weights that keep their published names."""
     names = tensor_names(state, drafter.config) | {name: (name,) for name in others}
     fill_drafter(drafter, state, names, _UNUSED)
     if drafter.head.reduced:
@@ -62,7 +62,7 @@ def filled(drafter: nn.Module, state: dict[str, Tensor], *others: str) -> nn.Mod
 
 
 def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:
-    """The fields of an Eagle3Config, without its levels and the embedding."""
+    """Return the fields of an Eagle3Config from a published config, without the levels and the embedding."""
     inner = config.get("transformer_layer_config")
     layer = dict(config) if inner is None else dict(inner)
     kind = layer.get("model_type", "llama")
@@ -73,7 +73,7 @@ def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:
                          f"{config['target_hidden_size']}")  # fmt: skip
     if kind == "qwen3":
         layer.setdefault("head_dim", _QWEN3_DIM)
-    # engines disagree about the norms of later layers in files of the original, so that these have one layer
+    # engines disagree about the norms of later layers in the original's files, so only a single layer is supported there
     count = layer.get("num_hidden_layers", 1) if inner is not None else 1
     plain = {name: value for name, value in layer.items() if not name.startswith("rope_")}
     fields = drafter_sizes(plain if inner is None else {**plain, "num_hidden_layers": 1})
@@ -91,13 +91,14 @@ def eagle3_fields(config: dict[str, Any]) -> dict[str, Any]:
 
 
 def layer_windows(layer: dict[str, Any], count: int) -> tuple[int, ...]:
-    """How many positions a query of each layer sees, 0 for all, by the config of a Llama or Qwen3 model.
+    """Return the positions that a query of each layer sees, 0 for all, by the config of a Llama or Qwen3 model.
 
-    Qwen3's class reads its window only with `use_sliding_window`, and slides from layer `max_window_layers` on where the
-    config has no `layer_types`. Llama's has no windows of its own: `speculators` slides the layers that `layer_types` names.
+    Qwen3's class reads its window only with `use_sliding_window`. Without `layer_types`, its windows start at layer
+    `max_window_layers`. Llama's class has no windows; `speculators` applies them to the layers that `layer_types`
+    names.
 
     Raises:
-        ValueError: `layer_types` does not name a kind for each layer, or a layer slides without a window.
+        ValueError: `layer_types` does not name a kind for each layer, or the window is below 1.
     """
     qwen, width = layer.get("model_type") == "qwen3", layer.get("sliding_window")
     if qwen and not layer.get("use_sliding_window"):
@@ -114,7 +115,7 @@ def layer_windows(layer: dict[str, Any], count: int) -> tuple[int, ...]:
 
 
 def has_own_embedding(state: dict[str, Tensor], target: nn.Module | None) -> bool:
-    """Whether a file's embedding, if it has one, is not the target's as far as the stored precision tells."""
+    """Return whether a file holds an embedding that differs from the target's, in the stored precision."""
     rows = state.get(EMBEDDING)
     if rows is None or target is None:
         return rows is not None
@@ -124,25 +125,33 @@ def has_own_embedding(state: dict[str, Tensor], target: nn.Module | None) -> boo
 
 @torch.no_grad()
 def embedding_rows(parts: Parts) -> Tensor:
-    """What the target embeds each token as, float [V, H]: some classes scale or norm the rows of their table."""
+    """Return the target's embedding of each token, float [V, H]; some classes scale or norm the rows of their table."""
     weight = parts.embed.weight
     return weight if weight.is_meta else parts.embed(torch.arange(len(weight), device=weight.device))
 
 
 def published_levels(config: dict[str, Any], target: nn.Module | None) -> tuple[int, ...]:
-    """The levels that a config names, or the usual ones of the target.   Raises ValueError for neither."""
+    """Return the levels that a config names, or the usual levels of the target.
+
+    Raises:
+        ValueError: The config names no levels, and there is no target.
+    """
     own = config.get("eagle_aux_hidden_state_layer_ids")
     shifted = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
     if own is not None or shifted is not None:
         return tuple(own if own is not None else (level + 1 for level in shifted))
     if target is None:
-        raise ValueError("config: expected eagle_aux_hidden_state_layer_ids or a target to take the usual levels of, "
-                         "got neither; give the target")  # fmt: skip
+        raise ValueError("config: expected eagle_aux_hidden_state_layer_ids, or a target whose usual levels are read, got "
+                         "neither; pass the target")  # fmt: skip
     return levels_of(take_apart(target).layers)
 
 
 def check_vocabulary(d2t: Tensor, t2d: Tensor) -> None:
-    """Raises ValueError where the two tables of a reduced vocabulary disagree."""
+    """Check that the two tables of a reduced vocabulary agree.
+
+    Raises:
+        ValueError: They disagree.
+    """
     ids = check_token_ids(d2t.long() + torch.arange(len(d2t), device=d2t.device), len(t2d), len(d2t))
     marked = torch.zeros_like(t2d, dtype=torch.bool).index_fill_(0, ids, True)
     if not torch.equal(marked, t2d.bool()):

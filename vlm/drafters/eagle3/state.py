@@ -1,4 +1,4 @@
-"""The state of a request of EAGLE-3: several layers, their windows, and text embedded by the drafter itself."""
+"""The state of an EAGLE-3 request: several layers with windows, and text embedded by the drafter itself."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ Biases = list[Tensor | None]
 
 
 class Eagle3State(FeatureState):
-    """The state of FeatureDrafter for drafters whose every pair is a slot, so that committed slots stand at their positions.
+    """The state of a feature drafter in which every pair is a slot, so committed slots stand at their positions.
 
-    windows: Of each layer.   places: int64 [B, back], the positions of the drafted slots in the cache.
+    Attributes:
+        windows: The window of each layer.
+        places: int64 [B, back], the positions of the drafted slots in the cache.
     """
 
     held: ClassVar[tuple[str, ...]] = FeatureState.held
@@ -29,18 +31,18 @@ class Eagle3State(FeatureState):
         self.places: Tensor | None = None
 
     def view(self) -> PromptView:
-        """The pairs that are unread, with the drafter's own embeddings of text where it has such."""
+        """Return a view of the unread pairs, with the drafter's own embeddings of text where it has them."""
         return self.drafter.embedded(super().view(), self.unread()[0])
 
     def fill(self, slots: PromptSlots) -> None:
-        """Write a view's slots behind those in the cache; later layers read the outputs of earlier ones."""
+        """Write a view's slots behind those in the cache; later layers read the outputs of earlier layers."""
         count = slots.attend.shape[1]
         if len(self.drafter.layers) == 1 or not count:
             super().fill(slots)
             return
         layer = self.drafter.layer.config
         empty = slots.attend.new_zeros(len(slots.attend), layer.groups, 0, layer.dim)
-        self.cache.reserve(empty, empty)  # so that it knows its rows
+        self.cache.reserve(empty, empty)  # sets the number of rows
         place = torch.arange(count, device=slots.attend.device)
         seen = (place <= place[:, None])[None]
         narrow = any(self._reaches_beyond(window, count) for window in self.windows)
@@ -61,12 +63,12 @@ class Eagle3State(FeatureState):
         return self.drafter.forward(attend, carry, self.rotary[position], self.cache, biases)
 
     def windowed(self, bias: Tensor | None, position: Tensor, back: int) -> Biases:
-        """The attention biases of new slots, one a layer.
+        """Return the attention biases of new slots, one per layer.
 
         Args:
-            bias: [B or 1, 1, n, slots], without windows; None where the slots see all before them.
+            bias: float [B or 1, 1, n, slots], without windows; None where the slots see all slots before them.
             position: int64 [B, n], of the new slots.
-            back: The number of drafted slots that are in the cache.
+            back: The number of drafted slots in the cache.
         """
         if not any(self.windows):
             return [bias] * len(self.windows)
@@ -76,11 +78,11 @@ class Eagle3State(FeatureState):
         return [hidden.get(window, bias) for window in self.windows]
 
     def _reaches_beyond(self, window: int, count: int) -> bool:
-        """Whether a pass over `count` new slots can reach beyond a window."""
+        """Return whether a pass over `count` new slots can reach beyond a window."""
         return 0 < window < self.cache.width + count
 
     def _masked(self, bias: Tensor | None, position: Tensor, back: int, window: int) -> Tensor:
-        """The bias with the keys in front of a window hidden."""
+        """Return the bias with the keys in front of a window hidden."""
         width = self.cache.width + position.shape[1]
         slot, committed = torch.arange(width, device=position.device), self.cache.length[:, None] - back
         drafted = (slot - committed).clamp(0, self.places.shape[1] - 1)

@@ -14,17 +14,18 @@ from mmspec.vlm.drafters.flash.head import SarHead
 
 
 class FlashState(FeatureState):
-    """Runs the drafter only where a block ends: within a block, deeper levels read the other offsets of its source.
+    """The state of a request, which runs the drafter only at the end of a block.
 
-    A node passes the block of its source, [B, n, k * H], on to its children; depth d reads offset (d - 1) % k of it. At the
-    end of a block, one pass reads all nodes expanded in it, each as the pair of its predicted feature and its token. Tokens
-    of a block are drawn independently given the prefix, and the law on record is that of each depth.
+    A node passes the block of its source, [B, n, k * H], on to its children; depth d reads offset (d - 1) % k of it. At
+    the end of a block, a single pass reads all nodes expanded in it, each as the pair of its predicted feature and its
+    token. Tokens of a block are drawn independently given the prefix, and the recorded distribution is that of each
+    depth.
     """
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
-        self.expanded: list[tuple[Tensor, Tensor]] = []  # per level of the block under way: tokens and own features
-        self.scored: tuple[Tensor, Tensor] | None = None  # the block a chain is in, and its offsets' logits
+        self.expanded: list[tuple[Tensor, Tensor]] = []  # per level of the current block: tokens and own features
+        self.scored: tuple[Tensor, Tensor] | None = None  # a chain's current block, and the logits of its offsets
 
     def catch_up(self, depth: int | None = None) -> None:
         super().catch_up(depth)
@@ -34,7 +35,7 @@ class FlashState(FeatureState):
         return self.drafter.offset(out, depth)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """As in FeatureState; a chain's block goes through the head once for all of its offsets."""
+        """See `FeatureState.logits`; a chain's block passes the head once for all of its offsets."""
         if out.shape[1] != 1:
             return super().logits(out, depth)
         block = self.drafter.block
@@ -44,9 +45,14 @@ class FlashState(FeatureState):
         return self.scored[1][:, :, (depth - 1) % block]
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """The blocks [B, n, k * H] that the children of one level of drafted nodes are drawn from.
+        """Return the blocks [B, n, k * H] that the children of a level of drafted nodes are drawn from.
 
-        token: int64 [B, n]; hidden: [B, n, k * H], the blocks these nodes were drawn from; the rest as in FeatureState.
+        Args:
+            token: int64 [B, n], the nodes.
+            hidden: float [B, n, k * H], the blocks that these nodes were drawn from.
+            ancestor: As in `PairState.expand`.
+            back: As in `PairState.expand`.
+            depth: As in `PairState.expand`.
         """
         if depth == 1:
             self.expanded = []
@@ -56,7 +62,7 @@ class FlashState(FeatureState):
         return self._next_blocks(ancestor, back + token.shape[1], depth)
 
     def _next_blocks(self, ancestor: Tensor | None, drafted: int, depth: int) -> Tensor:
-        """One pass over the block's nodes.   drafted: nodes of the draft by now, this block's included."""
+        """Run a pass over the block's nodes; `drafted` counts the nodes of the draft with this block."""
         drafter, levels = self.drafter, self.expanded
         self.expanded = []
         sizes = tuple(token.shape[1] for token, _ in levels)
@@ -65,7 +71,7 @@ class FlashState(FeatureState):
         position = self.next_position[:, None] + _node_depths(sizes, depth, str(token.device))
         bias = self.bias(ancestor, drafted - sum(sizes), attend.dtype, sum(sizes))
         self.passes += 1
-        # only the last level's outputs are of use: the others are there to be attended
+        # only the last level's outputs are used; the other levels are only attended to
         out = drafter.layer(attend, carry, self.rotary[position], self.cache, bias, sizes[-1])
         self.cache.advance(sum(sizes))
         return drafter.layer.expansion(out, drafter.block)
@@ -73,7 +79,7 @@ class FlashState(FeatureState):
 
 @lru_cache(maxsize=64)
 def _node_depths(sizes: tuple[int, ...], depth: int, device: str) -> Tensor:
-    """How far behind the root's slot the nodes of a block lie; `depth` is that of its last level."""
+    """Return the positions of a block's nodes behind the root's slot; `depth` is that of its last level."""
     first = depth - len(sizes)
     return torch.tensor([first + level for level, count in enumerate(sizes) for _ in range(count)], device=device)
 
@@ -81,11 +87,22 @@ def _node_depths(sizes: tuple[int, ...], depth: int, device: str) -> Tensor:
 def unroll_blocks(
     drafter: object, slots: PromptSlots, embeds: Tensor, first: int, depths: int, reveal: Tensor | None
 ) -> list[Tensor]:
-    """Features [B, m, H] of slots first.. (m of them) at each depth, as drafting computes them.
+    """Return the features of the m slots from `first` on, at each depth, as drafting computes them.
 
-    Depth d of slot r comes from the draft started at slot r - d; zeros where that is before `first`. The first block of a
-    draft is read off its source slot, each later one from a pass over the drafted block before it. embeds: float [B, m, H], of
-    slots first...   reveal: bool [B, m], drafted slots that hold their true states.
+    Depth d of slot r comes from the draft that started at slot r - d, and is zero where that lies before `first`. The
+    first block of a draft is read from its source slot. Each later block comes from a pass over the drafted block
+    before it.
+
+    Args:
+        drafter: The Flash drafter.
+        slots: The slots of a prompt.
+        embeds: float [B, m, H], of the slots from `first` on.
+        first: The first slot whose features are returned.
+        depths: The number of depths.
+        reveal: bool [B, m], drafted slots that hold their true states; None for none.
+
+    Returns:
+        float [B, m, H] per depth.
     """
     head, block = drafter.layer, drafter.block
     table = head.rotary(int(slots.position.max()) + depths + 1, slots.attend.device, slots.attend.dtype)
@@ -122,7 +139,7 @@ def unroll_blocks(
 def _attend_true_and_drafted(
     head: SarHead, q: Tensor, key: Tensor, value: Tensor, own_key: Tensor, own_value: Tensor, sees: Tensor
 ) -> Tensor:
-    """Each query [B, m, heads, dim] over the true slots it sees and the drafted ones of its own draft."""
+    """Attend from each query [B, m, heads, dim] to the true slots it sees and the drafted slots of its own draft."""
     scale, slots = q.shape[-1] ** -0.5, key.shape[2]
     true = (q.flatten(1, 2)[:, None] @ key.transpose(-1, -2)).unflatten(2, q.shape[1:3])  # [B, groups, m, heads, R]
     true = true.masked_fill(~sees[:, None], -torch.inf)
@@ -133,5 +150,5 @@ def _attend_true_and_drafted(
 
 
 def _shift_left(rows: Tensor, steps: int) -> Tensor:
-    """Row j of the result is row j + steps of [B, m, H] (zeros behind the end)."""
+    """Return rows [B, m, H] shifted left by `steps`: row j is row j + steps, zeros behind the end."""
     return F.pad(rows, (0, 0, 0, steps))[:, steps:]

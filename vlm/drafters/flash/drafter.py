@@ -1,4 +1,4 @@
-"""FLASH: pictures pooled into a few latent rows, k tokens drafted by a pass, and its published files."""
+"""FLASH: pictures pooled into a few latent rows, k tokens drafted per pass, and its published files."""
 
 from __future__ import annotations
 
@@ -24,12 +24,16 @@ from mmspec.vlm.drafters.flash.head import SarConfig, SarHead
 
 @dataclass(frozen=True, slots=True)
 class FlashConfig(FeatureConfig):
-    """latents: rows a picture is pooled into; 0 pools nothing and fuses pictures like text.
-    head: "sar", the semi-autoregressive head, or "ar", one Llama layer.   residual: of "sar", see `SarConfig`.
-    block: features that a pass of "sar" predicts; 1 for "ar".
+    """The sizes of a FLASH drafter.
 
-    With "sar", intermediate_size is the width inside the expansion (4 * hidden_size in the public code), num_key_value_heads
-    the groups (0 for its 4), and qkv_bias and rms_norm_eps have no effect.
+    With "sar", intermediate_size is the width inside the expansion, 4 * hidden_size in the public code.
+    num_key_value_heads is the number of groups, 0 for the public code's 4. qkv_bias and rms_norm_eps have no effect.
+
+    Attributes:
+        latents: The rows that a picture is pooled into; 0 pools nothing and fuses pictures like text.
+        block: The features that a pass of "sar" predicts; 1 for "ar".
+        head: "sar", the semi-autoregressive head, or "ar", a Llama layer.
+        residual: Whether "sar" adds residuals, see `SarConfig`.
     """
 
     latents: int = 64
@@ -49,7 +53,7 @@ class FlashConfig(FeatureConfig):
             raise ValueError(f"block: expected 1 with head 'ar', got {self.block}; use head 'sar' for more")
 
     def sar(self) -> SarConfig:
-        """The sizes of the semi-autoregressive head."""
+        """Return the sizes of the semi-autoregressive head."""
         return SarConfig(
             width=self.hidden_size,
             inner=self.intermediate_size,
@@ -68,12 +72,12 @@ class FlashConfig(FeatureConfig):
     paper="FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for Multimodal Tasks",
 )  # fmt: skip
 class Flash(FeatureDrafter):
-    """Drafts from pooled pictures, k tokens a pass ("FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for
-    Multimodal Tasks"). Exact in every shape.
+    """Drafts from pooled pictures, k tokens per pass. Exact in every shape.
 
-    Learned queries pool the states of a picture into `latents` rows that take its place. Text before the first picture enters
-    as the target's states, all other text as fused pairs. Offset i of the head at slot j predicts the state behind token
-    j + 1 + i. docs/concepts/drafters.md lists the differences from the paper and the public code.
+    Paper: "FLASH: Latent-Aware Semi-Autoregressive Speculative Decoding for Multimodal Tasks". Learned queries pool the
+    states of a picture into `latents` rows that take its place. Text before the first picture enters as the target's
+    states, all other text as fused pairs. Offset i of the head at slot j predicts the state behind token j + 1 + i.
+    docs/concepts/drafters.md lists the differences from the paper and the public code.
     """
 
     kind: ClassVar[str] = "flash"
@@ -83,18 +87,19 @@ class Flash(FeatureDrafter):
 
     def __init__(self, config: FlashConfig):
         super().__init__(config)
-        self.block = self.own_depths = config.block  # the expansion's last map has rows for each offset
+        self.block = self.own_depths = config.block  # the last map of the expansion has its own rows for each offset
         self.pool = LatentPool(config.latents, config.hidden_size) if config.latents else None
         if config.head == "sar":
             self.layer = SarHead(config.sar())
 
     def with_block(self, block: int) -> Self:
-        """The same weights drafting with the first `block` offsets of every pass.
+        """Return a drafter with the same weights that drafts with the first `block` offsets of every pass.
 
-        Raises ValueError unless 1 <= block <= config.block.
+        Raises:
+            ValueError: `block` is below 1 or above config.block.
         """
         if not 1 <= block <= self.config.block:
-            raise ValueError(f"block: expected 1 to {self.config.block} as the drafter has been made, got {block}")
+            raise ValueError(f"block: expected 1 to {self.config.block}, the offsets of this drafter, got {block}")
         other = copy.copy(self)
         other.block = block
         return other
@@ -109,21 +114,23 @@ class Flash(FeatureDrafter):
         text = view.picture == 0
         before = (view.last_picture == 0) & ~text.all(1, keepdim=True) & (not view.shown)
         fused = text & ~before
-        _, states = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures cost no fusing
+        _, states = self.fuse(view.embeds[fused], view.hidden[fused])  # pictures are not fused
         rows = view.hidden.to(states.dtype).masked_scatter(fused[..., None], states)
         keep = torch.ones_like(text) if view.real is None else view.real.clone()
         rows = pool_pictures(self.pool, self.config.latents, rows, keep, view.hidden, spans)
         return pack_slots(self.normed(rows), rows, keep, fused)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
-        """Predicted features of n new slots, [B, n, H]; with "sar", what `layer.expansion` turns into their blocks."""
+        """Return the predicted features [B, n, H] of n new slots; with "sar", the input of `layer.expansion`."""
         if self.config.head == "ar":
             return FeatureDrafter.forward(self, attend, carry, rotary, cache, bias)
         return self.layer(attend, carry, rotary, cache, bias)
 
     def offset(self, out: Tensor, depth: int) -> Tensor:
-        """Features [..., H] of the children at `depth` (from 1) out of blocks [..., k * H]: those of offset (depth - 1) % k.
-        Features [..., H] come back as they are."""
+        """Return the features [..., H] of depth `depth` (from 1) in blocks [..., k * H]: offset (depth - 1) % k.
+
+        Features [..., H] are returned unchanged.
+        """
         width = self.config.hidden_size
         if out.shape[-1] == width:
             return out
@@ -131,16 +138,23 @@ class Flash(FeatureDrafter):
         return out[..., at : at + width]
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """float32 [..., V] for the children, `depth` levels below the root, of features [..., H] or blocks [..., k * H]."""
+        """Return the float32 logits [..., V] at `depth` levels below the root, from features or blocks."""
         return head(self.offset(out, depth)).float()
 
     def unroll(
         self, slots: PromptSlots, view: PromptView, first: int, depths: int, reveal: Tensor | None = None
     ) -> list[Tensor]:
-        """Features [B, R - first, H] of slots first.. at each depth (see `unroll_blocks`).
+        """Return the features [B, R - first, H] of the slots from `first` on at each depth, see `unroll_blocks`.
 
-        reveal: bool [B, S] over the view's pairs, those that drafts read with the target's states instead of their own.
-        Raises ValueError for `reveal` with head "ar".
+        Args:
+            slots: The slots of a prompt.
+            view: The pairs of the prompt.
+            first: The first slot whose features are returned.
+            depths: The number of depths.
+            reveal: bool [B, S], the view's pairs that drafts read with the target's states instead of their own.
+
+        Raises:
+            ValueError: `reveal` is set and the head is "ar".
         """
         if self.config.head == "ar":
             if reveal is not None:
@@ -151,19 +165,20 @@ class Flash(FeatureDrafter):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        given = super().sizes_for(parts, sizes)
+        own = super().sizes_for(parts, sizes)
         if sizes.get("head", "sar") == "sar":
-            return given | {"intermediate_size": 4 * parts.hidden_size, "num_key_value_heads": 0}
-        return given | {"block": 1}
+            return own | {"intermediate_size": 4 * parts.hidden_size, "num_key_value_heads": 0}
+        return own | {"block": 1}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """The semi-autoregressive drafter where "ar_proj" is among the names (its head, fc, A), else the autoregressive one (a
-        Llama layer "layers.0." and fc).
+        """Return the drafter of a published checkpoint.
 
-        config: as published, with "k" (5 where absent). The query matrix A gives the number of latents; without it nothing is
-        pooled. A head without fc passes the target's state on. As in the public classes, the rotary base is 10000 and the
-        Llama layer has no biases of queries, keys and values, whatever the config says.
+        A name with "ar_proj" means the semi-autoregressive drafter (its head, fc, A), otherwise the autoregressive
+        drafter (a Llama layer "layers.0." and fc). The config gives "k", 5 where absent. The query matrix A gives the
+        number of latents; without A nothing is pooled. A head without fc passes the target's state on. As in the public
+        classes, the rotary base is 10000, and the Llama layer has no biases of queries, keys and values, whatever the
+        config says.
         """
         fields = drafter_sizes(config, ONE_AXIS) | {"rope_theta": 10000.0, "qkv_bias": False}
         state = dict(state)
@@ -192,13 +207,13 @@ class Flash(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """One block, of 5 offsets; 20 epochs of 50k, batch 2."""
+        """Return the published recipe: a single block of 5 offsets; 20 epochs of 50k, batch 2."""
         from mmspec.vlm.training.recipes import feature_recipe
 
         return {cls.kind: feature_recipe(depth_decay=1.0, over_depths="mean")}
 
     def prescribed(self, recipe: Any) -> Any:
-        """Every block length is trained, with glancing."""
+        """See `PretrainedDrafter.prescribed`; every block length is trained, with glancing."""
         from mmspec.vlm.training.objective_wrappers import Glancing, RandomBlockLength
 
         deep = replace(recipe.objective, depths=self.config.block + 2)

@@ -1,4 +1,4 @@
-"""FLASH's semi-autoregressive head: one attention block, then an expansion into k features."""
+"""FLASH's semi-autoregressive head: an attention block, then an expansion into k features."""
 
 from __future__ import annotations
 
@@ -14,10 +14,18 @@ from mmspec.core.drafting.layer import apply_rotary, rotary, write_keys_values
 
 @dataclass(frozen=True, slots=True)
 class SarConfig:
-    """Sizes of the head.   inner: width inside the expansion.   offsets: features predicted by a slot.   residual: whether
-    the slot's input is added to what attention makes of it, and that to every feature; the published head adds nothing.
+    """The sizes of the head.
 
-    Raises ValueError where a size is not positive, or the size of a head is odd.
+    Attributes:
+        inner: The width inside the expansion.
+        groups: The groups of keys and values.
+        dim: The width of a head.
+        offsets: The features that a slot predicts.
+        residual: Whether the slot's input is added to the attention output, and the sum to every feature. The published
+            head has no residual.
+
+    Raises:
+        ValueError: A size is not positive, or the width of a head is odd.
     """
 
     width: int
@@ -37,9 +45,10 @@ class SarConfig:
 class SarHead(nn.Module):
     """Attention of every head over every group of keys, then Linear, SiLU, Linear to `offsets` features per slot.
 
-    Scores are formed and softmaxed for each (head, group) pair and the groups' outputs are summed per head: not grouped
-    queries, where a head reads one group. All projections have biases; there is no norm, no feed-forward part and, unless
-    the config asks for it, no residual. Holds weights only; keys and values of the groups go to the request's cache.
+    Each (head, group) pair has its own softmax, and the groups' outputs are summed per head. In grouped-query
+    attention, by contrast, a head reads a single group. All projections have biases. There is no norm, no feed-forward
+    part and, unless the config enables it, no residual. The module holds weights only; keys and values of the groups go
+    to the request's cache.
     """
 
     def __init__(self, config: SarConfig):
@@ -49,17 +58,24 @@ class SarHead(nn.Module):
         self.out = nn.Linear(config.heads * config.dim, config.width)
         self.up = nn.Linear(config.width, config.inner)
         self.down = nn.Linear(config.inner, config.offsets * config.width)
-        if config.residual:  # every offset starts as what attention has made of its slot
+        if config.residual:  # every offset starts as the attention output of its slot
             nn.init.zeros_(self.down.weight)
             nn.init.zeros_(self.down.bias)
 
     def rotary(self, count: int, device: torch.device, dtype: torch.dtype) -> Tensor:
-        """cos and signed sin of positions 0..count-1, [count, 2, dim], for `heads`."""
+        """Return cos and signed sin of positions 0..count-1, [count, 2, dim], for `heads`."""
         return rotary(count, self.config.dim, self.config.rope_theta, device, dtype)
 
     def heads(self, attend: Tensor, rotary: Tensor, last: int | None = None) -> tuple[Tensor, Tensor, Tensor]:
-        """Rotated queries [B, n, heads, dim] (of the `last` slots only, where given), and rotated keys and values
-        [B, groups, n, dim].   attend: [B, n, H].   rotary: rows of `rotary()` at their positions, [B or 1, n, 2, dim].
+        """Return rotated queries and keys, and values.
+
+        Args:
+            attend: float [B, n, H].
+            rotary: float [B or 1, n, 2, dim], rows of `rotary()` at the positions.
+            last: The number of last slots that have queries; None for all.
+
+        Returns:
+            Queries [B, n, heads, dim], keys and values [B, groups, n, dim].
         """
         number, groups, dim = self.config.heads, self.config.groups, self.config.dim
         qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
@@ -68,28 +84,33 @@ class SarHead(nn.Module):
         return query, qk[:, :, number:].transpose(1, 2), qkv[:, :, number + groups :].transpose(1, 2)
 
     def remember(self, attend: Tensor, rotary: Tensor, cache: SlotCache) -> None:
-        """Writes keys and values of new slots whose outputs nothing reads; arguments as in `heads`."""
+        """Write keys and values of new slots whose outputs are not needed; arguments as in `heads`."""
         write_keys_values(self.qkv, (self.config.heads, self.config.groups, self.config.dim), attend, rotary, cache)
 
     def attention(self, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, causal: bool = False) -> Tensor:
-        """[B, n, heads, dim] from queries of that shape and keys and values [B, groups, slots, dim].
+        """Return the attention output [B, n, heads, dim] of queries of that shape.
 
-        bias: [B or 1, 1, n, slots], additive or bool.
+        Args:
+            q: float [B, n, heads, dim].
+            k: float [B, groups, slots, dim].
+            v: float [B, groups, slots, dim].
+            bias: [B or 1, 1, n, slots], additive or bool.
+            causal: Whether slot i sees the slots up to i only.
         """
         groups = k.shape[1]
-        if q.shape[1] == 1:  # the heads of one slot are like slots that see the same: no copies, one call
+        if q.shape[1] == 1:  # heads of a single slot act as slots that see the same keys: no copies, one call
             return F.scaled_dot_product_attention(q.expand(-1, groups, -1, -1), k, v, attn_mask=bias).sum(1)[:, None]
         pairs = q.transpose(1, 2).repeat(1, groups, 1, 1)
         out = F.scaled_dot_product_attention(pairs, k, v, attn_mask=bias, is_causal=causal, enable_gqa=True)
         return out.unflatten(1, (groups, -1)).sum(1).transpose(1, 2)
 
     def finish(self, attended: Tensor, carry: Tensor) -> Tensor:
-        """The block's output [..., H] from attended values [..., heads, dim] and the slots' inputs [..., H]."""
+        """Return the block's output [..., H] from attended values [..., heads, dim] and the slots' inputs [..., H]."""
         out = F.linear(attended.flatten(-2), self.out.weight, self.out.bias)
         return out + carry if self.config.residual else out
 
     def expansion(self, seen: Tensor, count: int) -> Tensor:
-        """The first `count` features of slots, [..., count * H], from the block's output [..., H]."""
+        """Return the first `count` features of slots, [..., count * H], from the block's output [..., H]."""
         rows = count * self.config.width
         inner = F.silu(F.linear(seen, self.up.weight, self.up.bias))
         features = F.linear(inner, self.down.weight[:rows], self.down.bias[:rows])
@@ -104,10 +125,16 @@ class SarHead(nn.Module):
         bias: Tensor | None,
         last: int | None = None,
     ) -> Tensor:
-        """The block's output [B, n, H] of n new slots, or of the `last` of them, whose keys and values go to `cache`.
+        """Return the block's output [B, n, H] of n new slots, and write their keys and values to `cache`.
 
-        bias: additive [B or 1, 1, n, slots]. Without one, a single query attends all slots up to the newest, and more
-        attend causally over an empty cache.
+        Args:
+            attend: float [B, n, H].
+            carry: float [B, n, H], the residual.
+            rotary: float [B or 1, n, 2, dim].
+            cache: The cache of the request.
+            bias: float [B or 1, 1, n, slots], additive. Without a bias, a single query attends all slots up to the
+                newest, and several queries attend causally over an empty cache.
+            last: The number of last slots that are returned; None for all.
         """
         q, k, v = self.heads(attend, rotary, last)
         keys, values = cache.write(0, k, v)

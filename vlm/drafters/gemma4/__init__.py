@@ -1,4 +1,4 @@
-"""Gemma 4's assistants, which attend to the keys and values that the target keeps."""
+"""Gemma 4's assistants, which attend to the keys and values in the target's cache."""
 
 from mmspec.vlm.drafters.gemma4.drafter import Gemma4Assistant, Gemma4AssistantConfig
 

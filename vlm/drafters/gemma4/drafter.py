@@ -24,11 +24,18 @@ FULL, SLIDING = "full_attention", "sliding_attention"
 
 @dataclass(frozen=True, slots=True)
 class Gemma4AssistantConfig:
-    """hidden_size, intermediate_size, num_attention_heads, layer_types: the assistant's own.   backbone_hidden_size,
-    vocab_size: the target's.   head_dim, global_head_dim: of sliding and of full layers, the target's.
-    sliding_window: a sliding layer sees one key more than that before the root.
-    sliding_theta, full_theta, full_share: bases of rotary positions, and the share of a full layer's head that turns.
-    clusters, clusters_read: of a head that scores a few clusters; 0 for one that scores all tokens.
+    """The sizes of an assistant.
+
+    Attributes:
+        hidden_size, intermediate_size, num_attention_heads, layer_types: The assistant's own.
+        backbone_hidden_size, vocab_size: The target's.
+        head_dim: The width of a head in sliding layers, as in the target.
+        global_head_dim: The width of a head in full layers, as in the target.
+        sliding_window: A sliding layer sees `sliding_window` + 1 keys before the root.
+        sliding_theta, full_theta: The bases of rotary positions.
+        full_share: The share of a full layer's head that is rotated.
+        clusters: The clusters of a head that scores only a few of them; 0 for a head that scores all tokens.
+        clusters_read: The clusters that are scored.
     """
 
     hidden_size: int
@@ -60,7 +67,7 @@ class Gemma4AssistantConfig:
                              f"{self.clusters} and {self.clusters_read}")  # fmt: skip
 
     def dim(self, kind: str) -> int:
-        """Size of a head of layers of that type."""
+        """Return the width of a head in layers of a type."""
         return self.head_dim if kind == SLIDING else self.global_head_dim
 
 
@@ -70,12 +77,12 @@ class Gemma4AssistantConfig:
     about="layers that read the target's own keys and values",
 )  # fmt: skip
 class Gemma4Assistant(ShapedDrafter):
-    """Drafts token by token from [embedding of the last token ; state]; the first state is the target's behind the token
-    before the root, the next are its own. Exact.
+    """Drafts token by token from [embedding of the last token ; state], with the target's own cache. Exact.
 
-    Its layers have queries alone and attend to the keys and values that the target's last layer of each type keeps. Every
-    query stands at the root's position, so drafted tokens never see each other, and a level of a tree is one pass without a
-    cache.
+    The first state is the target's behind the token before the root; the next states are the assistant's own. Its
+    layers have queries alone. They attend to the keys and values that the target's last layer of each type caches.
+    Every query stands at the root's position. Draft tokens never see each other, so a level of a tree takes one pass
+    without a cache.
     """
 
     kind: ClassVar[str] = "gemma4_assistant"
@@ -105,7 +112,7 @@ class Gemma4Assistant(ShapedDrafter):
         return Gemma4AssistantState(self, target)
 
     def turnings(self, position: Tensor, dtype: torch.dtype) -> dict[str, Tensor]:
-        """By type of layer, cos and sin at positions int64 [B], [B, 1, 2, dim]."""
+        """Return cos and sin at positions int64 [B], by type of layer, [B, 1, 2, dim] each."""
         config = self.config
         return {
             FULL: rotary_at(position, config.global_head_dim, config.full_theta, config.full_share, dtype),
@@ -115,9 +122,13 @@ class Gemma4Assistant(ShapedDrafter):
     def forward(
         self, embeds: Tensor, states: Tensor, turnings: dict[str, Tensor], target_slots: dict[str, tuple]
     ) -> Tensor:
-        """Normed rows [B, n, hidden_size] of last tokens' embeddings and states, [B, n, backbone_hidden_size] each.
+        """Return the normed rows [B, n, hidden_size] of the last tokens.
 
-        target_slots: by type of layer, keys, values and bias as `QueryLayer` takes them.
+        Args:
+            embeds: float [B, n, backbone_hidden_size], the embeddings of the last tokens.
+            states: float [B, n, backbone_hidden_size].
+            turnings: From `turnings`.
+            target_slots: By type of layer, keys, values and bias as `QueryLayer` takes them.
         """
         x = F.linear(torch.cat([embeds, states], -1), self.pre_projection.weight)
         for kind, layer in zip(self.config.layer_types, self.layers, strict=True):
@@ -125,16 +136,16 @@ class Gemma4Assistant(ShapedDrafter):
         return rms_norm(self.norm, x)
 
     def states(self, rows: Tensor) -> Tensor:
-        """What the next token is drafted from, [B, n, backbone_hidden_size], of `forward`'s rows."""
+        """Return the states [B, n, backbone_hidden_size] for the next tokens, from the rows of `forward`."""
         return F.linear(rows, self.post_projection.weight)
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """float32 [B, n, V] of `forward`'s rows."""
+        """Return the float32 logits [B, n, V] of the rows of `forward`."""
         table, clustered = self.embed_tokens.weight, self.masked_embedding
         return (F.linear(out, table) if clustered is None else clustered(out, table)).float()
 
     def sources(self, parts: Parts) -> dict[str, int]:
-        """By type of layer, the target's last layer that keeps keys and values of that type."""
+        """Return, by type of layer, the target's last layer that caches keys and values of that type."""
         types, indices = parts.plan.types or (), {}
         for index, (kind, layer) in enumerate(zip(types, parts.plan.layers, strict=False)):
             if layer.slots:
@@ -142,16 +153,19 @@ class Gemma4Assistant(ShapedDrafter):
         return indices
 
     def check(self, parts: Parts) -> None:
-        self.check_sizes(parts, "backbone_hidden_size", "take its own assistant")
+        self.check_sizes(parts, "backbone_hidden_size", "use the target's own assistant")
         if missing := sorted(set(self.config.layer_types) - set(self.sources(parts))):
             raise ValueError(f"layer_types: expected a target with layers of {' and '.join(missing)} that keep keys, "
-                             f"got {type(parts.model).__name__}; take the assistant of this target")  # fmt: skip
+                             f"got {type(parts.model).__name__}; use the target's own assistant")  # fmt: skip
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Sizes stand in `text_config`. A head that scores clusters (`use_ordered_embeddings`) has two tensors more.
+        """Return the drafter of a published checkpoint, whose sizes stand in `text_config`.
 
-        Raises ValueError also for layers with weights of their own for keys, experts, or embeddings for each layer.
+        A head that scores clusters (`use_ordered_embeddings`) has two additional tensors.
+
+        Raises:
+            ValueError: Keys or sizes do not fit, or layers have own keys, experts or per-layer embeddings.
         """
         drafter = cls(_assistant_config(config))
         state = {name.removeprefix("model."): value for name, value in state.items()}
@@ -159,7 +173,7 @@ class Gemma4Assistant(ShapedDrafter):
         names["norm.weight"] = ("norm.weight",)
         for index in range(len(drafter.layers)):
             prefix = f"layers.{index}."
-            names |= {f"{prefix}{one.rpartition('.')[2]}.weight": (f"{prefix}{one}.weight",) for one in _LAYER_TENSORS}
+            names |= {f"{prefix}{x.rpartition('.')[2]}.weight": (f"{prefix}{x}.weight",) for x in _LAYER_TENSORS}
             names[f"{prefix}layer_scalar"] = (f"{prefix}layer_scalar",)
         if drafter.masked_embedding is not None:
             names |= {
@@ -169,9 +183,10 @@ class Gemma4Assistant(ShapedDrafter):
 
 
 class Gemma4AssistantState(HeadState):
-    """Keeps no keys and values: every round reads the target's committed slots anew.
+    """The state of a request, without keys and values: every round reads the target's committed slots again.
 
-    target_slots, turnings: of the round, see `Gemma4Assistant.forward`.
+    Attributes:
+        target_slots, turnings: The inputs of the round, see `Gemma4Assistant.forward`.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -182,13 +197,13 @@ class Gemma4AssistantState(HeadState):
 
     @torch.no_grad()
     def ready(self, depth: int | None = None) -> None:
-        """Drafts the first token's row behind the root."""
+        """Draft the first token's row behind the root."""
         if self.root is None:
             self._look()
             self.root = self._rows(self.target.pending[:, None], self.source)[:, 0]
 
     def _look(self) -> None:
-        """Takes the target's committed keys and values into view."""
+        """Read the target's committed keys and values."""
         target, config = self.target, self.drafter.config
         self.turnings = self.drafter.turnings(target.next_position, self.source.dtype)
         for kind in set(config.layer_types):
@@ -196,12 +211,12 @@ class Gemma4AssistantState(HeadState):
             if keys.shape[-1] != config.dim(kind) or config.num_attention_heads % keys.shape[1]:
                 raise ValueError(
                     f"drafter: expected heads of size {keys.shape[-1]} in groups of {keys.shape[1]} as the target's "
-                    f"{kind} has, got {config.num_attention_heads} of size {config.dim(kind)}; take its own assistant"
+                    f"{kind} has, got {config.num_attention_heads} of size {config.dim(kind)}; use the target's own"
                 )
             self.target_slots[kind] = keys, values, self._bias(kind, keys)
 
     def _bias(self, kind: str, keys: Tensor) -> Tensor | None:
-        """Additive [B, 1, 1, slots]: committed slots without padding, of sliding layers those at most window + 1 back."""
+        """Return the bias [B, 1, 1, slots]: committed slots without padding, in sliding layers within the window."""
         cache, reach = self.target.cache, self.drafter.config.sliding_window + 1
         narrow = kind == SLIDING and cache.width > reach
         if cache.uniform and cache.hidden is None and not narrow:
@@ -220,7 +235,7 @@ class Gemma4AssistantState(HeadState):
         return self.drafter(self.target.parts.embed(token), states, self.turnings, self.target_slots)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Rows [B, n, F] behind drafted tokens int64 [B, n]; `hidden`: the rows these were drafted from."""
+        """Return the rows [B, n, F] behind draft tokens int64 [B, n], which were drawn from the rows `hidden`."""
         return self._rows(token, self.drafter.states(hidden))
 
 
@@ -241,12 +256,12 @@ def _assistant_config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:
         )
     for name in ("enable_moe_block", "hidden_size_per_layer_input", "attention_bias", "use_double_wide_mlp"):
         if text.get(name):
-            raise ValueError(f"{name}: expected an assistant without it, got {text[name]!r}; no assistant here has it")
+            raise ValueError(f"{name}: expected an assistant without it, got {text[name]!r}; it is not supported")
     rope = text.get("rope_parameters") or {}
     full, sliding = rope.get(FULL) or {}, rope.get(SLIDING) or {}
-    for kind, one, known in ((FULL, full, ("default", "proportional")), (SLIDING, sliding, ("default",))):
-        if one.get("rope_type", "default") not in known or one.get("factor", 1.0) != 1.0:
-            raise ValueError(f"rope_parameters: expected {' or '.join(known)} positions of {kind}, got {dict(one)}")
+    for kind, fields, known in ((FULL, full, ("default", "proportional")), (SLIDING, sliding, ("default",))):
+        if fields.get("rope_type", "default") not in known or fields.get("factor", 1.0) != 1.0:
+            raise ValueError(f"rope_parameters: expected {' or '.join(known)} positions of {kind}, got {dict(fields)}")
     ordered = bool(config.get("use_ordered_embeddings"))
     share = full.get("partial_rotary_factor", 1.0) if full.get("rope_type") == "proportional" else 1.0
     return Gemma4AssistantConfig(
@@ -263,7 +278,7 @@ def _assistant_config(config: Mapping[str, Any]) -> Gemma4AssistantConfig:
 
 
 def _head_of_full_layers(text: Mapping[str, Any]) -> int:
-    """`global_head_dim`, or what newer transformers writes of each layer that differs."""
+    """Return `global_head_dim`, or the width in newer transformers' field for layers that differ."""
     if text.get("global_head_dim"):
         return text["global_head_dim"]
     first = next((n for n, kind in enumerate(text["layer_types"]) if kind == FULL), 0)

@@ -1,4 +1,4 @@
-"""Layers without keys and values of their own, and a head that scores the tokens of a few clusters."""
+"""Layers without own keys and values, and a head that scores the tokens of a few clusters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mmspec.core.drafting.layer import rms_norm
 
 
 class QueryLayer(nn.Module):
-    """A Gemma 4 layer that attends to given keys and values: its queries are normed and turned, its scores not scaled."""
+    """A Gemma 4 layer that attends to external keys and values; queries are normed and rotated, scores not scaled."""
 
     def __init__(self, width: int, inner: int, heads: int, dim: int, eps: float):
         super().__init__()
@@ -25,10 +25,14 @@ class QueryLayer(nn.Module):
         self.register_buffer("layer_scalar", torch.ones(1))
 
     def forward(self, x: Tensor, turning: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
-        """[B, n, width] of rows that do not see each other.
+        """Return the outputs [B, n, width] of rows that do not see each other.
 
-        turning: [B, 1, 2, dim], cos and sin at the rows' one position.   keys, values: [B, groups, slots, dim].
-        bias: additive [B, 1, 1, slots], None where all slots are seen.
+        Args:
+            x: float [B, n, width].
+            turning: float [B, 1, 2, dim], cos and sin at the single position of the rows.
+            keys: float [B, groups, slots, dim].
+            values: float [B, groups, slots, dim].
+            bias: float [B, 1, 1, slots], additive; None where all slots are seen.
         """
         query = F.linear(rms_norm(self.input_layernorm, x), self.q_proj.weight).unflatten(-1, (self.heads, self.dim))
         query = _rotated(rms_norm(self.q_norm, query), turning).transpose(1, 2)
@@ -44,8 +48,16 @@ class QueryLayer(nn.Module):
 
 
 def rotary_at(position: Tensor, dim: int, theta: float, share: float, dtype: torch.dtype) -> Tensor:
-    """cos and sin of positions int64 [B], [B, 1, 2, dim], half-split. share: of the pairs of a head that turn; the frequencies
-    are spaced as if all did, and the others keep still ("proportional")."""
+    """Return cos and sin [B, 1, 2, dim] of positions int64 [B], half-split.
+
+    Args:
+        position: int64 [B].
+        dim: The width of a head.
+        theta: The base of the frequencies.
+        share: The share of a head's pairs that is rotated. The frequencies are spaced as if all pairs were rotated
+            ("proportional").
+        dtype: The dtype of the result.
+    """
     pairs = int(share * dim // 2)
     frequency = theta ** (-torch.arange(0, 2 * pairs, 2, device=position.device, dtype=torch.float32) / dim)
     angle = position[:, None].float() * F.pad(frequency, (0, dim // 2 - pairs))
@@ -54,17 +66,19 @@ def rotary_at(position: Tensor, dim: int, theta: float, share: float, dtype: tor
 
 
 def _rotated(heads: Tensor, turning: Tensor) -> Tensor:
-    """heads: [B, n, heads, dim]."""
+    """Return heads [B, n, heads, dim] rotated by `turning`."""
     cos, sin = turning[:, :, :1], turning[:, :, 1:]
     low, high = heads.chunk(2, -1)
     return heads * cos + torch.cat([-high, low], -1) * sin
 
 
 class ClusteredHead(nn.Module):
-    """Scores the tokens of the `top` clusters nearest a row; all other tokens get one less than the least of these, which is
-    a part of the law like any other.
+    """Scores the tokens of the `top` clusters nearest to a row.
 
-    token_ordering: int64 [vocab], the tokens of the first cluster, then of the second, and so on.
+    All other tokens get the least of these scores less 1, which is part of the distribution.
+
+    Attributes:
+        token_ordering: int64 [vocab], the tokens of the first cluster, then those of the second, and so on.
     """
 
     def __init__(self, width: int, vocab: int, clusters: int, top: int):
@@ -74,7 +88,7 @@ class ClusteredHead(nn.Module):
         self.register_buffer("token_ordering", torch.arange(vocab))
 
     def forward(self, rows: Tensor, table: Tensor) -> Tensor:
-        """[B, n, vocab] of rows [B, n, width].   table: [vocab, width]."""
+        """Return the scores [B, n, vocab] of rows [B, n, width]; `table` [vocab, width] has a row per token."""
         nearest = self.centroids(rows).topk(self.top, -1).indices
         token = self.token_ordering.view(self.centroids.out_features, -1)[nearest].flatten(-2)  # [B, n, top * size]
         scores = (table[token] @ rows[..., None])[..., 0]

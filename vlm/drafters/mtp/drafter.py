@@ -1,4 +1,4 @@
-"""The multi-token-prediction layer of a checkpoint: one more decoder layer of the target's own class."""
+"""The multi-token-prediction layer of a checkpoint: an additional decoder layer of the target's own class."""
 
 from __future__ import annotations
 
@@ -34,8 +34,14 @@ from mmspec.vlm.drafters.mtp.published import (
 
 @dataclass(frozen=True, slots=True)
 class MtpConfig:
-    """hidden_size, vocab_size: the target's.   normed: whether the target's states are read behind its final norm, as vLLM and
-    transformers do, or in front of it.   states_first: the states stand before the embeddings in what `fc` reads."""
+    """The sizes and the inputs of an MTP layer.
+
+    Attributes:
+        hidden_size, vocab_size: The target's.
+        normed: Whether the target's states are read behind its final norm, as vLLM and transformers do, or in front of
+            it.
+        states_first: Whether the states stand before the embeddings in the input of `fc`.
+    """
 
     hidden_size: int
     vocab_size: int
@@ -49,12 +55,12 @@ class MtpConfig:
     paper="DeepSeek-V3 Technical Report",
 )  # fmt: skip
 class Mtp(ShapedDrafter):
-    """One more decoder layer of the target's class, from the target's own checkpoint ("DeepSeek-V3 Technical Report").
+    """An additional decoder layer of the target's class, from the target's own checkpoint. Exact in every shape.
 
-    Slot j joins the normed embedding of token j + 1 and the normed state behind token j by a linear layer, and passes the
-    result through the layer and a norm; the target's head reads token j + 2 from that. Its own output is the state of the
-    next depth. Slot j stands at the position of token j + 1, on all axes of the target. `write_mtp` saves a layer that was
-    trained here.
+    Paper: "DeepSeek-V3 Technical Report". A linear layer joins the normed embedding of token j + 1 and the normed state
+    behind token j into slot j. The result passes the layer and a norm, and the target's head reads token j + 2 from it.
+    The output is the state of the next depth. Slot j stands at the position of token j + 1, on all axes of the target.
+    `write_mtp` saves a layer that was trained here.
     """
 
     name = "mtp"
@@ -77,19 +83,23 @@ class Mtp(ShapedDrafter):
         return MtpState(self, target)
 
     def fuse(self, embeds: Tensor, hidden: Tensor) -> Tensor:
-        """What the layer reads, [B, n, H], of next embeddings and states [B, n, H]."""
+        """Return the layer's input [B, n, H], from the next embeddings and the states [B, n, H]."""
         pair = [self.embedding_norm(embeds), self.hidden_norm(hidden)]
         return self.fc(torch.cat(pair[::-1] if self.config.states_first else pair, -1))
 
     def read(self, view: PromptView) -> PromptSlots:
-        """What of a prompt becomes a slot: every pair."""
+        """Return the slots of a prompt: every pair is a slot."""
         read = self.fuse(view.embeds, view.hidden)
         return pack_slots(read, read, view.real, torch.ones_like(view.picture) > 0)
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """See `unroll_layer`; slots stand where the view says the target has them.   Raises ValueError where it does not."""
+        """See `unroll_layer`; slots stand at the target's positions.
+
+        Raises:
+            ValueError: The view has no positions.
+        """
         if view.place is None:
-            raise ValueError("teacher: expected batches with the target's positions, got none; train by a live teacher")
+            raise ValueError("teacher: expected batches with the target's positions, got none; use a live teacher")
         origin = slots.origin.clamp(min=0)
         position = view.place.gather(-1, origin.expand(*view.place.shape[:-2], -1, -1))
         embeds = view.embeds_of(slots, first)
@@ -98,24 +108,32 @@ class Mtp(ShapedDrafter):
         )
 
     def forward(self, read: Tensor, position: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
-        """Normed outputs [B, n, H] of n new slots, see `fuse`, whose keys and values go to `cache`.
+        """Return the normed outputs [B, n, H] of n new slots, and write their keys and values to `cache`.
 
-        position: int64 [B, n] or [A, B, n].   bias: additive [B or 1, 1, n, slots]; None where slots see all before them.
+        Args:
+            read: float [B, n, H], from `fuse`.
+            position: int64 [B, n] or [A, B, n].
+            cache: The cache of the request.
+            bias: float [B or 1, 1, n, slots], additive; None where the slots see all slots before them.
         """
         inputs = dict(inputs_embeds=read, position_ids=position, attention_mask=bias, past_key_values=cache)
         return self.decoder(**inputs, use_cache=True).last_hidden_state
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
-        """float32 [..., V] of outputs [..., H]."""
+        """Return the float32 logits [..., V] of outputs [..., H]."""
         return head(out).float()
 
     def save_pretrained(self, folder: str | Path, *, dtype: object = None) -> None:
-        """Raises ValueError: its weights are the checkpoint's."""
+        """Refuse to save: the weights belong to the checkpoint.
+
+        Raises:
+            ValueError: Always.
+        """
         raise ValueError("mtp: expected a drafter with files of its own, got layers of the target's checkpoint; load them "
                          "from there again")  # fmt: skip
 
     def save_for(self, target: nn.Module, folder: str | Path, dtype: object) -> None:
-        """Write it as a checkpoint of the target's class has it, see `write_mtp`."""
+        """Write the layer as a checkpoint of the target's class stores it, see `write_mtp`."""
         write_mtp(self, target, folder, dtype)
 
     @classmethod
@@ -131,16 +149,23 @@ class Mtp(ShapedDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """state: of the checkpoint, or of its MTP layer alone.   config: the checkpoint's, of which `mtp_hidden_states_first`
-        is read, or that of a folder of the `speculators` library, see `check_layer_config`.
+        """Return the MTP layer of a checkpoint or of a folder of the `speculators` library.
 
-        Names: "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), those of a layer behind the model's last with an `eh_proj`
-        (DeepSeek-V3, Kimi, GLM), or "mtp_layers.0.*" (`speculators`). Experts stored one by one are stacked.
-        Raises ValueError without a target, for no or several MTP layers, and for missing and unknown tensors.
+        Names are "mtp.*" (Qwen3-Next, Qwen3.5, Exaone 4.5), those of a layer behind the model's last with an `eh_proj`
+        (DeepSeek-V3, Kimi, GLM), or "mtp_layers.0.*" (`speculators`). Experts in separate tensors are stacked.
+
+        Args:
+            state: The tensors of the checkpoint, or of its MTP layer alone.
+            config: The config of the checkpoint, of which `mtp_hidden_states_first` is read, or that of a folder of
+                `speculators`, see `check_layer_config`.
+            target: The model whose checkpoint this is.
+
+        Raises:
+            ValueError: There is no target, no MTP layer or several layers, or tensors are missing or unknown.
         """
         if target is None:
             raise ValueError(
-                "target: expected the model whose checkpoint this is, got none; its layer is one of the model's class"
+                "target: expected the model whose checkpoint this is, got none; an MTP layer has the model's own class"
             )
         parts = take_apart(target)
         if "transformer_layer_config" in config:
@@ -155,8 +180,10 @@ class Mtp(ShapedDrafter):
 
 @torch.no_grad()
 def one_layer_decoder(decoder: nn.Module) -> nn.Module:
-    """A decoder of the same class with one layer, of full attention and with experts where the target has any, and without
-    embeddings."""
+    """Return a decoder of the same class without embeddings and with a single layer of full attention.
+
+    The layer has experts where the target has any.
+    """
     config = copy.deepcopy(decoder.config)
     changes = {"num_hidden_layers": 1, "layer_types": ["full_attention"], "mlp_layer_types": None, "first_k_dense_replace": 0,
             "mlp_only_layers": [], "decoder_sparse_step": 1, "vocab_size": 1, "pad_token_id": None}  # fmt: skip
@@ -170,9 +197,10 @@ def one_layer_decoder(decoder: nn.Module) -> nn.Module:
 
 
 class MtpState(FeatureState):
-    """As a feature drafter's, but slots stand at the target's own positions, on as many axes.
+    """The state of a request, whose slots stand at the target's own positions, on as many axes.
 
-    next_position: int64 [B] or [A, B], of the next slot.
+    Attributes:
+        next_position: int64 [B] or [A, B], the position of the next slot.
     """
 
     def __init__(self, drafter: object, target: object):
@@ -180,7 +208,7 @@ class MtpState(FeatureState):
         self.transform = LogitTransform.of(target.parts)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
-        """See `FeatureState.logits`; with what the target does to its head's logits."""
+        """See `FeatureState.logits`; the target's transform of its logits is applied."""
         return self.transform(self.drafter.logits(out, depth, self.target.parts.head)) + self.ruling
 
     def read_prompt(self) -> None:
@@ -220,10 +248,18 @@ class MtpState(FeatureState):
 def unroll_layer(
     decoder: nn.Module, read: Tensor, position: Tensor, first: int, depths: int, fuse: Callable[[Tensor], Tensor]
 ) -> list[Tensor]:
-    """Normed outputs [B, R - first, H] of slots first.. of R at each depth; see `DraftLayer.unroll`.
+    """Return the normed outputs of the slots from `first` on, at each depth; see `DraftLayer.unroll`.
 
-    read: [B, R, H], of the true slots.   position: int64 [B, R] or [A, B, R].   fuse: from outputs [B, R - first, H] of the
-    slots before to what these slots read.
+    Args:
+        decoder: The decoder of a single layer.
+        read: float [B, R, H], the inputs of the true slots.
+        position: int64 [B, R] or [A, B, R].
+        first: The first slot whose outputs are returned.
+        depths: The number of depths.
+        fuse: From outputs [B, R - first, H] of the slots before to the inputs of these slots.
+
+    Returns:
+        float [B, R - first, H] per depth.
     """
     count = read.shape[1]
     place = torch.arange(count, device=read.device)
@@ -232,7 +268,7 @@ def unroll_layer(
     for depth in range(depths):
         if depth:
             read = fuse(F.pad(outputs[-1], (0, 0, 1, 0))[:, :-1])
-            # keys so far: the true slots, then the drafted ones of depth 1, 2, ... up to this one
+            # keys so far: the true slots, then the drafted slots of depth 1, 2, ... up to this depth
             seen = [place <= slot[:, None] - depth, *(slot == slot[:, None] - (depth - d) for d in range(1, depth + 1))]
         out = decoder(
             inputs_embeds=read,

@@ -1,4 +1,4 @@
-"""MTP layers in checkpoints of whole models, which transformers leaves out when it loads them, and in folders of their own."""
+"""MTP layers in checkpoints of whole models, which transformers drops on loading, and in folders of their own."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from mmspec.io.files import replacing, write_json_atomic
 from mmspec.io.pretrained import CONFIG, WEIGHTS
 
-# a tensor of an MTP layer, under "mtp." or as one more layer behind the model's own
+# a tensor of an MTP layer, under "mtp." or as an additional layer behind the model's own
 _MTP = re.compile(r"(?:^|\.)mtp\.(?P<name>.+)$")
 _LAYER = re.compile(r"(?:^|\.)layers\.(?P<layer>\d+)\.(?P<name>.+)$")
 _FOLDER = re.compile(r"^mtp_layers\.(?P<layer>\d+)\.(?P<name>.+)$")  # of the `speculators` library
@@ -39,21 +39,27 @@ SPECULATORS = {
     "final_layernorm.weight": "decoder.norm.weight",
 }
 _OWN_NAMES = _QWEN | _DEEPSEEK | SPECULATORS
-COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  # of the target's own
+COPIES = ("shared_head.head.weight", "embed_tokens.weight", "lm_head.weight")  # copies of the target's tensors
 _OF_A_LAYER = ("model_type", "hidden_size", "intermediate_size", "num_attention_heads", "num_key_value_heads", "head_dim",
                "rms_norm_eps", "vocab_size")  # fmt: skip
 _EXPERT = re.compile(r"(?P<before>.*\bexperts)\.(?P<number>\d+)\.(?P<part>gate|up|down)_proj\.weight$")
 
 
 def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: torch.dtype | None = None) -> None:
-    """Writes a layer into a folder as a checkpoint of the target's class has it, named mtp.*, for `load_drafter` with that
-    target.   dtype: to store weights in.
+    """Write a layer into a folder as a checkpoint of the target's class stores it, for `load_drafter` with that target.
 
-    Raises ValueError for a layer that reads states in front of the final norm, which no checkpoint's does.
+    Args:
+        drafter: The layer.
+        target: The target.
+        folder: Created where it does not exist.
+        dtype: The dtype of the stored weights; None for that of the layer.
+
+    Raises:
+        ValueError: The layer reads states in front of the final norm, which no checkpoint's layer does.
     """
     if not drafter.config.normed:
-        raise ValueError("drafter: expected a layer that reads normed states as those of checkpoints do, got one that reads "
-                         "them in front of the norm; train one that does")  # fmt: skip
+        raise ValueError("drafter: expected a layer that reads states behind the final norm, as in checkpoints, got a layer "
+                         "that reads them in front of it; train a layer with normed=True")  # fmt: skip
     theirs = {ours: name for name, ours in _QWEN.items()}
     tensors = {}
     for name, value in drafter.state_dict().items():
@@ -63,20 +69,20 @@ def write_mtp(drafter: nn.Module, target: nn.Module, folder: str | Path, dtype: 
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as path:
         save_file(tensors, path)
-    # the target's own config, by which other libraries know the class of the layer
+    # other libraries read the class of the layer from the target's own config
     config = json.loads(target.config.to_json_string())
     own = {"architectures": [type(target).__name__], "mtp_hidden_states_first": drafter.config.states_first}
     write_json_atomic(folder / CONFIG, {name: config[name] for name in config if name != "_name_or_path"} | own)
 
 
 def is_mtp_tensor(name: str, layers: int) -> bool:
-    """Whether a checkpoint's tensor of that name may be one of an MTP layer of a model of so many layers."""
+    """Return whether a tensor of a checkpoint may belong to an MTP layer, for a model of `layers` layers."""
     match = _LAYER.search(name)
     return bool(_MTP.search(name) or _FOLDER.match(name)) or (match is not None and int(match["layer"]) >= layers)
 
 
 def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
-    """The tensors of a checkpoint's MTP layer under our names.   layers: how many the model itself has."""
+    """Return the tensors of a checkpoint's MTP layer under our names, for a model of `layers` layers."""
     under = {match["name"]: value for name, value in state.items() if (match := _MTP.search(name))}
     folder = {match.groups(): value for name, value in state.items() if (match := _FOLDER.match(name))}
     stacks: dict[tuple[str, int], dict[str, Tensor]] = {}
@@ -84,7 +90,7 @@ def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
         match = _LAYER.search(name)
         if match and int(match["layer"]) >= layers and not _MTP.search(name):
             stacks.setdefault((name[: match.start()], int(match["layer"])), {})[match["name"]] = value
-    behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # a vision tower has layers, too
+    behind = [tensors for tensors in stacks.values() if "eh_proj.weight" in tensors]  # vision towers have none
     if not under and not behind and not folder:
         raise ValueError("sd: expected the checkpoint's MTP layer, named mtp.*, mtp_layers.* or layers.N.eh_proj, got none; "
                          "it has none, or these are the tensors of a loaded model, which leaves them out")  # fmt: skip
@@ -99,19 +105,19 @@ def mtp_tensors(state: Mapping[str, Tensor], layers: int) -> dict[str, Tensor]:
 
 
 def check_layer_config(config: Mapping[str, Any], target: nn.Module) -> None:
-    """Compares the config of a folder of the `speculators` library with the target.
+    """Check that the config of a folder of the `speculators` library fits the target.
 
     Raises:
-        ValueError: It is of several layers, or of layers of another class or size than the target's.
+        ValueError: It has several layers, or layers of another class or size than the target's.
     """
     if config.get("num_nextn_predict_layers", 1) != 1:
         raise ValueError(f"num_nextn_predict_layers: expected one MTP layer, which is used again at every depth, got "
                          f"{config['num_nextn_predict_layers']}")  # fmt: skip
     layer, text = config["transformer_layer_config"], target.config.get_text_config(decoder=True)
     for name in _OF_A_LAYER:
-        said, own = layer.get(name), getattr(text, name, None)
-        if None not in (said, own) and said != own:
-            raise ValueError(f"transformer_layer_config: expected {name} {own!r} as in the target, got {said!r}; load the "
+        value, own = layer.get(name), getattr(text, name, None)
+        if None not in (value, own) and value != own:
+            raise ValueError(f"transformer_layer_config: expected {name} {own!r} as in the target, got {value!r}; load the "
                              "layer of this target")  # fmt: skip
 
 
@@ -120,7 +126,7 @@ def _own_name(name: str, of_layer: bool) -> str:
 
 
 def stack_experts(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Experts as transformers keeps them, [experts, rows, columns] with gate and up in one tensor."""
+    """Return the tensors with experts as in transformers: [experts, rows, columns], with gate and up in one tensor."""
     plain, experts = {}, {}
     for name, value in state.items():
         match = _EXPERT.match(name)

@@ -1,4 +1,4 @@
-"""Compressors put together: weighted, side by side, or one of them chosen by the question."""
+"""Compositions of compressors: weighted, concatenated, or selected by the question."""
 
 from __future__ import annotations
 
@@ -17,11 +17,13 @@ FuseFunction = Callable[[Tensor], Tensor]
 
 @dataclass(slots=True)
 class CompressedPictures:
-    """The pictures of a batch made smaller.
+    """The compressed pictures of a batch.
 
-    rows: float [K, M, H], of which the first `count` int64 [K] are meant.
-    weight: float [B], 1 in value, what to multiply the attention input of a row's pictures by, for the sake of its
-        gradient; None where there is nothing to learn from it.
+    Attributes:
+        rows: float [K, M, H].
+        count: int64 [K], the first rows of each picture that are in use.
+        weight: float [B], factors of value 1 for the attention input of a row's pictures, which carry the gate's
+            gradient; None without a gradient.
     """
 
     rows: Tensor
@@ -30,7 +32,7 @@ class CompressedPictures:
 
 
 class BranchGate(nn.Module):
-    """Scores of the branches from the question: a small perceptron on the normed mean of the target's states."""
+    """Scores of the branches given the question: a small perceptron on the normed mean of the target's states."""
 
     def __init__(self, width: int, inner: int, branches: int):
         super().__init__()
@@ -38,24 +40,31 @@ class BranchGate(nn.Module):
         self.outer = nn.Linear(inner, branches)
 
     def forward(self, question: Tensor) -> Tensor:
-        """float32 [B, branches] of questions [B, H]."""
+        """Return float32 scores [B, branches] of questions [B, H]."""
         return self.outer(F.silu(self.inner(F.rms_norm(question, question.shape[-1:])))).float()
 
 
 class SingleBranch(nn.Module):
-    """One compressor for every picture."""
+    """The same compressor for every picture."""
 
     def __init__(self, branch: Compressor):
         super().__init__()
         self.branch = branch
 
     def forward(self, pairs: Tensor, spans: PictureSpans, question: Tensor, fuse: FuseFunction) -> CompressedPictures:
-        """pairs: float [K, N, 2 H] of the pictures.   question: float [B, H].   fuse: from pairs to rows [..., H]."""
+        """Return the compressed pictures.
+
+        Args:
+            pairs: float [K, N, 2 H], the pairs of the pictures.
+            spans: The places of the pictures.
+            question: float [B, H].
+            fuse: From pairs [..., 2 H] to rows [..., H].
+        """
         return CompressedPictures(compress(self.branch, pairs, spans.length, fuse), self.branch.count(spans.length))
 
 
 class WeightedBranches(nn.Module):
-    """A weighted sum of compressors that make equally many rows; the gate gives the weights."""
+    """A weighted sum of compressors with equally many rows; the gate gives the weights."""
 
     def __init__(self, branches: list[Compressor], gate: BranchGate):
         super().__init__()
@@ -69,7 +78,7 @@ class WeightedBranches(nn.Module):
 
 
 class ConcatenatedBranches(nn.Module):
-    """What every compressor makes, one after the other."""
+    """The rows of every compressor, one after the other."""
 
     def __init__(self, branches: list[Compressor]):
         super().__init__()
@@ -88,10 +97,10 @@ class ConcatenatedBranches(nn.Module):
 
 
 class SelectedBranch(nn.Module):
-    """One compressor per request: the gate's best, or in training a draw (straight-through Gumbel-softmax).
+    """A compressor per request: the gate's best, or in training a draw (straight-through Gumbel-softmax).
 
-    In training only the drawn branch runs. Its weight is one-hot + soft - soft without gradient: 1 in value, with the
-    gradient of the soft choice.
+    In training only the drawn branch runs. Its weight is one-hot + soft - soft without gradient: the value is 1, and
+    the gradient is that of the soft choice.
     """
 
     def __init__(self, branches: list[Compressor], gate: BranchGate, temperature: float):
@@ -99,7 +108,7 @@ class SelectedBranch(nn.Module):
         self.branches, self.gate, self.temperature = nn.ModuleList(branches), gate, temperature
 
     def choose(self, question: Tensor) -> tuple[Tensor, Tensor | None]:
-        """Branch of each row, int64 [B], and its weight, float [B], None outside training."""
+        """Return the branch of each row, int64 [B], and its weight, float [B]; None outside training."""
         scores = self.gate(question)
         if not is_exploring(self):
             return scores.argmax(-1), None
@@ -112,7 +121,7 @@ class SelectedBranch(nn.Module):
         branch, weight = self.choose(question)
         branch = branch[spans.row]
         parts, count = [], torch.zeros_like(spans.length)
-        for number in branch.unique().tolist():  # the one wait for the target's states before the drafter's first pass
+        for number in branch.unique().tolist():  # the only wait for the target's states before the drafter's first pass
             (which,) = (branch == number).nonzero(as_tuple=True)
             length, chosen = spans.length[which], self.branches[number]
             parts.append((which, compress(chosen, pairs[which], length, fuse)))
@@ -124,15 +133,17 @@ class SelectedBranch(nn.Module):
 
 
 def compress(branch: Compressor, pairs: Tensor, length: Tensor, fuse: FuseFunction) -> Tensor:
-    """Compressed fused rows [K, M, H] of pairs [K, N, 2 H]; averages are taken before the fusing layer, which then has
-    fewer rows to fuse and gives the same."""
+    """Return compressed fused rows [K, M, H] of pairs [K, N, 2 H].
+
+    Averages are taken before the fusing layer, which gives the same result with fewer rows to fuse.
+    """
     return fuse(branch(pairs, length)) if branch.averages else branch(fuse(pairs), length)
 
 
 def keep_small_pictures(
     compressed: CompressedPictures, pairs: Tensor, spans: PictureSpans, fuse: FuseFunction
 ) -> CompressedPictures:
-    """Pictures that would get more rows than they have keep their own fused rows instead."""
+    """Replace compressed rows by the picture's own fused rows where compression would add rows."""
     (small,) = (compressed.count > spans.length).nonzero(as_tuple=True)
     if not len(small):
         return compressed

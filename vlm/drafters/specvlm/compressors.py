@@ -12,17 +12,19 @@ from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 
 
 class Compressor(nn.Module):
-    """Base of modules that map pictures' rows [K, N, H], of which the first `length` int64 [K] count, to rows [K, M, H].
+    """Base of modules that compress pictures: from rows [K, N, H] with `length` int64 [K] in use to rows [K, M, H].
 
-    count: how many rows a picture gets, int64 [K] of `length`; more than it has for a tiny picture.
-    averages: its rows are averages of the picture's rows with fixed weights, so it may run before any linear layer.
+    `count` gives the number of rows of a picture, int64 [K] from `length`; it may exceed `length` for a tiny picture.
+
+    Attributes:
+        averages: Whether the result is a fixed weighted average of rows, so that it may precede any linear layer.
     """
 
     averages: ClassVar[bool] = False
 
 
 class GroupCompressor(Compressor):
-    """Base of those that make one row of `ratio` neighbours; the last group of a picture may be a smaller one."""
+    """Base of compressors with a row per `ratio` neighbours; the last group of a picture may be smaller."""
 
     def __init__(self, ratio: int):
         super().__init__()
@@ -32,8 +34,11 @@ class GroupCompressor(Compressor):
         return (length + self.ratio - 1) // self.ratio
 
     def groups(self, rows: Tensor, length: Tensor) -> tuple[Tensor, Tensor]:
-        """Neighbours side by side, [K, M, ratio, H] with zeros beyond a picture's end, and how many there are of each
-        group, float [K, M, 1], at least 1."""
+        """Return the groups of neighbours and their sizes.
+
+        Returns:
+            float [K, M, ratio, H], with zeros beyond a picture's end, and float [K, M, 1], at least 1.
+        """
         most, ratio = rows.shape[1], self.ratio
         there = torch.arange(most, device=rows.device) < length[:, None]
         rows = torch.where(there[..., None], rows, 0)
@@ -44,7 +49,7 @@ class GroupCompressor(Compressor):
 
 
 class PruneCompressor(GroupCompressor):
-    """Keeps one row of `ratio`: evenly spaced ones, or in training random ones, in order."""
+    """Keeps a row per `ratio` rows: evenly spaced rows, or in training random rows, in order."""
 
     averages = True
 
@@ -72,9 +77,9 @@ class PoolCompressor(GroupCompressor):
 
 
 class ConvCompressor(GroupCompressor):
-    """A convolution of kernel and stride `ratio`, the average at first.
+    """A convolution of kernel and stride `ratio`, initially the average.
 
-    A last group of fewer rows is scaled up to a full one, so that it starts as their average too.
+    A smaller last group is scaled up to a full group, so that it starts as an average too.
     """
 
     def __init__(self, width: int, ratio: int):
@@ -90,7 +95,7 @@ class ConvCompressor(GroupCompressor):
 
 
 class TextOnlyCompressor(Compressor):
-    """Keeps nothing of a picture: what the drafter knows of it came through the target's states of the text."""
+    """Keeps no row of a picture: the drafter knows it only through the target's states of the text."""
 
     averages = True
 
@@ -102,15 +107,15 @@ class TextOnlyCompressor(Compressor):
 
 
 def is_exploring(module: nn.Module) -> bool:
-    """Whether random choices are wanted: in training steps only, so that a draft made in between is the same each time."""
+    """Return whether random choices are wanted: in training steps only, so that drafts in between are reproducible."""
     return module.training and torch.is_grad_enabled()
 
 
 class ResamplerCompressor(Compressor):
-    """One cross-attention layer from learned queries to a picture's rows.
+    """A cross-attention layer from learned queries to a picture's rows.
 
-    Keys are of normed rows, values of the rows themselves; value and output projections start as identities, so what
-    comes out starts as averages of the rows and is of their scale.
+    Keys come from normed rows, values from the rows themselves. Value and output projections start as identities, so
+    outputs start as averages of the rows, at their scale.
     """
 
     def __init__(self, width: int, heads: int, dim: int, queries: int, eps: float):

@@ -1,4 +1,4 @@
-"""SpecVLM: pictures fused like text, then made as small as the question allows."""
+"""SpecVLM: pictures are fused like text, then compressed as far as the question allows."""
 
 from __future__ import annotations
 
@@ -40,11 +40,15 @@ _LARGEST_WEIGHTED = 5
 
 @dataclass(frozen=True, slots=True)
 class SpecVlmConfig(FeatureConfig):
-    """composition: what becomes of pictures, see `SpecVlm`.
+    """The sizes of a SpecVLM drafter.
 
-    prune_ratio, pool_ratio, conv_ratio: rows of a picture for one that stays, in "select", "concat" and alone.
-    queries: rows the resampler makes of a picture.   weight_ratio: the one ratio of "weight", at most 5.
-    gate_size: inner width of the gate.   gumbel_temperature: of the gate's draws in training ("select").
+    Attributes:
+        composition: The compression of pictures, see `SpecVlm`.
+        prune_ratio, pool_ratio, conv_ratio: The rows per compressed row, in "select", "concat" and alone.
+        queries: The rows that the resampler returns for a picture.
+        weight_ratio: The common ratio of "weight", at most 5.
+        gate_size: The inner width of the gate.
+        gumbel_temperature: The temperature of the gate's draws in training ("select").
     """
 
     input_norm: bool = True
@@ -76,12 +80,12 @@ class SpecVlmConfig(FeatureConfig):
     paper="SpecVLM: Fast Speculative Decoding in Vision-Language Models",
 )  # fmt: skip
 class SpecVlm(FeatureDrafter):
-    """EAGLE-2's drafter with a norm in front of its layer and an elastic compressor of pictures ("SpecVLM: Fast Speculative
-    Decoding in Vision-Language Models"). Exact in every shape.
+    """EAGLE-2's drafter with a norm in front of its layer and an elastic compressor of pictures. Exact in every shape.
 
-    Branches, over the slots of a picture: "prune" drops rows, "pool" averages neighbours, "conv" convolves them, "resampler"
-    reads them with learned queries, "text_only" keeps none. Compositions: "weight" mixes prune, pool and conv by a gate on
-    the question, "concat" joins all but text_only, "select" lets the gate choose a branch per request.
+    Paper: "SpecVLM: Fast Speculative Decoding in Vision-Language Models". The branches work on the slots of a picture:
+    "prune" drops rows, "pool" averages neighbours, "conv" convolves them, "resampler" reads them with learned queries,
+    and "text_only" keeps none. There are three compositions. "weight" mixes prune, pool and conv by a gate on the
+    question, "concat" joins all but text_only, and "select" lets the gate choose a branch per request.
     """
 
     kind: ClassVar[str] = "specvlm"
@@ -90,7 +94,10 @@ class SpecVlm(FeatureDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """1 epoch of 655k or more, batch 128, no warm-up; decay and clipping are not stated. 5e-5 for 13B."""
+        """Return the published recipe: 1 epoch of at least 655k, batch 128, rate 8e-5 (5e-5 for 13B), no warm-up.
+
+        The paper does not state decay and clipping.
+        """
         from mmspec.vlm.training.recipes import depth_recipe
 
         return {cls.kind: depth_recipe("smooth_l1,cross_entropy:0.1", lr=8e-5, decay="none", clip=0.0, answers="given")}
@@ -126,8 +133,10 @@ class SpecVlm(FeatureDrafter):
 
 
 def question_state(view: PromptView) -> Tensor:
-    """What the gate reads, float [B, H]: the mean of the states of the prompt's text behind the last picture; where
-    there is none behind it, of all its text; zeros where there is none at all."""
+    """Return the mean state [B, H] of the prompt's text behind the last picture, which the gate reads.
+
+    Where no text follows the picture, it is the mean of all text; without text, it is zero.
+    """
     text = view.picture == 0
     for limit in (view.real, view.in_prompt):
         text = text if limit is None else text & limit
@@ -137,7 +146,7 @@ def question_state(view: PromptView) -> Tensor:
 
 
 def _composition_of(config: SpecVlmConfig) -> nn.Module:
-    """The compressor of a config; holds only the weights its composition uses."""
+    """Return the compressor of a config, with only the weights that its composition uses."""
     composition, width = config.composition, config.hidden_size
     if composition == "weight":
         ratio = config.weight_ratio

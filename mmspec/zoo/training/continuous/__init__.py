@@ -1,1 +1,1 @@
-"""How the zoo's models of continuous image tokens are trained."""
+"""Training of the zoo's models of continuous image tokens."""

@@ -1,4 +1,4 @@
-"""Training of the zoo's causal model of continuous tokens on latents: classes in raster order, the target and a small one."""
+"""Training of the zoo's causal models of continuous tokens: classes in raster order, the target and its drafter."""
 
 from __future__ import annotations
 
@@ -19,30 +19,34 @@ NO_CLASS = -1
 
 
 def car_config(width: int, depth: int, heads: int, head_depth: int, head_width: int) -> CausalConfig:
-    """64 tokens of 16 channels and 64 classes; a head whose steps have a scale from a table, down to the last."""
+    """Return a config of 64 tokens of 16 channels and 64 classes, whose head has a scale for every step."""
     return CausalConfig(grid=8, token_dim=16, width=width, depth=depth, heads=heads, class_num=CLASSES, head="sde",
                         head_depth=head_depth, head_width=head_width, head_steps=20, span=1.0)  # fmt: skip
 
 
 def target_recipe(steps: int = 6000) -> LatentRecipe:
-    """The target: ten layers of 128 and a head of eight blocks, 2.6 M parameters."""
+    """Return the recipe of the target: ten layers of 128 and a head of eight blocks, 2.6 M parameters."""
     return LatentRecipe("car", car_config(128, 10, 4, 8, 112), steps, copies=2)
 
 
 def draft_recipe(steps: int = 4000) -> LatentRecipe:
-    """The small one, a tenth of the target: a layer of 96 and a head of one block."""
+    """Return the recipe of the drafter, a tenth of the target: a layer of 96 and a head of one block."""
     return LatentRecipe("car/draft", car_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2)
 
 
 def train_car(
     recipe: LatentRecipe, latents: ImageLatents, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[CausalTransformer, dict[str, float]]:
-    """A model trained on latents of the set "classes", and its last means. State and log lie in `folder`."""
+    """Train a model on latents of the set "classes", with state and log in `folder`.
+
+    Returns:
+        The model, and the means of its last logged steps.
+    """
 
     def loss(model: CausalTransformer, step: int) -> tuple[Tensor, dict[str, float]]:
         drawn = recipe.draws(step)
-        taken, tokens = latents.batch(step, recipe.batch)
-        labels = class_labels(taken)
+        members, tokens = latents.batch(step, recipe.batch)
+        labels = class_labels(members)
         labels = labels.masked_fill(recipe.dropped(labels, drawn), NO_CLASS)
         with autocast(device):
             return causal_loss(model, tokens.to(device), labels.to(device), drawn, recipe.copies).mean(), {}
@@ -54,9 +58,20 @@ def build(
     out: Path, work: Path, kl: Path, judge: ObjectDetector, recipe: LatentRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/NAME` over latents in `work/latents`, write fp16 weights and the card to `out`; returns the card.
+    """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card.
 
-    kl: folder of the autoencoder.   measured: pictures drawn for the card's figures.
+    Args:
+        out: The folder to write.
+        work: The folder of training states and latents.
+        kl: The folder of the autoencoder.
+        judge: The object detector.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Pictures generated for the figures of the card.
+
+    Returns:
+        The card.
     """
     latents = latent_set(read_kl(kl).to(device), work, "classes", recipe.pictures)
     model, figures = train_car(recipe, latents, work / recipe.folder, resume, device)

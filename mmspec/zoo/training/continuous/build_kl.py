@@ -1,4 +1,4 @@
-"""Training of the zoo's KL autoencoder on pictures: what is drawn, where its edges are, and latents near a unit normal."""
+"""Training of the zoo's KL autoencoder on pictures: accurate pixels and edges, and latents near a unit normal."""
 
 from __future__ import annotations
 
@@ -27,20 +27,23 @@ FIRST_SEED = 5 << 28
 
 
 def kl_config() -> KLConfig:
-    """Pictures of 64x64 as 8x8 cells of 16 channels; attention in both middles alone."""
+    """Return the sizes: pictures of 64x64 as 8x8 cells of 16 channels, with attention in both middle blocks only."""
     return KLConfig(embed_dim=16, ch=32, ch_mult=(1, 1, 2, 2), num_res_blocks=1, encoder_attn_resolutions=(),
                     resolution=IMAGE_SCENE_SIDE, norm_groups=8)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class KlRecipe(ImageRecipe):
-    """Everything that decides the autoencoder; the defaults are the ones to ship.
+    """All settings of the autoencoder; the defaults are those of the shipped autoencoder.
 
-    squares: weight of squared errors.   edges: weight of the differences between neighbouring pixels, which decide whether
-    an outline is sharp. It grows from 0 over `edges_after` of the steps: before objects are where they belong, no outline
-    is better than a wrong one, and the model stays with none.
-    divergence: weight of the KL to a unit normal, as the mean over all values of a latent.
-    spread: log variance that posteriors start at; at 0 there is little but noise to decode.
+    Attributes:
+        config: Sizes of the model.
+        squares: Weight of squared errors.
+        edges: Weight of the differences between neighbouring pixels, which sharpen outlines. It grows from 0: while
+            objects are misplaced, the best outline is none, and the model would remain without outlines.
+        edges_after: The share of steps over which `edges` grows.
+        divergence: Weight of the KL divergence from a unit normal, a mean over all values of a latent.
+        spread: Initial log variance of posteriors; 0 would leave little but noise to decode.
     """
 
     name: str = "kl"
@@ -63,12 +66,12 @@ class KlRecipe(ImageRecipe):
         self.expect(right, "weights of 0 or more and a share of the steps")
 
     def edges_at(self, step: int) -> float:
-        """The weight of edges at a step."""
+        """Return the weight of edges at a step."""
         return self.edges * min(step / (self.edges_after * self.steps), 1.0)
 
 
 def new_model(recipe: KlRecipe) -> AutoencoderKL:
-    """The untrained autoencoder, whose posteriors are as narrow as the recipe says."""
+    """Return the untrained autoencoder, whose posteriors have the variance of the recipe."""
     torch.manual_seed(recipe.seed)
     model = new_autoencoder(recipe.config)
     with torch.no_grad():
@@ -79,19 +82,30 @@ def new_model(recipe: KlRecipe) -> AutoencoderKL:
 def kl_loss(
     model: AutoencoderKL, pixels: Tensor, noise: Tensor, recipe: KlRecipe, step: int
 ) -> tuple[Tensor, dict[str, float]]:
-    """L1 and squares of pixels, L1 of their differences, and the divergence; noise: standard normal in the shape of the
-    latents."""
+    """Return the reconstruction loss of a batch and its figures.
+
+    Args:
+        model: The autoencoder.
+        pixels: float32 [B, 3, H, W] in -1..1.
+        noise: float32 [B, C, h, w], standard normal in the shape of the latents.
+        recipe: The recipe.
+        step: The training step.
+    """
     with autocast(pixels.device):
         law = model.encode(pixels).latent_dist
         mean, log_variance, latents = posterior(law, noise)
-        made = model.decode(latents).sample
-    return reconstruction_loss(made, pixels, mean, log_variance, recipe, step)
+        decoded = model.decode(latents).sample
+    return reconstruction_loss(decoded, pixels, mean, log_variance, recipe, step)
 
 
 def train_kl(
     model: AutoencoderKL, folder: Path, recipe: KlRecipe, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `model` in place; returns the last means. State and log lie in `folder`."""
+    """Train an autoencoder in place, with state and log in `folder`.
+
+    Returns:
+        The means of the last logged steps.
+    """
     side = IMAGE_SCENE_SIDE // recipe.config.stride
     shape = (recipe.batch, recipe.config.embed_dim, side, side)
 
@@ -105,14 +119,13 @@ def train_kl(
 
 @torch.no_grad()
 def unit_scale(model: AutoencoderKL, count: int = 512, batch: int = 64) -> float:
-    """The factor that brings latents of training pictures, drawn from their posteriors, to a mean square of 1 about
-    their mean."""
+    """Return the factor that scales latents of training pictures, sampled from their posteriors, to unit variance."""
     model.eval()
     sums, device = torch.zeros(3, dtype=torch.float64), next(model.parameters()).device
     for first in range(0, count, batch):
         pixels = to_pixels(image_arrays(sample_image_scenes(FIRST_SEED + first, min(batch, count - first))))
         law = model.encode(pixels.to(device)).latent_dist
-        # of a draw the expected square is that of the mean plus the variance: no noise is needed
+        # the expected square of a sample is the squared mean plus the variance, so no noise is needed
         square = law.mean.double().square() + law.var.double()
         sums += torch.stack((law.mean.double().sum(), square.sum(), square.new_tensor(square.numel()))).cpu()
     mean, square = (sums[:2] / sums[2]).tolist()
@@ -121,39 +134,57 @@ def unit_scale(model: AutoencoderKL, count: int = 512, batch: int = 64) -> float
 
 @torch.no_grad()
 def evaluate_kl(model: AutoencoderKL, judge: ObjectDetector, count: int = 1000, batch: int = 50) -> dict[str, float]:
-    """On held-out pictures decoded from the means of their latents: L1 (of 255), PSNR, and the share of objects that the
-    judge finds in them, beside that in the pictures themselves."""
+    """Measure an autoencoder on held-out pictures decoded from the means of their latents.
+
+    Args:
+        model: The autoencoder.
+        judge: The object detector.
+        count: Number of pictures.
+        batch: Pictures per forward pass.
+
+    Returns:
+        L1 (of 255), PSNR, and the share of objects that the detector finds in decoded and in original pictures.
+    """
     model.eval()
     sums = {"l1": 0.0, "psnr": 0.0, "recognised": 0.0, "recognised_real": 0.0}
-    asked = 0
+    total = 0
     for first in range(0, count, batch):
         pictures = sample_image_scenes(HELD_OUT + first, min(batch, count - first))
         real = image_arrays(pictures)
         latents = model.encode(to_pixels(real).to(next(model.parameters()).device)).latent_dist.mean
-        made = to_bytes(model.decode(latents).sample)
-        l1, psnr = decoded_figures(made, real)
+        decoded = to_bytes(model.decode(latents).sample)
+        l1, psnr = decoded_figures(decoded, real)
         sums["l1"] += l1 / count
         sums["psnr"] += psnr / count
-        objects = sum(len(one.items) for one in pictures)
-        asked += objects
-        for name, images in (("recognised", made), ("recognised_real", real)):
+        objects = sum(len(scene.items) for scene in pictures)
+        total += objects
+        for name, images in (("recognised", decoded), ("recognised_real", real)):
             sums[name] += judge.agreement(torch.from_numpy(images), pictures) * objects
-    return {name: value / (asked if name.startswith("rec") else 1) for name, value in sums.items()}
+    return {name: value / (total if name.startswith("rec") else 1) for name, value in sums.items()}
 
 
 def build(
     out: Path, work: Path, judge: ObjectDetector, recipe: KlRecipe = KlRecipe(), *, resume: bool = True,
     device: str = "cpu", measured: int = 1000,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/kl`, write fp16 weights and the card to `out`; returns the card.
+    """Train the autoencoder in `work/kl`, and write fp16 weights with a card.
 
-    judge: what counts the objects that survive.
-    measured: held-out pictures the card's figures are of. Of as many training pictures, at most 512, is the scale in the
-    written config, which brings latents to unit variance.
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        judge: The object detector.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Held-out pictures that the figures of the card are measured on. As many training pictures, at most
+            512, give the scale of unit variance in the config.
+
+    Returns:
+        The card.
     """
     model = new_model(recipe)
     figures = train_kl(model, work / "kl", recipe, resume, device)
-    model.cpu().half().float()  # what a reader of the weights gets is what is measured
+    model.cpu().half().float()  # measures the weights as they are stored
     scale = unit_scale(model, min(512, measured))
     model.register_to_config(scaling_factor=scale)
     write_kl(deepcopy(model).half(), out)

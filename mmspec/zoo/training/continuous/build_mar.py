@@ -1,4 +1,4 @@
-"""Training of the zoo's MAR on latents: classes and prompts in turn, the target and the small one that drafts for it."""
+"""Training of the zoo's MAR on latents of classes and prompts in turn: the target and its drafter."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from mmspec.zoo.training.loop import autocast
 from mmspec.zoo.training.training_sets import ImageLatents
 from mmspec.zoo.world.image import CLASSES, IMAGE_SCENE_SIDE, LONGEST, image_prompt
 
-AGAIN: tuple[Kind, ...] = ("classes", "classes", "classes", "prompts")  # behind `LatentRecipe.again`
-MOST_WEIGHT = 50.0  # of an error of the noise; without it a small model is slow to use its context
+AGAIN: tuple[Kind, ...] = ("classes", "classes", "classes", "prompts")  # after step `LatentRecipe.again`
+MOST_WEIGHT = 50.0  # bound of a noise error's weight; without it a small model is slow to use its context
 
 
 def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: int) -> MARConfig:
-    """64 tokens of 16 channels, 64 classes, and a buffer for as many features as a prompt has."""
+    """Return a config of 64 tokens of 16 channels, 64 classes, and a buffer for the features of a prompt."""
     sides = {f"{part}_{name}": value for part in ("encoder", "decoder")
              for name, value in (("embed_dim", width), ("depth", depth), ("num_heads", heads))}  # fmt: skip
     return MARConfig(img_size=IMAGE_SCENE_SIDE, vae_stride=8, vae_embed_dim=16, class_num=CLASSES, buffer_size=LONGEST,
@@ -44,18 +44,21 @@ def mar_config(width: int, depth: int, heads: int, head_depth: int, head_width: 
 
 
 def target_recipe(steps: int = 18_000, again: int = 8000) -> LatentRecipe:
-    """The target: three layers of each side and a head of six blocks, 3.5 M parameters."""
+    """Return the recipe of the target: three layers on each side and a head of six blocks, 3.5 M parameters."""
     return LatentRecipe("mar", mar_config(160, 3, 5, 6, 208), steps, copies=2, again=again)
 
 
 def draft_recipe(steps: int = 10_000, again: int = 4000) -> LatentRecipe:
-    """The small one, a ninth of the target: one layer of each side, and a head of one block, since most time is the head's."""
+    """Return the recipe of the drafter: a ninth of the target, with a head of one block, the slowest part."""
     return LatentRecipe("mar/draft", mar_config(96, 1, 3, 1, 96), steps, lr=2e-3, copies=2, again=again)
 
 
 def turn(step: int, again: int) -> tuple[Kind, int]:
-    """Which set a step takes, and how often it was taken before: each in turn, and from the step `again` on (0 for never) the
-    classes three times of four, whose shapes a small model is slow to tell apart."""
+    """Return the set of a step, and the number of earlier steps on this set.
+
+    The sets take turns. From step `again` on (0 for never), three of four steps are on classes, whose shapes a small
+    model is slow to distinguish.
+    """
     kinds, first = (AGAIN, again) if again and step >= again else (KINDS, 0)
     rounds, place = divmod(step - first, len(kinds))
     kind = kinds[place]
@@ -63,17 +66,19 @@ def turn(step: int, again: int) -> tuple[Kind, int]:
     return kind, before + rounds * kinds.count(kind) + kinds[:place].count(kind)
 
 
-def condition_of(kind: Kind, taken: Tensor, step: int, captions: Encode) -> Tensor:
-    """int64 [B] of classes, or features float [B, 32, 128] of prompts, said anew in every step."""
+def condition_of(kind: Kind, members: Tensor, step: int, captions: Encode) -> Tensor:
+    """Return int64 [B] of classes, or features float [B, 32, 128] of prompts, which are reworded in every step."""
     if kind == "classes":
-        return class_labels(taken)
-    return captions([image_prompt(scene_at("prompts", index), step) for index in taken.tolist()])[0]
+        return class_labels(members)
+    return captions([image_prompt(scene_at("prompts", index), step) for index in members.tolist()])[0]
 
 
 @torch.no_grad()
 def new_model(recipe: LatentRecipe) -> MAR:
-    """The untrained model, which tells places and classes apart from the first step on: tables of the published start (spread
-    0.02, beside tokens of 0.4) take a small model thousands of steps to notice."""
+    """Return the untrained model, whose initial tables distinguish places and classes.
+
+    The published initialisation (deviation 0.02, beside tokens of 0.4) costs a small model thousands of steps.
+    """
     model = MAR(recipe.config)
     for table in (model.encoder_pos_embed_learned, model.decoder_pos_embed_learned):
         table.normal_(std=0.5)
@@ -84,7 +89,7 @@ def new_model(recipe: LatentRecipe) -> MAR:
 
 
 def places(grid: int, width: int) -> Tensor:
-    """float32 [grid^2, width]: sines and cosines of row and column, of waves from four cells to four grids long."""
+    """Return float32 [grid^2, width]: sines and cosines of row and column, with waves of four cells to four grids."""
     waves = torch.linspace(math.log(4), math.log(4 * grid), width // 4).exp()
     angle = 2 * torch.pi * torch.arange(grid)[:, None] / waves
     line = torch.cat((angle.sin(), angle.cos()), -1)
@@ -96,16 +101,25 @@ def train_mar(
     recipe: LatentRecipe, latents: dict[str, ImageLatents], captions: Encode, folder: Path, resume: bool = True,
     device: str = "cpu",
 ) -> tuple[MAR, dict[str, float]]:  # fmt: skip
-    """A model trained on classes and on prompts, see `turn`, and its last means.
+    """Train a model on classes and on prompts; see `turn`.
 
-    latents: of the sets "classes" and "prompts".   State and log lie in `folder`.
+    Args:
+        recipe: The recipe.
+        latents: The sets "classes" and "prompts".
+        captions: The caption encoder.
+        folder: The folder of the state and the log.
+        resume: Whether to continue from the state in `folder`.
+        device: The device of the training.
+
+    Returns:
+        The model, and the means of its last logged steps.
     """
 
     def loss(model: MAR, step: int) -> tuple[Tensor, dict[str, float]]:
         kind, number = turn(step, recipe.again)
         drawn = recipe.draws(step)
-        taken, tokens = latents[kind].batch(number, recipe.batch)
-        labels = condition_of(kind, taken, step, captions)
+        members, tokens = latents[kind].batch(number, recipe.batch)
+        labels = condition_of(kind, members, step, captions)
         drop = recipe.dropped(labels, drawn).view(-1, *(1,) * (labels.dim() - 1))
         labels = torch.where(drop, null_conditions(labels), labels)
         with autocast(device):
@@ -122,10 +136,21 @@ def build(
     out: Path, work: Path, kl: Path, whole: Path, judge: ObjectDetector, recipe: LatentRecipe, *,
     resume: bool = True, device: str = "cpu", measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/NAME` over latents in `work/latents`, write fp16 weights and the card to `out`; returns the card.
+    """Train a model in `work/NAME` on latents in `work/latents`, and write fp16 weights with a card.
 
-    kl: folder of the autoencoder.   whole: that of the text-to-image pipeline, whose caption encoder is shared.
-    measured: pictures drawn for each of the card's figures.
+    Args:
+        out: The folder to write.
+        work: The folder of training states and latents.
+        kl: The folder of the autoencoder.
+        whole: The folder of the text-to-image pipeline, whose caption encoder is shared.
+        judge: The object detector.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Pictures generated for each figure of the card.
+
+    Returns:
+        The card.
     """
     vae = read_kl(kl).to(device)
     latents = {kind: latent_set(vae, work, kind, recipe.pictures) for kind in KINDS}

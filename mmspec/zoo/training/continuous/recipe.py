@@ -1,4 +1,4 @@
-"""The recipe of trainings on latents, their fixed sets, and how many requested objects the detector finds in drawn images."""
+"""The recipe of trainings on latents, their fixed sets, and the share of requested objects in generated images."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKL
 
 
-CHUNK, BATCH = 512, 64  # pictures of a file of latents, and those encoded at once
+CHUNK, BATCH = 512, 64  # pictures per file of latents, and per forward pass of the encoder
 Kind = Literal["classes", "prompts"]
 KINDS: tuple[Kind, ...] = ("classes", "prompts")
 FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27) + (1 << 26)}
@@ -40,10 +40,15 @@ FIRST_SEED = {"classes": (5 << 28) + (1 << 27), "prompts": (5 << 28) + (1 << 27)
 
 @dataclass(frozen=True, slots=True)
 class LatentRecipe(ZooRecipe):
-    """Everything that decides a model of continuous tokens.
+    """All settings of a model of continuous tokens.
 
-    pictures: of each fixed set.   copies: draws of the head for one condition.   drop: share of rows without a condition.
-    again: step from which on the schedule runs once more; 0 for never.
+    Attributes:
+        config: Sizes of the model.
+        batch: Pictures per step.
+        pictures: Pictures of each fixed set.
+        copies: Samples of the head per condition.
+        drop: Share of rows without a condition.
+        again: Step at which the schedule starts a second time; 0 for never.
     """
 
     data = "pictures of mmspec.zoo.world as latents of the zoo's kl"
@@ -66,25 +71,25 @@ class LatentRecipe(ZooRecipe):
 
     @property
     def kinds(self) -> tuple[Kind, ...]:
-        """The sets that it is trained on."""
+        """The sets that the model is trained on."""
         return KINDS if isinstance(self.config, MARConfig) else ("classes",)
 
     def seeds(self) -> dict[str, Any]:
         return {"picture_seeds": {kind: [FIRST_SEED[kind], FIRST_SEED[kind] + self.pictures] for kind in self.kinds}}
 
     def dropped(self, labels: Tensor, drawn: torch.Generator) -> Tensor:
-        """bool [B], the rows that lose their condition."""
+        """Return bool [B], the rows that lose their condition."""
         return torch.rand(len(labels), generator=drawn) < self.drop
 
 
 def scene_at(kind: Kind, index: int) -> ImageScene:
-    """The picture at an index of a fixed set: of the classes in turn, or any."""
+    """Return the picture at an index of a fixed set: of the classes in turn, or of any class."""
     seed = FIRST_SEED[kind] + index
     return class_image_scene(index % CLASSES, seed) if kind == "classes" else sample_image_scene(seed)
 
 
 def latent_set(vae: AutoencoderKL, work: Path, kind: Kind, count: int) -> ImageLatents:
-    """The latents of a fixed set, stored in `work/latents/KIND`."""
+    """Return the latents of a fixed set, cached in `work/latents/KIND`."""
 
     def pixels(first: int, size: int) -> Tensor:
         return to_pixels(image_arrays([scene_at(kind, first + i) for i in range(size)]))
@@ -96,9 +101,14 @@ def latent_set(vae: AutoencoderKL, work: Path, kind: Kind, count: int) -> ImageL
 def encode_images(
     vae: AutoencoderKL, folder: Path, pixels: Callable[[int, int], Tensor], count: int, title: str
 ) -> ImageLatents:
-    """Latents of `count` pictures; those of this autoencoder in `folder` are not encoded again.
+    """Return the latents of pictures, cached in `folder` by the fingerprint of the autoencoder.
 
-    pixels(first, size): float [size, 3, H, W] in -1..1, the pictures from the index `first` on.   title: of the progress bar.
+    Args:
+        vae: The autoencoder.
+        folder: The folder of the cache.
+        pixels: (first index, size) -> float [size, 3, H, W] in -1..1.
+        count: Number of pictures.
+        title: Title of the progress bar.
     """
     scale = float(vae.config.scaling_factor)
 
@@ -111,20 +121,24 @@ def encode_images(
     return ImageLatents(**cached_set(title, folder, "latents", mark, count, make, chunk=CHUNK, batch=BATCH))
 
 
-def class_labels(taken: Tensor) -> Tensor:
-    """int64 [B], the classes of pictures of the set "classes"."""
-    return taken % CLASSES
+def class_labels(members: Tensor) -> Tensor:
+    """Return int64 [B], the classes of pictures of the set "classes"."""
+    return members % CLASSES
 
 
-RECOGNITION_SEED = HELD_OUT + (1 << 20)  # apart from the pictures that other figures are of
+RECOGNITION_SEED = HELD_OUT + (1 << 20)  # apart from the pictures of other figures
 Draw = Callable[[Sequence[Any], list[int]], Sequence[Image.Image]]
 
 
 def class_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:
-    """Of pictures drawn for the 64 classes in turn, the share in which the judge finds an object of the class, and of real
-    ones of the same classes.
+    """Return the share of generated pictures in which the detector finds an object of their class, and the same of real
+    pictures.
 
-    draw(labels, seeds): the pictures, such as `lambda labels, seeds: pipe(labels, seed=seeds).images`.
+    Args:
+        draw: (labels, seeds) -> pictures, such as `lambda labels, seeds: pipe(labels, seed=seeds).images`.
+        judge: The detector.
+        count: Number of pictures; the 64 classes take turns.
+        batch: Pictures per call of `draw`.
     """
     labels = [index % CLASSES for index in range(count)]
     names = class_names()
@@ -133,19 +147,27 @@ def class_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch
 
 
 def prompt_recognition(draw: Draw, judge: ObjectDetector, count: int = 256, batch: int = 64) -> dict[str, float]:
-    """The same for held-out prompts: the share of the objects they name, and of those in the pictures they were made for."""
+    """Return the share of objects named by held-out prompts that the detector finds in generated pictures, and in real
+    pictures.
+
+    Args:
+        draw: (prompts, seeds) -> pictures.
+        judge: The detector.
+        count: Number of pictures.
+        batch: Pictures per call of `draw`.
+    """
     pictures = [sample_image_scene(RECOGNITION_SEED + index) for index in range(count)]
-    prompts = [image_prompt(one, 0) for one in pictures]
+    prompts = [image_prompt(picture, 0) for picture in pictures]
     return _shares(draw, judge, prompts, prompts, pictures, batch)
 
 
 def _shares(
-    draw: Draw, judge: ObjectDetector, prompts: Sequence[Any], asked: Sequence[str], real: Sequence[ImageScene],
+    draw: Draw, judge: ObjectDetector, prompts: Sequence[Any], names: Sequence[str], real: Sequence[ImageScene],
     batch: int,
 ) -> dict[str, float]:  # fmt: skip
     drawn: list[Image.Image] = []
     for first in range(0, len(prompts), batch):
         part = prompts[first : first + batch]
         drawn += draw(part, [(RECOGNITION_SEED + first + i) & (2**31 - 1) for i in range(len(part))])
-    return {"recognised": round(judge.agreement(drawn, asked), 4),
-            "recognised_real": round(judge.agreement(torch.from_numpy(image_arrays(real)), asked), 4)}  # fmt: skip
+    return {"recognised": round(judge.agreement(drawn, names), 4),
+            "recognised_real": round(judge.agreement(torch.from_numpy(image_arrays(real)), names), 4)}  # fmt: skip

@@ -1,1 +1,1 @@
-"""How the zoo's models of image codes, and the models that score images, are trained."""
+"""Training of the zoo's models of image codes, and of the models that score images."""

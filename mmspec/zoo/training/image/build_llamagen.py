@@ -42,10 +42,12 @@ Encode = Callable[[list[str]], tuple[Tensor, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class GptRecipe(CodeRecipe):
-    """Everything that decides a zoo LlamaGen of pictures. low: it draws 32x32 pictures, 8x8 codes.
+    """All settings of a zoo LlamaGen for pictures.
 
-    choices: pictures drawn for each one trained on, see `step_scenes`: only pictures of two objects teach which color
-    belongs to which shape.
+    Attributes:
+        low: Whether the model draws pictures of 32x32 pixels, 8x8 codes.
+        choices: Pictures sampled for each training picture; see `step_scenes`. Only pictures of two objects teach which
+            color belongs to which shape.
     """
 
     data = "pictures of mmspec.zoo.world, tokenised by the zoo's VQ"
@@ -62,30 +64,32 @@ class GptRecipe(CodeRecipe):
 
 
 def scenes_of(recipe: GptRecipe, first: int, count: int) -> list[ImageScene]:
-    """Pictures of `count` seeds: of a class each where the model is class-conditional."""
+    """Return the pictures of `count` seeds; for a class-conditional model, the classes take turns."""
     if recipe.config.model_type == "t2i":
         return [sample_image_scene(first + i) for i in range(count)]
     return [class_image_scene((first + i) % CLASSES, first + i) for i in range(count)]
 
 
 def step_scenes(recipe: GptRecipe, step: int) -> list[ImageScene]:
-    """The pictures of a training step, of `recipe.choices` each the one with most objects. A prompt says how many objects
-    there are, so a picture's law given its prompt stays."""
+    """Return the pictures of a training step: of each `recipe.choices` pictures, the picture with most objects.
+
+    A prompt states the number of objects, so the distribution of pictures given their prompts is unchanged.
+    """
     size = recipe.batch * recipe.choices
     drawn = scenes_of(recipe, recipe.first + step * size, size)
     groups = [drawn[i : i + recipe.choices] for i in range(0, size, recipe.choices)]
-    return [max(group, key=lambda one: len(one.items)) for group in groups]
+    return [max(group, key=lambda scene: len(scene.items)) for group in groups]
 
 
 def rendered_pixels(pictures: list[ImageScene], low: bool = False) -> Tensor:
-    """Pixels float32 [B, 3, H, W] of pictures, or of half their side."""
+    """Return pixels float32 [B, 3, H, W] of pictures, at half their side if `low`."""
     arrays = image_arrays(pictures)
     return to_pixels(low_res(arrays) if low else arrays)
 
 
 @torch.no_grad()
 def codes_of(vq: VQModel, pixels: Tensor) -> Tensor:
-    """The tokenizer's codes, int64 [B, 256], or [B, 64] of pictures of half the side."""
+    """Return the tokenizer's codes int64 [B, 256], or [B, 64] for pictures of half the side."""
     device = vq.quantize.embedding.weight.device
     with autocast(device):
         return vq.encode(pixels.to(device))[1]
@@ -94,7 +98,17 @@ def codes_of(vq: VQModel, pixels: Tensor) -> Tensor:
 def condition_of(
     recipe: GptRecipe, pictures: list[ImageScene], seed: int, encode: Encode | None
 ) -> tuple[Tensor, Tensor | None]:
-    """(labels int64 [B], None) or (features float [B, 32, 128], mask bool [B, 32])."""
+    """Return the condition of a batch and its mask.
+
+    Args:
+        recipe: The recipe of the model.
+        pictures: The B pictures.
+        seed: Seed of the words of the prompts.
+        encode: The caption encoder; None for a class-conditional model.
+
+    Returns:
+        Labels int64 [B] and None, or features float [B, 32, 128] and their mask bool [B, 32].
+    """
     if recipe.config.model_type == "c2i":
         first = [p.items[0].label for p in pictures]
         return torch.tensor(first), None
@@ -105,10 +119,21 @@ def train_llamagen(
     recipe: GptRecipe, vq: VQModel, encode: Encode | None, folder: Path, resume: bool = True, device: str = "cpu",
     projection: nn.Module | None = None, workers: int = 0,
 ) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
-    """Trains on pictures rendered and tokenised as it goes; returns the model and its last mean loss and top-1 figures.
+    """Train on pictures that are rendered and tokenised on the fly.
 
-    projection: initial weights of the transformer's own caption projection.   workers: as in `prefetched`.
-    The last loss is of codes alone, all of one weight.
+    Args:
+        recipe: The recipe.
+        vq: The tokenizer.
+        encode: The caption encoder; None for a class-conditional model.
+        folder: The folder of the state and the log.
+        resume: Whether to continue from the state in `folder`.
+        device: The device of the training.
+        projection: Initial weights of the transformer's caption projection.
+        workers: Processes that render ahead; see `prefetched`.
+
+    Returns:
+        The model, and its last mean loss and top-1 probability. The last loss is that of the codes alone, equally
+            weighted.
     """
     model, vq = recipe.new_model(projection).to(device), vq.to(device)
 
@@ -144,7 +169,7 @@ def train_llamagen(
 def held_out(
     recipe: GptRecipe, gpt: Transformer, vq: VQModel, encode: Encode | None, count: int = 64
 ) -> dict[str, float]:
-    """Loss and mean top-1 probability on pictures that no training sees."""
+    """Return loss and mean top-1 probability on held-out pictures."""
     first = HELD_OUT if recipe.config.model_type == "t2i" else EVAL_START + (1 << 23)
     pictures = scenes_of(recipe, first, count)
     condition, mask = condition_of(recipe, pictures, 0, encode)
@@ -154,28 +179,38 @@ def held_out(
 
 
 def t2i_recipe(steps: int = 6000) -> GptRecipe:
-    """Text to image: 256 codes, prompts as features of the caption encoder."""
+    """Return the text-to-image recipe: 256 codes, prompts as features of the caption encoder."""
     config = GPTConfig(dim=192, n_layer=8, n_head=6, multiple_of=64, vocab_size=1024, block_size=256, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
     return GptRecipe("t2i", config, steps, choices=3)
 
 
 def c2i_recipe(steps: int = 4500) -> GptRecipe:
-    """Class to image: 64 classes, shape by color."""
+    """Return the class-to-image recipe: 64 classes of shape and color."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=256, model_type="c2i",
                        cls_token_num=1, num_classes=CLASSES)  # fmt: skip
     return GptRecipe("c2i", config, steps)
 
 
 def low_recipe(steps: int = 3000) -> GptRecipe:
-    """Text to a picture of half the side, in the same codes: what MuLo-SD drafts with."""
+    """Return the recipe of MuLo-SD's drafter: text to a picture of half the side, in the same codes."""
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH)  # fmt: skip
     return GptRecipe("t2i/low", config, steps, batch=32, low=True, choices=2)
 
 
 def build_t2i(out: Path, work: Path, *, resume: bool = True, device: str = "cpu") -> dict[str, Any]:
-    """Tokenizer, caption encoder and transformer; writes the pipeline in fp16 and its card to `out`, returns the card."""
+    """Train tokenizer, caption encoder and transformer, and write the pipeline in fp16 with its card.
+
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        resume: Whether to continue from the states in `work`.
+        device: The device of the training.
+
+    Returns:
+        The card.
+    """
     recipe = t2i_recipe()
     begun = (work / "vq" / STATE).exists()
     if not resume:
@@ -193,7 +228,19 @@ def build_t2i(out: Path, work: Path, *, resume: bool = True, device: str = "cpu"
 def build_with_shared_tokenizer(
     out: Path, work: Path, whole: Path, recipe: GptRecipe, *, resume: bool = True, device: str = "cpu"
 ) -> dict[str, Any]:
-    """A transformer over tokenizer and caption encoder of the pipeline in `whole`; writes it and its card to `out`."""
+    """Train a transformer over the tokenizer and caption encoder of another pipeline, and write it with its card.
+
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        whole: The folder of the other pipeline.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+
+    Returns:
+        The card.
+    """
     shared = read_pipeline(whole).model
     encode = shared.captions if recipe.config.model_type == "t2i" else None
     gpt, figures = train_llamagen(recipe, shared.vq, encode, work / recipe.folder, resume, device)

@@ -1,4 +1,4 @@
-"""Build the models that score images: CLIP on images and their prompts, and the detector of objects."""
+"""Build the models that score images: CLIP on images and their prompts, and the object detector."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from mmspec.zoo.world.scene import COLORS
 
 CLIP_RECIPE = ImageRecipe("clip", steps=800, lr=2e-3, batch=128, warmup=80, weight_decay=0.05, first=1 << 28,
                           data=f"pictures and prompts of mmspec.zoo.world, {DAMAGED}")  # fmt: skip
-NORM_BATCHES = 16  # batches that the norms' statistics are taken over after training
+NORM_BATCHES = 16  # batches for the statistics of the norms after training
 
 
 def training_pixels(pictures: list[ImageScene], seed: int) -> Tensor:
-    """float32 [B, 3, 64, 64] in -1..1, every other picture augmented."""
+    """Return float32 [B, 3, 64, 64] in -1..1; every other picture is augmented."""
     pixels = to_pixels(image_arrays(pictures))
     pixels[::2] = augment(pixels[::2], seed)
     return pixels
 
 
 def contrasted_pairs(pictures: list[ImageScene], prompts: list[str]) -> Tensor:
-    """Which pairs of a batch are contrasted, bool [B, B]: not those of two rows with the same prompt and objects."""
+    """Return bool [B, B]: the pairs of a batch to contrast. Pairs with the same prompt and objects are excluded."""
     names = [
         (prompt, tuple(item.label for item in picture.items)) for prompt, picture in zip(prompts, pictures, strict=True)
     ]
@@ -42,7 +42,7 @@ def contrasted_pairs(pictures: list[ImageScene], prompts: list[str]) -> Tensor:
 
 
 def clip_loss(clip: CLIP, pictures: list[ImageScene], seed: int, device: str) -> tuple[Tensor, dict[str, float]]:
-    """Symmetric contrast over the batch, and how often a picture's own prompt is nearest."""
+    """Return the symmetric contrastive loss of a batch, and the share of pictures whose own prompt is nearest."""
     prompts = [image_prompt(picture, seed) for picture in pictures]
     with autocast(device):
         image = clip.encode_image(training_pixels(pictures, seed).to(device))
@@ -58,9 +58,13 @@ def clip_loss(clip: CLIP, pictures: list[ImageScene], seed: int, device: str) ->
 def train_clip(
     clip: CLIP, folder: Path, recipe: ImageRecipe = CLIP_RECIPE, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `clip` in place; returns the last means. State and log lie in `folder`.
+    """Train CLIP in place, with state and log in `folder`.
 
-    Raises ValueError for batches of one picture, which there is nothing to tell from.
+    Returns:
+        The means of the last logged steps.
+
+    Raises:
+        ValueError: The batch is a single picture, which leaves nothing to contrast.
     """
     if recipe.batch < 2:
         raise ValueError(f"batch: expected at least two pictures to tell apart, got {recipe.batch}; raise it")
@@ -75,7 +79,7 @@ def train_clip(
 
 @torch.no_grad()
 def recompute_norm_statistics(clip: CLIP, recipe: ImageRecipe, device: str) -> None:
-    """Take the batch norms' statistics afresh, as a function of the parameters alone: checkpoints do not hold them."""
+    """Recompute the statistics of the batch norms from the parameters alone, since checkpoints do not hold them."""
     norms = [module for module in clip.modules() if isinstance(module, nn.BatchNorm2d)]
     for norm in norms:
         norm.reset_running_stats()
@@ -88,7 +92,7 @@ def recompute_norm_statistics(clip: CLIP, recipe: ImageRecipe, device: str) -> N
 
 @torch.no_grad()
 def evaluate_clip(clip: ImageClip, batches: int = 30, batch: int = 32) -> dict[str, float]:
-    """Top-1 retrieval among `batch` held-out prompts and pictures, both ways, and the mean cosine of a true pair."""
+    """Return top-1 retrieval among `batch` held-out prompts and pictures, both ways, and the mean cosine of true pairs."""
     right_text = right_image = cosine = 0.0
     for index in range(batches):
         pictures = sample_image_scenes(HELD_OUT + index * batch, batch)
@@ -106,9 +110,19 @@ def build_clip(
     out: Path, work: Path, recipe: ImageRecipe = CLIP_RECIPE, *, size: ClipSize | None = None, resume: bool = True,
     device: str = "cpu", measured: int = 30,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/clip`, write fp16 weights and the card to `out`; returns the card.
+    """Train CLIP in `work/clip`, and write fp16 weights with a card.
 
-    size: of the model, `ClipSize()` unless given.   measured: batches of 32 held-out pictures the card's figures are of.
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        recipe: The recipe.
+        size: Sizes of the model; None for `ClipSize()`.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Batches of 32 held-out pictures that the figures of the card are measured on.
+
+    Returns:
+        The card.
     """
     size = size or ClipSize()
     clip = new_clip(size, recipe.seed)
@@ -117,15 +131,20 @@ def build_clip(
     return recipe.card(out, clip, figures, {"evaluation": evaluate_clip(load_clip(out), measured)}, batch=recipe.batch)
 
 
-# pictures far from those of every other training
+# seeds apart from those of every other training
 DETECTOR_RECIPE = ImageRecipe("image_judge", steps=1000, lr=3e-3, batch=64, first=3 << 29, seed=1)
 IGNORED_CELL = -100
 
 
 def cell_labels(pictures: list[ImageScene]) -> tuple[Tensor, Tensor, Tensor]:
-    """Presence float [B, 8, 8] (1 at a center, -1 around it: not judged, 0 elsewhere), color and shape int64 [B, 8, 8].
+    """Return the labels of the detector's cells.
 
-    Color and shape are asked for at a center and its neighbours.
+    Args:
+        pictures: The B pictures.
+
+    Returns:
+        presence: float32 [B, 8, 8], 1 at a center, -1 around it (no loss), 0 elsewhere.
+        color, shape: int64 [B, 8, 8], set at a center and its neighbours, IGNORED_CELL elsewhere.
     """
     presence = np.zeros((len(pictures), GRID, GRID), dtype=np.float32)
     color = np.full(presence.shape, IGNORED_CELL, dtype=np.int64)
@@ -141,7 +160,7 @@ def cell_labels(pictures: list[ImageScene]) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def detector_loss(logits: Tensor, pictures: list[ImageScene]) -> tuple[Tensor, dict[str, float]]:
-    """Cross-entropies of presence, color and shape, and the accuracies of the last two."""
+    """Return the cross-entropies of presence, color and shape, and the accuracies of color and shape."""
     presence, color, shape = (label.to(logits.device) for label in cell_labels(pictures))
     here = F.binary_cross_entropy_with_logits(logits[:, 0], presence.clamp(min=0), reduction="none")
     judged = (presence >= 0).float()
@@ -159,7 +178,11 @@ def train_detector(
     model: DetectorNetwork, folder: Path, recipe: ImageRecipe = DETECTOR_RECIPE, resume: bool = True,
     device: str = "cpu",
 ) -> dict[str, float]:  # fmt: skip
-    """Train `model` in place on augmented pictures; returns the last means. State and log lie in `folder`."""
+    """Train a detector in place on augmented pictures, with state and log in `folder`.
+
+    Returns:
+        The means of the last logged steps.
+    """
 
     def loss(pictures: list[ImageScene], step: int) -> tuple[Tensor, dict[str, float]]:
         pixels = augment(to_pixels(image_arrays(pictures)), recipe.seed * 1_000_003 + step)
@@ -171,13 +194,24 @@ def train_detector(
 
 
 def evaluate_detector(judge: ObjectDetector, count: int = 1000) -> dict[str, float]:
-    """On held-out pictures: objects read with the right color and shape, and readings that are no object of the picture."""
+    """Measure a detector on held-out pictures.
+
+    Args:
+        judge: The detector.
+        count: Number of pictures.
+
+    Returns:
+        The share of objects with the right color and shape, the share of readings that are objects of the picture, and
+            the number of readings per object.
+    """
     pictures = sample_image_scenes(HELD_OUT + (1 << 16), count)
     images = torch.from_numpy(image_arrays(pictures))
-    found, agreement = judge.read(images), judge.agreement(images, pictures)
-    readings = sum(len(row) for row in found)
+    rows, agreement = judge.read(images), judge.agreement(images, pictures)
+    readings = sum(len(row) for row in rows)
     objects = sum(len(picture.items) for picture in pictures)
-    known = sum((one.shape, one.color) in objects_of(p) for p, row in zip(pictures, found, strict=True) for one in row)
+    known = sum(
+        (item.shape, item.color) in objects_of(p) for p, row in zip(pictures, rows, strict=True) for item in row
+    )
     return {
         "objects_right": agreement,
         "readings_right": known / max(readings, 1),
@@ -189,9 +223,18 @@ def build_detector(
     out: Path, work: Path, recipe: ImageRecipe = DETECTOR_RECIPE, *, resume: bool = True, device: str = "cpu",
     measured: int = 1000,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/image_judge`, write fp16 weights and the card to `out`; returns the card.
+    """Train the detector in `work/image_judge`, and write fp16 weights with a card.
 
-    measured: held-out pictures the card's figures are of.
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Held-out pictures that the figures of the card are measured on.
+
+    Returns:
+        The card.
     """
     torch.manual_seed(recipe.seed)
     model = DetectorNetwork()

@@ -1,4 +1,4 @@
-"""Training of the zoo's upsampler: codes of 32x32 pictures to codes of 64x64 ones, for MuLo-SD."""
+"""Training of the zoo's upsampler for MuLo-SD: codes of 32x32 pictures to codes of 64x64 pictures."""
 
 from __future__ import annotations
 
@@ -24,7 +24,13 @@ LowResSource = Callable[[int, int], np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class UpsamplerRecipe(ZooRecipe):
-    """Everything that decides the upsampler; the defaults are the shipped one."""
+    """All settings of the upsampler; the defaults are those of the shipped upsampler.
+
+    Attributes:
+        width: Channels of the upsampler.
+        blocks: Blocks of the upsampler.
+        batch: Pictures per step.
+    """
 
     name, warmup, weight_decay, data = "t2i/upsampler", 50, 0.01, "pictures of mmspec.zoo.world at both sizes"
     width: int = 64
@@ -42,13 +48,13 @@ class UpsamplerRecipe(ZooRecipe):
 
 
 def render_images(first: int, count: int) -> np.ndarray:
-    """uint8 [count, 64, 64, 3], the pictures of `count` seeds."""
+    """Return the pictures of `count` seeds, uint8 [count, 64, 64, 3]."""
     return image_arrays(sample_image_scenes(first, count))
 
 
 @torch.no_grad()
 def low_codes(vq: VQModel, arrays: np.ndarray) -> Tensor:
-    """int64 [B, r, c], the codes of the pictures at half their side."""
+    """Return the codes of the pictures at half their side, int64 [B, r, c]."""
     rows, codes = vq.encode(to_pixels(low_res(arrays)))
     return codes.view(len(codes), *rows.shape[2:])
 
@@ -57,31 +63,42 @@ def train_upsampler(
     vq: VQModel, folder: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), pictures: LowResSource = render_images,
     resume: bool = True,
 ) -> tuple[LatentUpsampler, dict[str, float]]:  # fmt: skip
-    """Trains on pictures rendered as it goes; returns the upsampler and the means of its last losses.
+    """Train on pictures that are rendered on the fly.
 
-    vq: the tokenizer of both sizes, left as it is.   pictures(first seed, count): uint8 [count, S, S, 3].
-    The state and the log lie in `folder`.
+    Args:
+        vq: The tokenizer of both sizes, which is unchanged.
+        folder: The folder of the state and the log.
+        recipe: The recipe.
+        pictures: (first seed, count) -> uint8 [count, S, S, 3].
+        resume: Whether to continue from the state in `folder`.
+
+    Returns:
+        The upsampler, and the means of its last losses.
     """
-    asked = [parameter.requires_grad for parameter in vq.parameters()]
+    flags = [parameter.requires_grad for parameter in vq.parameters()]
     vq.eval().requires_grad_(False)
 
     def loss(model: LatentUpsampler, step: int) -> tuple[Tensor, dict[str, float]]:
         arrays = pictures(FIRST_SEED + step * recipe.batch, recipe.batch)
         return upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))
 
-    made = recipe.trained(
+    trained = recipe.trained(
         lambda: LatentUpsampler.of(vq.codebook(), width=recipe.width, blocks=recipe.blocks), loss, folder, resume
     )
-    for parameter, needed in zip(vq.parameters(), asked, strict=True):
+    for parameter, needed in zip(vq.parameters(), flags, strict=True):
         parameter.requires_grad_(needed)
-    return made
+    return trained
 
 
 @torch.no_grad()
 def evaluate_upsampler(
     model: LatentUpsampler, vq: VQModel, count: int = 64, pictures: LowResSource = render_images
 ) -> dict[str, float]:
-    """On pictures that no training sees: share of codes that are the encoder's own, and L1 of the decoded pixels (of 2)."""
+    """Measure an upsampler on held-out pictures.
+
+    Returns:
+        The share of codes that equal the encoder's, and L1 of the decoded pixels (of 2).
+    """
     arrays = pictures(HELD_OUT, count)
     notes = upsampler_loss(model, vq, low_codes(vq, arrays), to_pixels(arrays))[1]
     return {"hit": notes["hit"], "l1": notes["l1"]}
@@ -91,8 +108,18 @@ def build(
     out: Path, work: Path, whole: Path, recipe: UpsamplerRecipe = UpsamplerRecipe(), *, resume: bool = True,
     measured: int = 256,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train over the tokenizer of the pipeline in `whole` in `work/t2i_upsampler`, write fp16 weights and the card to
-    `out`; returns the card.   measured: held-out pictures the card's figures are of.
+    """Train the upsampler in `work/t2i_upsampler`, and write fp16 weights with a card.
+
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        whole: The folder of the pipeline whose tokenizer is used.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        measured: Held-out pictures that the figures of the card are measured on.
+
+    Returns:
+        The card.
     """
     vq = read_vq(whole / "vq")
     model, figures = train_upsampler(vq, work / recipe.folder, recipe, resume=resume)

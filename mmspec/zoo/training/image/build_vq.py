@@ -1,4 +1,4 @@
-"""Training of the zoo's VQ tokenizer on pictures: reconstruction, commitment, and codes that never stay dead."""
+"""Training of the zoo's VQ tokenizer on pictures: reconstruction, commitment, and restarts of unused codes."""
 
 from __future__ import annotations
 
@@ -26,15 +26,24 @@ CROP = IMAGE_SCENE_SIDE // 2
 
 @dataclass(frozen=True, slots=True)
 class VqRecipe(ZooRecipe):
-    """Everything that decides the tokenizer; the defaults are the shipped one."""
+    """All settings of the tokenizer; the defaults are those of the shipped tokenizer.
+
+    Attributes:
+        batch: Whole pictures per step, or four times as many pictures of half the side, which cost as much.
+        whole_every: Interval of the steps on whole pictures.
+        plain_steps: Steps without quantisation, before the codebook is initialised from encoder outputs.
+        restart_every: Steps between two restarts of unused codes.
+        restart_until: The share of steps after which restarts end.
+        squares: Weight of squared errors.
+    """
 
     name, builds, warmup, weight_decay = "vq", "t2i", 50, 0.01
     data = "pictures of mmspec.zoo.world: crops of 32x32, pictures shrunk to 32x32, and whole ones"
     steps: int = 3400
     lr: float = 2e-3
-    batch: int = 8  # whole pictures; four times as many halves weigh the same
+    batch: int = 8
     whole_every: int = 4
-    plain_steps: int = 50  # without quantisation, before the codebook is drawn from what the encoder says
+    plain_steps: int = 50
     restart_every: int = 50
     restart_until: float = 0.8
     squares: float = 0.5
@@ -49,13 +58,17 @@ class VqRecipe(ZooRecipe):
 
 
 def batch_arrays(step: int, recipe: VqRecipe) -> np.ndarray:
-    """The pictures of a step, uint8 [B, S, S, 3]: whole ones, or four times as many random crops and shrunk ones."""
+    """Return the pictures of a step, uint8 [B, S, S, 3]: whole pictures, or four times as many crops and shrunk
+    pictures.
+    """
     rng = np.random.default_rng((recipe.seed, step, 68))
     first = FIRST_SEED + step * 4 * recipe.batch
     if step % recipe.whole_every == recipe.whole_every - 1:
         return image_arrays(sample_image_scenes(first, recipe.batch))
     whole = image_arrays(sample_image_scenes(first, 4 * recipe.batch))
-    return np.stack([low_res(one) if index % 3 == 0 else _crop(rng, one) for index, one in enumerate(whole)])
+    return np.stack(
+        [low_res(picture) if index % 3 == 0 else _crop(rng, picture) for index, picture in enumerate(whole)]
+    )
 
 
 def _crop(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
@@ -64,18 +77,18 @@ def _crop(rng: np.random.Generator, array: np.ndarray) -> np.ndarray:
 
 
 def vq_config() -> VQConfig:
-    """Pictures of 64x64 as 16x16 codes of 1024; four channels to a group of the norms, as the published widths have."""
+    """Return the sizes: pictures of 64x64 as 16x16 codes of 1024, and norms with four channels per group as published."""
     mult = (1, 1, 2)
     return VQConfig(codebook_size=1024, encoder_ch_mult=mult, decoder_ch_mult=mult, z_channels=64, ch=32, norm_groups=8)
 
 
 def features(model: VQModel, pixels: Tensor) -> Tensor:
-    """What the encoder offers for quantisation, as it is compared: float32 [N, D]."""
+    """Return the normalised encoder outputs before quantisation, float32 [N, D]."""
     return rearrange(F.normalize(model.encode_features(pixels).float(), dim=1), "b d h w -> (b h w) d")
 
 
 def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -> tuple[Tensor, dict[str, float]]:
-    """L1 and squares of the reconstruction, and both halves of the codebook loss; gradients pass straight through."""
+    """Return the loss (L1, squared errors and the straight-through codebook loss) and its figures."""
     with autocast(pixels.device):
         z = model.encode_features(pixels)
     rows, book = F.normalize(z.float(), dim=1), z.new_zeros(())
@@ -83,8 +96,8 @@ def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -
         rows, _, (codebook, commitment) = model.quantize(z.float())
         book = codebook + commitment
     with autocast(pixels.device):
-        made = model.decode(rows)
-    gap = made.float() - pixels
+        decoded = model.decode(rows)
+    gap = decoded.float() - pixels
     squares = gap.square().mean()
     loss = gap.abs().mean() + recipe.squares * squares + book
     # pixels span -1..1, so a squared error of 4 is full scale
@@ -93,9 +106,18 @@ def vq_loss(model: VQModel, pixels: Tensor, recipe: VqRecipe, quantised: bool) -
 
 @torch.no_grad()
 def restart_codes(model: VQModel, step: int, recipe: VqRecipe, dead_only: bool = True) -> int:
-    """Draw every code, or those that a pool of pictures leaves unused, from the pool's features; returns how many.
+    """Replace unused codes by encoder outputs of a pool of pictures.
 
-    A pure function of the step and the parameters, so that resumed runs agree with uninterrupted ones.
+    A pure function of the step and the parameters, so that a resumed run is exact.
+
+    Args:
+        model: The tokenizer.
+        step: The training step.
+        recipe: The recipe.
+        dead_only: Whether to replace only codes that the pool does not use; False replaces all.
+
+    Returns:
+        The number of replaced codes.
     """
     drawn = torch.Generator().manual_seed(recipe.seed * 1_000_003 + step)
     table = model.quantize.embedding.weight
@@ -107,7 +129,7 @@ def restart_codes(model: VQModel, step: int, recipe: VqRecipe, dead_only: bool =
     if dead_only:
         fit, code = (points @ model.codebook().T).max(-1)
         used[code] = True
-        weight = (1 - fit).clamp(min=1e-6).cpu()  # a new code near an old one would die again
+        weight = (1 - fit).clamp(min=1e-6).cpu()  # a new code near an old code would become unused again
     dead = torch.nonzero(~used).flatten()
     if len(dead):
         picks = torch.multinomial(weight, len(dead), replacement=len(dead) > len(points), generator=drawn)
@@ -118,7 +140,11 @@ def restart_codes(model: VQModel, step: int, recipe: VqRecipe, dead_only: bool =
 def train_vq(
     model: VQModel, folder: Path, recipe: VqRecipe = VqRecipe(), resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `model` in place; returns the last means of loss and PSNR. State and log lie in `folder`."""
+    """Train the tokenizer in place, with state and log in `folder`.
+
+    Returns:
+        The last means of loss and PSNR.
+    """
     model.to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -136,7 +162,16 @@ def train_vq(
 
 @torch.no_grad()
 def evaluate_vq(model: VQModel, count: int = 2000, batch: int = 50) -> dict[str, float]:
-    """L1 (of 255), PSNR, share of codes used and perplexity on held-out pictures, and PSNR of their 32x32 halves."""
+    """Measure reconstruction on held-out pictures.
+
+    Args:
+        model: The tokenizer.
+        count: Number of pictures.
+        batch: Pictures per forward pass.
+
+    Returns:
+        L1 (of 255), PSNR, share of used codes and perplexity, and the PSNR of the pictures at 32x32.
+    """
     model.eval()
     table = model.quantize.embedding.weight
     uses = torch.zeros(len(table), dtype=torch.float64, device=table.device)
@@ -161,13 +196,23 @@ def build(
     out: Path, work: Path, recipe: VqRecipe = VqRecipe(), *, config: VQConfig | None = None, resume: bool = True,
     device: str = "cpu", measured: int = 2000,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/vq`, write fp16 weights and the card to `out`; returns the card.
+    """Train the tokenizer in `work/vq`, and write fp16 weights with a card.
 
-    config: of the tokenizer, `vq_config()` unless given.   measured: held-out pictures the card's figures are of.
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        recipe: The recipe.
+        config: Sizes of the tokenizer; None for `vq_config()`.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Held-out pictures that the figures of the card are measured on.
+
+    Returns:
+        The card.
     """
     torch.manual_seed(recipe.seed)
     model = VQModel(config or vq_config())
     figures = train_vq(model, work / "vq", recipe, resume, device)
-    model.half().float()  # what a reader of the weights gets is what is measured
+    model.half().float()  # measures the weights as they are stored
     write_component(deepcopy(model).half().cpu(), out)
     return recipe.card(out, model, figures, {"evaluation": evaluate_vq(model, measured)})

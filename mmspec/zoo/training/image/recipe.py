@@ -19,7 +19,12 @@ ImageLoss = Callable[[list[ImageScene], int], tuple[Tensor, dict[str, float]]]
 
 @dataclass(frozen=True, slots=True)
 class ImageRecipe(ZooRecipe):
-    """Everything that decides such a training.   first: seed of the first picture."""
+    """All settings of a training on images.
+
+    Attributes:
+        batch: Pictures per step.
+        first: Seed of the first picture.
+    """
 
     name: str
     steps: int
@@ -35,7 +40,7 @@ class ImageRecipe(ZooRecipe):
         self.expect(min(self.steps, self.batch) >= 1, "positive steps and batch")
 
     def pictures(self, step: int) -> list[ImageScene]:
-        """The pictures of a step, none of them those of another step."""
+        """Return the pictures of a step. No two steps share a picture."""
         return sample_image_scenes(self.first + step * self.batch, self.batch)
 
     def seeds(self) -> dict[str, Any]:
@@ -44,6 +49,17 @@ class ImageRecipe(ZooRecipe):
     def train_on_images(
         self, model: nn.Module, loss: ImageLoss, folder: Path, resume: bool = True, device: str = "cpu"
     ) -> dict[str, float]:
-        """Train `model` in place on `loss(pictures, step)`; returns the last means. State and log lie in `folder`."""
+        """Train a model in place.
+
+        Args:
+            model: The model.
+            loss: Computes loss and figures from the pictures and the number of a step.
+            folder: The folder of the state and the log.
+            resume: Whether to continue from the state in `folder`.
+            device: The device of the training.
+
+        Returns:
+            The means of the last logged steps.
+        """
         model.to(device).train()
         return self.train(model, lambda step: loss(self.pictures(step), step), folder, resume)

@@ -1,1 +1,1 @@
-"""How the zoo's models of videos are trained."""
+"""Training of the zoo's video models."""

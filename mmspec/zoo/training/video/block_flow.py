@@ -1,4 +1,4 @@
-"""The objective of block-causal video models: the flow of every block behind clean context, at few noise levels."""
+"""The training objective of block-causal video models: the flow of blocks after clean context, at few noise levels."""
 
 from __future__ import annotations
 
@@ -16,16 +16,22 @@ from mmspec.video.wan.transformer import CausalWan
 from mmspec.zoo.training.loop import ZooRecipe, autocast
 from mmspec.zoo.training.video.clips import PLAN
 
-Segment = tuple[int, int, Tensor]  # first block, the one after the last, prompt states [B, L, d]
+Segment = tuple[int, int, Tensor]  # first block, end block, prompt states [B, L, d]
 Layers = list[tuple[Tensor, Tensor]]
 
 
 class CleanContext:
-    """What `ChunkCache` is to generation, for training: one pass over the blocks from `first` on.
+    """The training counterpart of `ChunkCache`: the context of a forward pass over the blocks from `first` on.
 
-    layers: keys and values [B, heads, S, dim] of clean blocks from 0 on, layer by layer. A clean pass adds its own, which get
-    gradients; of a noisy pass nothing stays, and each of its blocks sees the clean ones before it and itself, as it does when
-    it is drawn.   window: frames a block sees, its own included; -1 for all.
+    A clean pass adds its keys and values, which receive gradients. A noisy pass adds nothing: each of its blocks
+    attends to the clean blocks before it and to itself, as in generation.
+
+    Args:
+        size: Frames of a block.
+        window: Frames that a block attends to, its own included; -1 for all.
+        first: The first block of the pass.
+        layers: Per layer, keys and values [B, heads, S, dim] of the clean blocks from 0 on.
+        clean: Whether the pass is clean.
     """
 
     def __init__(self, size: int, window: int, first: int, layers: Layers, clean: bool):
@@ -39,13 +45,15 @@ class CleanContext:
 
     def begin(self, sizes: Sequence[int]) -> None:
         if set(sizes) != {self.size}:
-            raise ValueError(f"sizes: expected blocks of {self.size} frames, got {list(sizes)}; cut the clip so")
+            raise ValueError(
+                f"sizes: expected blocks of {self.size} frames, got {list(sizes)}; cut the clip into such blocks"
+            )
         self.blocks = len(sizes)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:
-        """One layer's keys and values [B, heads, S, dim] of the pass; what each of its blocks attends to."""
+        """Add the keys and values [B, heads, S, dim] of a layer, and return the attention span of each block."""
         tokens, own = key.shape[2] // self.blocks, (key, value)
-        known = self.layers[layer] if layer < len(self.layers) else tuple(one[:, :, :0] for one in own)
+        known = self.layers[layer] if layer < len(self.layers) else tuple(states[:, :, :0] for states in own)
         if self.clean:
             known = tuple(torch.cat(pair, 2) for pair in zip(known, own, strict=True))
             self.layers[layer : layer + 1] = [known]
@@ -53,8 +61,8 @@ class CleanContext:
         for number in range(self.blocks):
             block, cut = self.first + number, slice(number * tokens, (number + 1) * tokens)
             oldest = 0 if self.reach is None else max(0, block + 1 - self.reach)
-            seen = [torch.cat((one[:, :, oldest * tokens : block * tokens], mine[:, :, cut]), 2)
-                    for one, mine in zip(known, own, strict=True)]  # fmt: skip
+            seen = [torch.cat((states[:, :, oldest * tokens : block * tokens], current[:, :, cut]), 2)
+                    for states, current in zip(known, own, strict=True)]  # fmt: skip
             spans.append(AttentionSpan(cut.start, cut.stop, *seen))
         return spans
 
@@ -62,10 +70,18 @@ class CleanContext:
 def forced_flow(
     model: CausalWan, context: Tensor, noisy: Tensor, times: Tensor, segments: Sequence[Segment], size: int
 ) -> Tensor:
-    """The flow [B, C, F, H, W] of every block of `noisy`, each drawn behind the blocks of `context` before it.
+    """Return the flow of every block of `noisy`, each computed after the blocks of `context` before it.
 
-    context, noisy: float [B, C, F, H, W].   times: float [B, F] of the noisy frames; those of the context are 0.
-    segments: which prompt holds for which blocks; together all of them, in order.   size: frames of a block.
+    Args:
+        model: The video model.
+        context: float [B, C, F, H, W], clean frames.
+        noisy: float [B, C, F, H, W].
+        times: float [B, F], times of the noisy frames; those of the context are 0.
+        segments: The prompts of all blocks, in order.
+        size: Frames of a block.
+
+    Returns:
+        float [B, C, F, H, W].
     """
     layers: Layers = []
     window, end = model.config.local_attn_size, context.shape[2] // size
@@ -83,14 +99,18 @@ def forced_flow(
 
 @dataclass(frozen=True, slots=True)
 class FlowRecipe(ZooRecipe):
-    """What decides how a block-causal video model learns.
+    """Settings of the training of a block-causal video model.
 
-    batch: clips of four blocks a step.
-    few: share of blocks whose noise is that of one of the few steps of `sampler`; the others' is anywhere between.
-    context_noise: most that is added to clean context, which is never as clean when it was drawn.
-    own_after: share of a run's steps after which `own` of the context blocks are the model's own predictions.
-    objects: how much more a latent counts that an object fills than one of the background, which is most of every frame.
-    again: step from which on the schedule runs once more; 0 for never.
+    Attributes:
+        config: Sizes of the model.
+        batch: Clips of four blocks per step.
+        sampler: The sampler of the model.
+        few: Share of blocks with the noise level of a sampler step; other blocks have any level.
+        context_noise: Most noise added to clean context, since generated context is never clean.
+        own: Share of context blocks that are the model's own predictions.
+        own_after: The share of a run's steps after which `own` applies.
+        objects: Additional weight of latents that an object fills, since most of every frame is background.
+        again: Step at which the schedule starts a second time; 0 for never.
     """
 
     name: str
@@ -108,7 +128,7 @@ class FlowRecipe(ZooRecipe):
     again: int = 0
 
     def levels(self, blocks: tuple[int, int], drawn: torch.Generator) -> Tensor:
-        """float32 [B, blocks], the share of noise of each block: of the sampler's steps, or between them and 0."""
+        """Return float32 [B, blocks], the noise level of each block: that of a sampler step, or any."""
         steps = self.sampler.levels[:-1].float()
         few = steps[torch.randint(len(steps), blocks, generator=drawn)]
         flat = torch.rand(blocks, generator=drawn)
@@ -118,10 +138,13 @@ class FlowRecipe(ZooRecipe):
 
 @dataclass(frozen=True, slots=True)
 class BlockClips:
-    """Clips of whole blocks, to be learnt from.
+    """Training clips of whole blocks.
 
-    clean: float32 [B, C, F, 8, 8].   noise: in its shape, what each block starts from.   filled: float32 [B, F, 8, 8], which
-    share of a latent is an object's.   segments: the prompts.
+    Attributes:
+        clean: float32 [B, C, F, 8, 8].
+        noise: float32 [B, C, F, 8, 8], the initial noise of each block.
+        filled: float32 [B, F, 8, 8], the share of a latent that objects fill.
+        segments: The prompts.
     """
 
     clean: Tensor
@@ -140,7 +163,7 @@ class BlockClips:
 
 
 def new_model(config: WanConfig, seed: int) -> CausalWan:
-    """An untrained model, whose flow is 0."""
+    """Return an untrained model, whose flow is 0."""
     torch.manual_seed(seed)
     model = CausalWan(config)
     nn.init.zeros_(model.proj_out.weight)
@@ -151,7 +174,19 @@ def new_model(config: WanConfig, seed: int) -> CausalWan:
 def flow_errors(
     model: CausalWan, blocks: BlockClips, recipe: FlowRecipe, drawn: torch.Generator, step: int, device: str = "cpu"
 ) -> Tensor:
-    """float32 [B, blocks], the mean squared error of every block's flow, noise - clean, in which objects count more."""
+    """Return the mean squared error of every block's flow, noise - clean, with a higher weight on objects.
+
+    Args:
+        model: The video model.
+        blocks: The clips.
+        recipe: The recipe.
+        drawn: The random generator of the step.
+        step: The training step.
+        device: The device of the model.
+
+    Returns:
+        float32 [B, blocks].
+    """
     shape = blocks.clean.shape
     level = recipe.levels((shape[0], blocks.count), drawn).repeat_interleave(PLAN.size, 1).to(device)
     spread = recipe.context_noise * torch.rand(shape[0], 1, 1, 1, 1, generator=drawn)
@@ -172,9 +207,9 @@ def flow_errors(
 
 @torch.no_grad()
 def _predict_blocks(model: CausalWan, context: Tensor, blocks: BlockClips, recipe: FlowRecipe) -> Tensor:
-    """All blocks as the model itself predicts them at the last of the few steps, [B, C, F, H, W].
+    """Return all blocks as the model predicts them at the last of the few noise levels, [B, C, F, H, W].
 
-    Behind these for context, later blocks are trained on what they will stand behind: scheduled sampling in one pass more
+    As context, they train later blocks on generated context: scheduled sampling in a single additional forward pass
     ("Parallel Scheduled Sampling").
     """
     last = float(recipe.sampler.levels[-2])

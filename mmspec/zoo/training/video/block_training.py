@@ -32,16 +32,19 @@ from mmspec.zoo.training.video.object_reading import (
 )
 from mmspec.zoo.world.video_prompts import video_prompt
 
-TURNS: tuple[Kind, ...] = ("whole", "whole", "cuts", "whole")  # which set a step takes
+TURNS: tuple[Kind, ...] = ("whole", "whole", "cuts", "whole")  # the sets of consecutive steps
 
 
 @dataclass(frozen=True, slots=True)
 class BlockRecipe(FlowRecipe):
-    """Everything that decides a block-causal video model that learns from clips.
+    """All settings of a block-causal video model trained on clips.
 
-    starts: first blocks more a step, which say little about each other and are most of what a prompt decides.
-    reading: how much it counts in the second run, at first, what heads cannot read of objects halfway; less and less over
-    `reading_share` of that run, behind which the flow is all that counts.   clips: of each fixed set.
+    Attributes:
+        starts: Additional first blocks per step. A prompt decides most about first blocks, and they are nearly
+            independent of each other.
+        reading: Initial weight of the heads' loss (objects read from middle states) in the second run.
+        reading_share: The share of the second run over which this weight falls to 0.
+        clips: Clips of each fixed set.
     """
 
     data = "moving scenes of mmspec.zoo.world as latents of the zoo's video/vae"
@@ -60,25 +63,25 @@ class BlockRecipe(FlowRecipe):
         return {"scene_seeds": {kind: [SEEDS[kind], SEEDS[kind] + 2 * count] for kind, count in self.clips}}
 
     def reads(self, step: int) -> float:
-        """How much heads count at a step."""
+        """Return the weight of the heads' loss at a step."""
         return self.reading * max(1 - self.fraction(step) / self.reading_share, 0.0) if 0 < self.again <= step else 0.0
 
 
 def segments_of(members: Sequence[TrainingClip], kind: Kind, encode: Encode, seed: int) -> list[Segment]:
-    """What the prompts of these clips are, from which block to which."""
+    """Return the prompt states of these clips as (first block, end block, states)."""
     firsts = [block for block, _ in members[0].scenes]
     segments = []
     for number, (first, last) in enumerate(zip(firsts, [*firsts[1:], blocks_of(kind)], strict=True)):
-        texts = [video_prompt(one.scenes[number][1], seed, PROMPT_FRAMES) for one in members]
+        texts = [video_prompt(member.scenes[number][1], seed, PROMPT_FRAMES) for member in members]
         segments.append((first, last, encode(texts)))
     return segments
 
 
 def coupled_noise(members: Sequence[TrainingClip], shape: torch.Size, drawn: torch.Generator) -> Tensor:
-    """Noise float32 [B, C, F, 8, 8]: white, and where a scene begins, in the channels that have placed its objects, theirs."""
+    """Return noise float32 [B, C, F, 8, 8]: white, except for the noise that placed a scene's objects, in its channels."""
     noise = torch.randn(shape, generator=drawn)
-    for row, one in enumerate(members):
-        for (block, scene), own in zip(one.scenes, one.noise, strict=True):
+    for row, member in enumerate(members):
+        for (block, scene), own in zip(member.scenes, member.noise, strict=True):
             frames = slice(PLAN.start(block), PLAN.start(block) + PLAN.frames(block))
             channels = coupled_channels(scene, shape[1])
             noise[row, channels, frames] = own[channels]
@@ -88,7 +91,7 @@ def coupled_noise(members: Sequence[TrainingClip], shape: torch.Size, drawn: tor
 def blocks_of_members(
     members: list[TrainingClip], clean: Tensor, kind: Kind, encode: Encode, drawn: torch.Generator, seed: int
 ) -> BlockClips:
-    """Clips of a set with noise, objects and prompts."""
+    """Return clips of a set with noise, objects and prompts."""
     return BlockClips(
         clean,
         coupled_noise(members, clean.shape, drawn),
@@ -101,18 +104,29 @@ def block_loss(
     model: CausalWan, clips: tuple[list[TrainingClip], Tensor], starts: tuple[list[TrainingClip], Tensor], recipe: BlockRecipe,
     encode: Encode, step: int, device: str = "cpu", reader: ObjectReader | None = None,
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
-    """Mean error of the flow of all blocks of clips and of the first blocks beside them, and what a reader's heads miss."""
+    """Return the flow error of clips and of additional first blocks, plus the loss of the heads, and its figures.
+
+    Args:
+        model: The video model.
+        clips: Clips of a set and their latents, float32 [B, C, F, 8, 8].
+        starts: Clips of the set "starts" and their latents.
+        recipe: The recipe.
+        encode: The caption encoder.
+        step: The training step.
+        device: The device of the model.
+        reader: The heads; None to skip their loss.
+    """
     kind: Kind = "cuts" if len(clips[0][0].scenes) > 1 else "whole"
-    drawn, share, found, read = recipe.draws(step), recipe.reads(step), [], []
+    drawn, share, parts, read = recipe.draws(step), recipe.reads(step), [], []
     for some, of in ((clips, kind), (starts, "starts")):
         blocks = blocks_of_members(*some, of, encode, drawn, step)
         with middle_states(model) as seen:
-            found.append(flow_errors(model, blocks, recipe, drawn, step, device))
+            parts.append(flow_errors(model, blocks, recipe, drawn, step, device))
         if reader is not None and share:
             states = of_last_passes(seen, len(blocks.segments))
             read.append(reader.loss(states, *object_labels(some[0], of, reader.patch)))
-    loss = torch.cat([errors.flatten() for errors in found]).mean()
-    notes = {"first": float(found[1].detach().mean()), "later": float(found[0][:, -1].detach().mean())}
+    loss = torch.cat([errors.flatten() for errors in parts]).mean()
+    notes = {"first": float(parts[1].detach().mean()), "later": float(parts[0][:, -1].detach().mean())}
     if reader is not None:
         loss = loss + share * sum(missed for missed, _ in read) / 2
         notes["looks"] = read[1][1] if read else 0.0
@@ -122,9 +136,18 @@ def block_loss(
 def train_blocks(
     recipe: BlockRecipe, sets: dict[Kind, ClipSet], encode: Encode, folder: Path, resume: bool = True, device: str = "cpu",
 ) -> tuple[CausalWan, dict[str, float]]:  # fmt: skip
-    """A trained model and its last means: errors of all blocks, of first and of last ones.
+    """Train a model, with state and log in `folder`.
 
-    sets: by kind.   State and log lie in `folder`.
+    Args:
+        recipe: The recipe.
+        sets: The fixed sets by kind.
+        encode: The caption encoder.
+        folder: The folder of the state and the log.
+        resume: Whether to continue from the state in `folder`.
+        device: The device of the training.
+
+    Returns:
+        The model, and its last mean errors: of all blocks, of first blocks and of last blocks.
     """
     model = new_model(recipe.config, recipe.seed).to(device).train()
     reader = ObjectReader(recipe.config.dim, recipe.config.patch_size[1]).to(device)

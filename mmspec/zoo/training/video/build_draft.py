@@ -1,8 +1,8 @@
-"""Build the zoo's video drafter: a small model of two steps a block that learns from videos of the target.
+"""Build the zoo's video drafter: a small model of two steps per block, trained on videos of the target.
 
-Both are handed the same noise for a block, of which the target's flow makes one block. Between noise and block the drafter
-is trained on straight paths, as rectified flows are ("Flow Straight and Fast: Learning to Generate and Transfer Data with
-Rectified Flow"), so that one or two steps end close to where the target's eight do.
+Drafter and target receive the same noise for a block. The drafter is trained on straight paths from the noise to the
+target's block, as in "Flow Straight and Fast: Learning to Generate and Transfer Data with Rectified Flow". Its one or
+two steps then end close to the target's eight.
 """
 
 from __future__ import annotations
@@ -31,13 +31,18 @@ from mmspec.zoo.world.video import HELD_OUT, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt
 
 FIRST_SEED = (7 << 28) + (2 << 26) + (1 << 25)
-SWITCHED = 4  # every fourth member is asked for something else from block CUT on
+SWITCHED = 4  # every fourth member has another prompt from block CUT on
 _CHUNK, _BATCH = 256, 32
 
 
 @dataclass(frozen=True, slots=True)
 class GeneratedVideos:
-    """latents: float16 [N, C, F, 8, 8] of the members of the scenes from seed `first` on."""
+    """Videos of the target.
+
+    Attributes:
+        latents: float16 [N, C, F, 8, 8], of the scenes from seed `first` on.
+        first: Seed of the first scene.
+    """
 
     latents: Tensor
     first: int
@@ -46,17 +51,17 @@ class GeneratedVideos:
         return len(self.latents)
 
     def batch(self, turn: int, size: int) -> tuple[list[int], Tensor]:
-        """The members of a turn and their latents float32 [size, C, F, 8, 8]."""
-        taken = batch_members(len(self), size, turn)
-        return taken, self.latents[taken].float()
+        """Return the members of a turn and their latents float32 [size, C, F, 8, 8]."""
+        members = batch_members(len(self), size, turn)
+        return members, self.latents[members].float()
 
     def noise(self, members: Sequence[int]) -> Tensor:
-        """float32 [B, C, F, 8, 8], what the blocks of these members were drawn from."""
+        """Return float32 [B, C, F, 8, 8]: the noise that the blocks of these members were generated from."""
         own = noise_of(members, self.first)
         return torch.cat([own.at(block, 0, _shape(self.latents.shape[1])) for block in range(BLOCKS)], 2)
 
     def prompts(self, members: Sequence[int], seed: int) -> list[tuple[int, int, list[str]]]:
-        """What was asked for, in words that follow from `seed`: texts from which block to which."""
+        """Return the prompts of these members as (first block, end block, texts), in words that follow from `seed`."""
         return [
             (0, CUT, [block_prompt(self.first, member, 0, seed) for member in members]),
             (CUT, BLOCKS, [block_prompt(self.first, member, CUT, seed) for member in members]),
@@ -64,18 +69,18 @@ class GeneratedVideos:
 
 
 def block_prompt(first: int, member: int, block: int, seed: int) -> str:
-    """The prompt that a block of a member has."""
+    """Return the prompt of a member's block."""
     switched = block >= CUT and member % SWITCHED == SWITCHED - 1
     return video_prompt(sample_video_scene(first + 2 * member + switched), seed, PROMPT_FRAMES)
 
 
 def noise_of(members: Sequence[int], first: int) -> KeyedBlockNoise:
-    """Of these members; the noise of one does not depend on which others are asked for."""
+    """Return the noise of these members. The noise of a member does not depend on the other members."""
     return KeyedBlockNoise(Keys.of([first + 2 * member for member in members], len(members)))
 
 
 def generated_videos(target: BlockVideoPipeline, work: Path, count: int, first: int = FIRST_SEED) -> GeneratedVideos:
-    """The first members of a set, stored in `work/video_films_SEED`."""
+    """Return the first members of a set, cached in `work/video_films_SEED`."""
     mark, folder = fingerprint(target.model.transformer, (target.model.sampler, first)), work / f"video_films_{first}"
     make = partial(_generate, target, first)
     tensors = cached_set("videos of the target", folder, "films", mark, count, make, chunk=_CHUNK, batch=_BATCH)
@@ -102,7 +107,13 @@ def _shape(channels: int) -> tuple[int, int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class DraftRecipe(FlowRecipe):
-    """Everything that decides a drafter; `members`: videos of the target that it learns from."""
+    """All settings of a video drafter.
+
+    Attributes:
+        sampler: Steps of the drafter.
+        batch: Videos per step.
+        members: Training videos of the target.
+    """
 
     data = "videos that video draws for prompts of moving scenes, and their noise"
     sampler: FlowMap = FlowMap(2, shift=3.0, until=False)
@@ -118,8 +129,14 @@ class DraftRecipe(FlowRecipe):
 
 
 def saliency(latents: Tensor) -> Tensor:
-    """float32 [B, F, 8, 8] in 0..1, how far each latent of [B, C, F, 8, 8] is from most of its frame, against the farthest:
-    where objects are in videos of which nothing else is known."""
+    """Locate objects in generated videos, whose content is not known.
+
+    Args:
+        latents: float [B, C, F, 8, 8].
+
+    Returns:
+        float32 [B, F, 8, 8] in 0..1: the distance of each latent from the median of its frame, relative to the largest.
+    """
     most = latents.flatten(3).median(3).values[..., None, None]
     away = (latents - most).square().mean(1)
     return away / away.amax((2, 3), keepdim=True).clamp_min(1e-6)
@@ -128,7 +145,7 @@ def saliency(latents: Tensor) -> Tensor:
 def draft_loss(
     model: CausalWan, films: GeneratedVideos, recipe: DraftRecipe, encode: Encode, step: int, device: str = "cpu"
 ) -> tuple[Tensor, dict[str, float]]:
-    """Mean error of the flow from the noise of all blocks of a step's members to what the target has made of it."""
+    """Return the mean error of the flow from the noise of all blocks of a step to the target's blocks, and its figures."""
     members, clean = films.batch(step, recipe.batch)
     segments = [(first, last, encode(texts)) for first, last, texts in films.prompts(members, step)]
     blocks = BlockClips(clean, films.noise(members), saliency(clean), segments)
@@ -139,7 +156,11 @@ def draft_loss(
 def train_draft(
     recipe: DraftRecipe, films: GeneratedVideos, encode: Encode, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[CausalWan, dict[str, float]]:
-    """A trained drafter and its last means: errors of all blocks, of first and of last ones. State and log lie in `folder`."""
+    """Train a drafter, with state and log in `folder`.
+
+    Returns:
+        The drafter, and its last mean errors: of all blocks, of first blocks and of last blocks.
+    """
 
     def loss(model: CausalWan, step: int) -> tuple[Tensor, dict[str, float]]:
         return draft_loss(model, films, recipe, encode, step, device)
@@ -147,11 +168,11 @@ def train_draft(
     return recipe.trained(lambda: new_model(recipe.config, recipe.seed), loss, folder, resume, device)
 
 
-_HELD_OUT = HELD_OUT + (6 << 20)  # films that distances are measured on
+_HELD_OUT = HELD_OUT + (6 << 20)  # videos for the distances of the card
 
 
 def draft_recipe(steps: int = 4000) -> DraftRecipe:
-    """Three layers of 128, and a quarter of the passes a block."""
+    """Return the recipe of the drafter: three layers of 128, and a quarter of the target's forward passes per block."""
     return DraftRecipe("video/draft", video_config(4, 256, 3), steps, lr=2e-3)
 
 
@@ -159,11 +180,21 @@ def build(
     out: Path, work: Path, vae: Path, whole: Path, recipe: DraftRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 32, blocks: int = 7,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/video_draft` over videos in `work/video_films_SEED`, write fp16 weights and the card, which is returned,
-    to `out`.
+    """Train a drafter in `work/video_draft` on videos in `work/video_films_SEED`, and write fp16 weights with a card.
 
-    vae, whole: folders of the autoencoder and of the target, whose caption encoder is shared.
-    measured: videos of so many blocks that the card's figures are of.
+    Args:
+        out: The folder to write.
+        work: The folder of training states and videos.
+        vae: The folder of the autoencoder.
+        whole: The folder of the target, whose caption encoder is shared.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Videos that the figures of the card are measured on.
+        blocks: Blocks of these videos.
+
+    Returns:
+        The card.
     """
     target = read_video(whole, vae, whole)
     if not resume:
@@ -174,22 +205,25 @@ def build(
     pipe = read_video(out, vae, whole)
     scenes = [sample_video_scene(CARD_SEED + number) for number in range(measured)]
     distances = block_distances(pipe, generated_videos(target, work, 2 * measured, _HELD_OUT))
-    found = {"held_out": distances, "evaluation": prompt_adherence(pipe, scenes, blocks)}
-    return recipe.card(out, pipe.model.transformer, figures, found, batch=recipe.batch)
+    measurements = {"held_out": distances, "evaluation": prompt_adherence(pipe, scenes, blocks)}
+    return recipe.card(out, pipe.model.transformer, figures, measurements, batch=recipe.batch)
 
 
 @torch.no_grad()
 def block_distances(draft: BlockVideoPipeline, films: GeneratedVideos) -> dict[str, float]:
-    """How far the drafter's blocks are from the target's, behind the target's own and from the same noise: squared distance
-    over the spread of the target's blocks, of first blocks and of later ones."""
+    """Measure the distance of the drafter's blocks from the target's, with the target's context and noise.
+
+    Returns:
+        The squared distance over the variance of the target's blocks, for first and for later blocks.
+    """
     members = range(len(films))
     target = films.latents.float().split(PLAN.size, 2)
     text = draft.encoder([block_prompt(films.first, member, 0, member) for member in members])
     state = draft.model.open(text, noise_of(members, films.first), target[0].shape[-2:])
-    found = []
+    distances = []
     for block in range(BLOCKS):
         if block:
             state.switch(draft.encoder([block_prompt(films.first, member, block, member) for member in members]), block)
         gap = (state.generate(list(target[:block])) - target[block]).square().mean()
-        found.append(float(gap / target[block].var()))
-    return {"first": found[0], "later": sum(found[1:]) / len(found[1:])}
+        distances.append(float(gap / target[block].var()))
+    return {"first": distances[0], "later": sum(distances[1:]) / len(distances[1:])}

@@ -1,4 +1,4 @@
-"""Training of the zoo's reward on frames whose truth is measured: how much of what was asked for each of them shows."""
+"""Training of the zoo's reward on frames with measured truth: how well each frame shows the objects of its prompt."""
 
 from __future__ import annotations
 
@@ -36,9 +36,13 @@ MEASURED = HELD_OUT + (5 << 20)
 
 @dataclass(frozen=True, slots=True)
 class RewardRecipe(ZooRecipe):
-    """Everything that decides the reward.
+    """All settings of the reward.
 
-    members: of the fixed set, MEMBER_FRAMES frames each.   wrong: share of the prompts that do not fit their frames.
+    Attributes:
+        size: Sizes of the model.
+        batch: Members per step.
+        members: Members of the fixed set, MEMBER_FRAMES frames each.
+        wrong: Share of prompts that do not fit their frames.
     """
 
     name, data = "video/reward", "decoded blocks of moving scenes: true, spoiled, and drawn by video and video/draft"
@@ -57,20 +61,29 @@ class RewardRecipe(ZooRecipe):
     def seeds(self) -> dict[str, Any]:
         return {"scene_seeds": [FIRST_SEED, FIRST_SEED + self.members]}
 
-    def asked(self, scene: VideoScene, step: int) -> VideoScene:
-        """What a prompt of a step asks for where `scene` is shown."""
+    def prompted_scene(self, scene: VideoScene, step: int) -> VideoScene:
+        """Return the scene that the prompt of a step describes where `scene` is shown."""
         rng = np.random.default_rng((scene.seed, step))
         return altered_scene(scene, rng) if rng.random() < self.wrong else scene
 
 
 def reward_loss(
-    model: FrameReward, frames: Tensor, asked: list[VideoScene], encode: Encode, step: int, device: str = "cpu"
+    model: FrameReward, frames: Tensor, prompted: list[VideoScene], encode: Encode, step: int, device: str = "cpu"
 ) -> tuple[Tensor, dict[str, float]]:
-    """Cross-entropy with the likeness of frames uint8 [B, F, 64, 64, 3] to what is asked for, each a share of 0..1."""
+    """Return the cross-entropy with the likeness of frames to their prompts, each in 0..1, and the mean gap.
+
+    Args:
+        model: The reward.
+        frames: uint8 [B, F, 64, 64, 3].
+        prompted: The scenes that the prompts describe.
+        encode: The caption encoder.
+        step: The training step, which seeds the words of the prompts.
+        device: The device of the model.
+    """
     truth = torch.from_numpy(
-        np.stack([likeness(shown.numpy(), one.movers) for shown, one in zip(frames, asked, strict=True)])
+        np.stack([likeness(shown.numpy(), scene.movers) for shown, scene in zip(frames, prompted, strict=True)])
     )
-    states = encode([video_prompt(one, step, PROMPT_FRAMES) for one in asked])
+    states = encode([video_prompt(scene, step, PROMPT_FRAMES) for scene in prompted])
     pixels = rearrange(frames, "b f h w c -> (b f) c h w").float() / 127.5 - 1
     with autocast(device):
         logits = model(pixels.contiguous().to(device), states.repeat_interleave(frames.shape[1], 0).to(device)).float()
@@ -82,42 +95,55 @@ def reward_loss(
 def train_reward(
     recipe: RewardRecipe, frames: Tensor, encode: Encode, folder: Path, resume: bool = True, device: str = "cpu"
 ) -> tuple[FrameReward, dict[str, float]]:
-    """A reward trained on frames of the scenes from FIRST_SEED on, and its last means. State and log lie in `folder`."""
+    """Train a reward on frames of the scenes from FIRST_SEED on, with state and log in `folder`.
+
+    Returns:
+        The reward, and the means of its last logged steps.
+    """
 
     def loss(model: FrameReward, step: int) -> tuple[Tensor, dict[str, float]]:
-        taken = batch_members(len(frames), recipe.batch, step)
-        asked = [recipe.asked(sample_video_scene(FIRST_SEED + index), step) for index in taken]
-        return reward_loss(model, frames[taken], asked, encode, step, device)
+        members = batch_members(len(frames), recipe.batch, step)
+        prompted = [recipe.prompted_scene(sample_video_scene(FIRST_SEED + index), step) for index in members]
+        return reward_loss(model, frames[members], prompted, encode, step, device)
 
     return recipe.trained(lambda: FrameReward(recipe.size), loss, folder, resume, device)
 
 
 def evaluate_reward(reward: PromptReward, frames: Tensor, recipe: RewardRecipe, first: int) -> dict[str, float]:
-    """Rank correlations of scores with the measured likeness on members of the scenes from `first` on.
+    """Measure rank correlations of scores with the measured likeness, on members of the scenes from `first` on.
 
-    Over single frames, and over members' least frames, which routers take: of all, of those whose prompt is right, and by how
-    they came about; beside it the mean likeness of the latter.
+    Args:
+        reward: The reward.
+        frames: uint8 [N, F, 64, 64, 3].
+        recipe: The recipe.
+        first: Seed of the first scene.
+
+    Returns:
+        Correlations over single frames, and over the lowest frames of members, which routers use: of all members, of
+            those with the right prompt, and by kind of member. The mean likeness by kind is included.
     """
     scores, truths, right = [], [], []
     for index, shown in enumerate(frames):
         scene = sample_video_scene(first + index)
-        asked = recipe.asked(scene, index)
-        right.append(asked is scene)
-        scores.append(reward(rearrange(shown, "f h w c -> f c h w"), video_prompt(asked, index, PROMPT_FRAMES)).numpy())
-        truths.append(likeness(shown.numpy(), asked.movers))
+        prompted = recipe.prompted_scene(scene, index)
+        right.append(prompted is scene)
+        scores.append(
+            reward(rearrange(shown, "f h w c -> f c h w"), video_prompt(prompted, index, PROMPT_FRAMES)).numpy()
+        )
+        truths.append(likeness(shown.numpy(), prompted.movers))
     score, truth, own = np.stack(scores), np.stack(truths), np.array(right)
-    found = {"frames": ranks_agree(score.ravel(), truth.ravel()), "blocks": ranks_agree(score.min(1), truth.min(1)),
+    figures = {"frames": ranks_agree(score.ravel(), truth.ravel()), "blocks": ranks_agree(score.min(1), truth.min(1)),
              "blocks_own_prompt": ranks_agree(score[own].min(1), truth[own].min(1))}  # fmt: skip
     for kind in KINDS:
         rows = np.array([kind_of(index) == kind for index in range(len(frames))])
-        found[kind] = ranks_agree(score[rows].min(1), truth[rows].min(1))
-        found[f"{kind}_likeness"] = float(truth[rows & own].mean()) if (rows & own).any() else 0.0
-    return found
+        figures[kind] = ranks_agree(score[rows].min(1), truth[rows].min(1))
+        figures[f"{kind}_likeness"] = float(truth[rows & own].mean()) if (rows & own).any() else 0.0
+    return figures
 
 
-def ranks_agree(one: np.ndarray, other: np.ndarray) -> float:
-    """Spearman's rank correlation; 0 where one of them is constant. Equal values share their mean rank."""
-    ranks = [_ranks(values) for values in (one, other)]
+def ranks_agree(first: np.ndarray, second: np.ndarray) -> float:
+    """Return Spearman's rank correlation; 0 where an array is constant. Equal values share their mean rank."""
+    ranks = [_ranks(values) for values in (first, second)]
     return 0.0 if min(np.ptp(rank) if len(rank) else 0 for rank in ranks) == 0 else float(np.corrcoef(ranks)[0, 1])
 
 
@@ -131,15 +157,25 @@ def build(
     out: Path, work: Path, target: BlockVideoPipeline, draft: BlockVideoPipeline, recipe: RewardRecipe = RewardRecipe(), *,
     resume: bool = True, device: str = "cpu", measured: int = 384,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/video_reward` over frames in `work/video_reward_frames`, write fp16 weights and the card to `out`.
+    """Train a reward in `work/video_reward` on frames in `work/video_reward_frames`; write fp16 weights with a card.
 
-    target, draft: who draw some of the frames; their caption encoder reads the prompts.   measured: held-out members that the
-    figures of the card, which is returned, are of.
+    Args:
+        out: The folder to write.
+        work: The folder of training states and frames.
+        target: The target, which generates some of the frames and whose caption encoder is shared.
+        draft: The drafter, which generates some of the frames.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Held-out members that the figures of the card are measured on.
+
+    Returns:
+        The card.
     """
     frames = reward_frames(target, draft, work, recipe.members)
     model, figures = train_reward(recipe, frames, target.encoder, work / recipe.folder, resume, device)
     save_sized(model.cpu(), model.size, out)
     stored = PromptReward(load_sized(RewardSize, FrameReward, out), target.encoder)
     unseen = reward_frames(target, draft, work, measured, MEASURED, "video_reward_held_out")
-    found = {"evaluation": evaluate_reward(stored, unseen, recipe, MEASURED)}
-    return recipe.card(out, stored.model, figures, found, batch=[recipe.batch, MEMBER_FRAMES])
+    measurements = {"evaluation": evaluate_reward(stored, unseen, recipe, MEASURED)}
+    return recipe.card(out, stored.model, figures, measurements, batch=[recipe.batch, MEMBER_FRAMES])

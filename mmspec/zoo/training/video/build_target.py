@@ -38,17 +38,25 @@ if TYPE_CHECKING:
 
 
 def adherence(videos: Iterable[np.ndarray], prompts: Iterable[str]) -> dict[str, float]:
-    """Of the objects that prompts name: in what share of the frames the color is seen, how many go the way they should at
-    first, and how many shapes are the right ones."""
-    found: dict[str, list[float]] = {"seen": [], "direction": [], "shape": []}
+    """Measure how well videos follow their prompts.
+
+    Args:
+        videos: Videos, uint8 [F, H, W, 3].
+        prompts: Their prompts.
+
+    Returns:
+        For the objects of the prompts: the share of frames in which the color is seen, the share of correct initial
+            directions, and the share of correct shapes.
+    """
+    scores: dict[str, list[float]] = {"seen": [], "direction": [], "shape": []}
     for frames, prompt in zip(videos, prompts, strict=True):
         for name, value in marks(frames, named_movers(prompt)):
-            found[name].append(value)
-    return {name: float(np.mean(values)) if values else 0.0 for name, values in found.items()}
+            scores[name].append(value)
+    return {name: float(np.mean(values)) if values else 0.0 for name, values in scores.items()}
 
 
 def prompt_adherence(pipe: BlockVideoPipeline, scenes: Sequence[VideoScene], blocks: int) -> dict[str, float]:
-    """`adherence` of videos drawn for the prompts of scenes, beside those of the scenes rendered."""
+    """Return `adherence` of videos generated for the prompts of scenes, and of the scenes rendered."""
     prompts = [video_prompt(scene, 0) for scene in scenes]
     videos = pipe(prompts, seed=list(range(len(scenes))), blocks=blocks).videos
     rendered = [render_frames(scene, len(video)) for scene, video in zip(scenes, videos, strict=True)]
@@ -57,19 +65,21 @@ def prompt_adherence(pipe: BlockVideoPipeline, scenes: Sequence[VideoScene], blo
 
 
 CHANNELS = 8
-CARD_SEED = HELD_OUT + (3 << 20)  # scenes whose prompts the card's videos are of
-_CLIPS = HELD_OUT + (4 << 20)  # clips whose flow is measured
+CARD_SEED = HELD_OUT + (3 << 20)  # scenes of the card's prompts
+_CLIPS = HELD_OUT + (4 << 20)  # clips for the held-out flow errors
 
 
 def video_config(heads: int, feed_forward: int, layers: int) -> WanConfig:
-    """Wan with a token a square of four latents, 16 a frame; a block sees itself and two before it."""
+    """Return a Wan config: a token for 2x2 latents, 16 tokens per frame; a block attends to itself and two earlier
+    blocks.
+    """
     return WanConfig(num_attention_heads=heads, attention_head_dim=32, ffn_dim=feed_forward, num_layers=layers,
                      in_channels=CHANNELS, out_channels=CHANNELS, text_dim=WIDTH, freq_dim=64, patch_size=(1, 2, 2),
                      text_len=LONGEST, local_attn_size=3 * PLAN.size)  # fmt: skip
 
 
 def target_recipe(steps: int = 14_000, again: int = 7600) -> BlockRecipe:
-    """The target: six layers of 192, 3.6 M parameters."""
+    """Return the recipe of the target: six layers of 192, 3.6 M parameters."""
     sampler = FlowMap(8, shift=3.0, until=False)
     return BlockRecipe("video", video_config(6, 640, 6), steps, lr=1.5e-3, sampler=sampler, again=again)
 
@@ -78,11 +88,20 @@ def build(
     out: Path, work: Path, vae: Path, recipe: BlockRecipe, *, resume: bool = True, device: str = "cpu",
     measured: int = 32, blocks: int = 7,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a caption encoder in `work/video_captions`, and a model in `work/video` over latents in `work/video_latents`;
-    write fp16 weights of both and the card, which is returned, to `out`.
+    """Train a caption encoder and a target on latents in `work/video_latents`, and write fp16 weights with a card.
 
-    vae: folder of the autoencoder.   measured: videos of so many blocks that the card's
-    figures are of.
+    Args:
+        out: The folder to write.
+        work: The folder of training states and latents.
+        vae: The folder of the autoencoder.
+        recipe: The recipe.
+        resume: Whether to continue from the states in `work`.
+        device: The device of the training.
+        measured: Videos that the figures of the card are measured on.
+        blocks: Blocks of these videos.
+
+    Returns:
+        The card.
     """
     captions = work / f"{recipe.folder}_captions"
     if not resume:
@@ -94,18 +113,18 @@ def build(
     write_video(model, out, recipe.sampler, PLAN)
     pipe = read_video(out, vae, out)
     scenes = [sample_video_scene(CARD_SEED + number) for number in range(measured)]
-    found = {"held_out": held_out(pipe, recipe), "evaluation": prompt_adherence(pipe, scenes, blocks)}
-    return recipe.card(out, pipe.model.transformer, figures, found, batch=[recipe.batch, recipe.starts])
+    measurements = {"held_out": held_out(pipe, recipe), "evaluation": prompt_adherence(pipe, scenes, blocks)}
+    return recipe.card(out, pipe.model.transformer, figures, measurements, batch=[recipe.batch, recipe.starts])
 
 
 def _trained_prompts(folder: Path, recipe: BlockRecipe, out: Path, resume: bool) -> PromptEncoder:
     reader = train_video_prompt_encoder(folder, recipe.config.dim, PROMPT_FRAMES, resume=resume)
     write_prompts(reader.encoder, video_prompt_tokenizer(), out)
-    return read_prompts(out)  # what a reader of the files gets is what is trained on
+    return read_prompts(out)  # trains on the encoder as it is stored
 
 
 def held_out(pipe: BlockVideoPipeline, recipe: BlockRecipe, count: int = 8) -> dict[str, float]:
-    """Errors of the flow on clips that no training sees: of all blocks, of first and of last ones."""
+    """Return mean flow errors on held-out clips: of all blocks, of first blocks and of last blocks."""
     sums: dict[str, float] = {}
     for number in range(count):
         clips = [_held_out_clip(kind, number, pipe.vae) for kind in ("whole", "starts")]
@@ -117,5 +136,5 @@ def held_out(pipe: BlockVideoPipeline, recipe: BlockRecipe, count: int = 8) -> d
 
 
 def _held_out_clip(kind: Kind, index: int, vae: StreamingWanVAE) -> tuple[list, torch.Tensor]:
-    one = training_clip(kind, index, vae.layout.channels, _CLIPS)
-    return [one], vae.encode(clip_pixels([one.clip()], pixel_frames(blocks_of(kind))))[0]
+    clip = training_clip(kind, index, vae.layout.channels, _CLIPS)
+    return [clip], vae.encode(clip_pixels([clip.clip()], pixel_frames(blocks_of(kind))))[0]

@@ -33,11 +33,14 @@ FIRST_SEED = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class VideoRecipe(CodeRecipe):
-    """Everything that decides a zoo model of video codes; frames are the config's.
+    """All settings of a zoo model of video codes.
 
-    again: step from which on the schedule runs once more, guidance by heads and weights with it.
-    short: frames of a video in the `short_steps` behind it, as many more of which cost as much: what prompts ask for is learnt
-    from many scenes, and then how it moves.
+    Attributes:
+        batch: Videos per step.
+        again: Step at which the schedule starts a second time, with the guidance by heads and weights; 0 for never.
+        short: Frames of a video in the `short_steps` after `again`. More short videos fit a step, so that the model
+            learns the objects of prompts from many scenes, and their motion afterwards.
+        short_steps: Steps with short videos.
     """
 
     data = "moving scenes of mmspec.zoo.world, each frame at half its side and tokenised by the zoo's VQ"
@@ -55,18 +58,18 @@ class VideoRecipe(CodeRecipe):
         return {"scene_seeds": [FIRST_SEED, FIRST_SEED + self.steps * most]}
 
     def frames(self, step: int) -> int:
-        """Of the videos of a step."""
+        """Return the frames of the videos of a step."""
         return self.short if 0 <= step - self.again < self.short_steps else self.config.frames
 
     def scenes(self, step: int) -> list[VideoScene]:
-        """The scenes of a training step."""
+        """Return the scenes of a training step."""
         count = self.batch * self.config.frames // self.frames(step)
         return [sample_video_scene(FIRST_SEED + step * count + i) for i in range(count)]
 
 
 @torch.no_grad()
 def video_codes(vq: VQModel, scenes: list[VideoScene], frames: int) -> Tensor:
-    """The tokenizer's codes of rendered scenes at half their side, each frame on its own, int64 [B, frames * 64]."""
+    """Return the codes of rendered scenes at half their side, tokenised frame by frame, int64 [B, frames * 64]."""
     pixels = to_pixels(low_res(np.concatenate([render_frames(scene, frames) for scene in scenes])))
     device = vq.quantize.embedding.weight.device
     with autocast(device):
@@ -77,10 +80,20 @@ def train_video_codes(
     recipe: VideoRecipe, vq: VQModel, encode: CaptionEncoder, folder: Path, resume: bool = True, device: str = "cpu",
     projection: nn.Module | None = None,
 ) -> tuple[Transformer, dict[str, float]]:  # fmt: skip
-    """Trains a transformer; returns it and the means of its last logged steps: loss and top-1 probability of the codes.
+    """Train a transformer on video codes.
 
-    projection: what the transformer's own caption projection starts as. The heads' loss and the weight of the codes of
-    objects fade over `guided_share` of the steps of a run: the last loss is of codes alone, all of one weight.
+    Args:
+        recipe: The recipe.
+        vq: The tokenizer.
+        encode: The caption encoder.
+        folder: The folder of the state and the log.
+        resume: Whether to continue from the state in `folder`.
+        device: The device of the training.
+        projection: Initial weights of the transformer's caption projection.
+
+    Returns:
+        The transformer, and the means of its last logged steps: loss and top-1 probability of the codes. The last loss
+            is that of the codes alone, equally weighted.
     """
     model, vq = recipe.new_model(projection, VIDEO_HEADS, LOOKS).to(device), vq.to(device)
 
@@ -105,11 +118,11 @@ def train_video_codes(
 
 @torch.no_grad()
 def held_out_videos(gpt: Transformer, vq: VQModel, encode: CaptionEncoder, count: int = 16) -> dict[str, float]:
-    """Loss and mean top-1 probability of the codes of scenes that no training sees."""
+    """Return loss and mean top-1 probability of the codes of held-out scenes."""
     frames = gpt.config.frames
     scenes = [sample_video_scene(HELD_OUT + index) for index in range(count)]
     losses = []
-    for scene in scenes:  # one by one: the logits of a video are many
+    for scene in scenes:  # one at a time, since the logits of a video are large
         condition, mask = encode([video_prompt(scene, 0, frames)])
         codes = video_codes(vq, [scene], frames)
         loss, notes = code_loss(gpt.training_logits(condition, codes, mask), codes)
@@ -119,15 +132,16 @@ def held_out_videos(gpt: Transformer, vq: VQModel, encode: CaptionEncoder, count
 
 
 FRAMES = 8
-CARD_SEED = HELD_OUT + (1 << 20)  # apart from the scenes that other figures are of
+CARD_SEED = HELD_OUT + (1 << 20)  # apart from the scenes of other figures
 
 
 def recipe_of(steps: int = 6200, again: int = 3000, short_steps: int = 1500) -> VideoRecipe:
-    """Text to 8 frames of 8x8 codes, 32x32 pixels: in frames of 16x16 codes a model of this size learns four times as slowly.
+    """Return the recipe: text to 8 frames of 8x8 codes, 32x32 pixels. With 16x16 codes, training would take four times
+    as long.
 
-    Of the 16 pairs of a head four turn with time, six with rows, six with columns. No axis is longer than 8 steps, so the base
-    is 100: with 10000 most pairs would hardly turn, and that the place in the frame before says most about a code would be
-    learnt late.
+    Of the 16 rotary pairs of a head, four encode time, six rows and six columns. No axis is longer than 8 steps, so the
+    base is 100. With 10000 most pairs would hardly rotate, and attention to the same place in the previous frame would
+    be learnt late.
     """
     config = GPTConfig(dim=128, n_layer=6, n_head=4, multiple_of=64, vocab_size=1024, block_size=64, model_type="t2i",
                        cls_token_num=LONGEST, caption_dim=WIDTH, frames=FRAMES, time_pairs=4, rope_base=100)  # fmt: skip
@@ -138,10 +152,20 @@ def build(
     out: Path, work: Path, images: Path, whole: Path, recipe: VideoRecipe, *, resume: bool = True,
     device: str = "cpu", measured: int = 32,
 ) -> dict[str, Any]:  # fmt: skip
-    """Writes the transformer in fp16 and its card to `out`, returns the card.
+    """Train a caption projection and a transformer, and write the transformer in fp16 with a card.
 
-    images: folder of the pipeline whose tokenizer every frame goes through.   whole: folder whose caption encoder is shared.
-    measured: held-out prompts that are drawn for the card.
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        images: The folder of the pipeline whose tokenizer encodes every frame.
+        whole: The folder whose caption encoder is shared.
+        recipe: The recipe.
+        resume: Whether to continue from the states in `work`.
+        device: The device of the training.
+        measured: Videos generated for the card, from held-out prompts.
+
+    Returns:
+        The card.
     """
     config, encoder_work, gpt_work = recipe.config, work / f"{recipe.folder}_captions", work / recipe.folder
     if not resume:
@@ -155,32 +179,35 @@ def build(
     write_transformer(gpt.cpu(), out)
     pipe = read_video_codes(out, images, whole)
     model = pipe.model
-    found = {"held_out": held_out_videos(model.transformer, model.vq, model.captions),
+    measurements = {"held_out": held_out_videos(model.transformer, model.vq, model.captions),
              "evaluation": video_agreement(pipe, measured)}  # fmt: skip
-    return recipe.card(out, model.transformer, figures, found)
+    return recipe.card(out, model.transformer, figures, measurements)
 
 
 def video_agreement(pipe: LlamaGenPipeline, count: int, batch: int = 8) -> dict[str, float]:
-    """How much of what held-out prompts name is in the videos drawn for them, and in rendered ones; see `agreement`.
+    """Measure the agreement of videos with their held-out prompts, for generated and rendered videos; see `agreement`.
 
-    Videos are drawn by coupled Jacobi decoding, whose law is that of plain decoding. Codes a pass are counted on the way.
+    Videos are generated by coupled Jacobi decoding, which keeps the distribution of plain decoding.
+
+    Returns:
+        The mean agreements, and the codes per forward pass.
     """
     frames = pipe.model.geometry.frames
     scenes = [sample_video_scene(CARD_SEED + index) for index in range(count)]
     prompts = [video_prompt(scene, 0, frames) for scene in scenes]
     drawn, codes, passes = [], 0, 0
     for first in range(0, count, batch):
-        asked = prompts[first : first + batch]
-        out = pipe(asked, decoding=SJD(64, coupling="gumbel"), seed=[first + i for i in range(len(asked))])
+        texts = prompts[first : first + batch]
+        out = pipe(texts, decoding=SJD(64, coupling="gumbel"), seed=[first + i for i in range(len(texts))])
         drawn += [_doubled(video) for video in out.arrays()]
         codes, passes = codes + out.tokens.numel(), passes + out.stats.row_passes
     named = [named_movers(prompt) for prompt in prompts]
     rendered = [_doubled(low_res(render_frames(scene, frames))) for scene in scenes]
     marks = (np.mean([agreement(*pair) for pair in zip(each, named, strict=True)]) for each in (drawn, rendered))
-    found = dict(zip(("agreement", "agreement_rendered"), map(float, marks), strict=True))
-    return {**found, "codes_a_pass": codes / passes}
+    figures = dict(zip(("agreement", "agreement_rendered"), map(float, marks), strict=True))
+    return {**figures, "codes_a_pass": codes / passes}
 
 
 def _doubled(frames: np.ndarray) -> np.ndarray:
-    """At the side that `agreement` knows speeds of."""
+    """Return the frames at twice the side, for which `agreement` knows the speeds."""
     return frames.repeat(2, 1).repeat(2, 2)

@@ -1,4 +1,4 @@
-"""Training of the zoo's causal video autoencoder on clips of moving scenes, and the latents' statistics in its config."""
+"""Training of the zoo's causal video autoencoder on clips of moving scenes, with statistics of latents in its config."""
 
 from __future__ import annotations
 
@@ -25,15 +25,18 @@ if TYPE_CHECKING:
     from diffusers import AutoencoderKLWan
 
 FIRST_SEED = 6 << 28
-MEASURED = HELD_OUT + (2 << 20)  # scenes of the card's figures
-STATISTICS = 64  # training clips that the latents' mean and spread are of
-_LATEST = 90  # frames of a scene's life that clips begin in
+MEASURED = HELD_OUT + (2 << 20)  # scenes for the figures of the card
+STATISTICS = 64  # training clips for the mean and deviation of latents
+_LATEST = 90  # clips begin in these first frames of a scene
 
 
 @dataclass(frozen=True, slots=True)
 class VaeSize:
-    """Fields of AutoencoderKLWan. Patches of two pixels halve the sides before its own two levels do: a latent is a square of
-    8 pixels and four frames."""
+    """Fields of AutoencoderKLWan.
+
+    Patches of two pixels halve the sides before its own two levels do: a latent is a square of 8 pixels and four
+    frames.
+    """
 
     base_dim: int = 12
     z_dim: int = 8
@@ -45,16 +48,22 @@ class VaeSize:
 
 @dataclass(frozen=True, slots=True)
 class VideoVaeRecipe(ZooRecipe):
-    """Everything that decides the autoencoder; the defaults are the ones to ship.
+    """All settings of the autoencoder; the defaults are those of the shipped autoencoder.
 
-    frames: of a clip, in three steps of four; in the fourth half as many clips have `long` frames.
-    short: frames of a clip over the first `short_steps`, in which `short_batch` clips cost as much: how objects look is learnt
-    from many scenes, and only then how they move.
-    again: step from which on the schedule runs once more, and pixels of objects count `objects` times more: most of a frame is
-    background, whose grain no code of this size holds.
-    cuts: share of clips that cut to another scene somewhere, which a change of prompt will show.
-    edges_steps: after which differences in space count as much as `edges` says.
-    squares, edges, divergence, spread: as in `KlRecipe`.
+    Attributes:
+        size: Sizes of the model.
+        again: Step at which the schedule starts a second time, from then on with weighted pixels of objects.
+        objects: Additional weight of the pixels of objects. Most of a frame is background, whose grain no code of this
+            size stores.
+        batch: Clips per step.
+        frames: Frames of a clip in three of four steps.
+        long: Frames of a clip in every fourth step, which has half as many clips.
+        short: Frames of a clip in the first `short_steps`: looks are learnt from many scenes, and motion afterwards.
+        short_batch: Clips per step in the first `short_steps`.
+        short_steps: Steps with short clips.
+        cuts: Share of clips that cut to another scene, as a change of prompt does.
+        squares, edges, divergence, spread: See `KlRecipe`.
+        edges_steps: Steps over which the weight of edges grows to `edges`.
     """
 
     name, warmup, weight_decay, data = "video/vae", 50, 0.01, "moving scenes of mmspec.zoo.world"
@@ -81,23 +90,23 @@ class VideoVaeRecipe(ZooRecipe):
         right = min(self.steps, self.edges_steps) >= 1 and min(self.batch, self.short_batch) >= 2
         self.expect(right, "steps and two clips or more")
         if any(frames % 4 != 1 or frames < 5 for frames in (self.frames, self.long, self.short)):
-            raise ValueError(f"frames: expected one and groups of four, got {self.frames}, {self.long} and {self.short}; use "
+            raise ValueError(f"frames: expected 1 + 4n frames, got {self.frames}, {self.long} and {self.short}; use "
                              "13, 25 and 5")  # fmt: skip
 
     @property
     def most(self) -> int:
-        """Clips of a step, at most."""
+        """The most clips in a step."""
         return max(self.batch, self.short_batch)
 
     def seeds(self) -> dict[str, Any]:
         return {"scene_seeds": [FIRST_SEED, FIRST_SEED + 2 * self.steps * self.most]}
 
     def edges_at(self, step: int) -> float:
-        """The weight of edges at a step."""
+        """Return the weight of edges at a step."""
         return self.edges * min(step / self.edges_steps, 1.0)
 
     def clips(self, step: int) -> tuple[list[Clip], int]:
-        """The clips of a step, no scene of which is shown in another, and how many frames each has."""
+        """Return the clips of a step and their number of frames. No two steps share a scene."""
         rng = np.random.default_rng((self.seed, step))
         if step < self.short_steps:
             count, frames = self.short_batch, self.short
@@ -108,24 +117,24 @@ class VideoVaeRecipe(ZooRecipe):
 
 
 def clip_of(recipe: VideoVaeRecipe, rng: np.random.Generator, seed: int, frames: int) -> Clip:
-    """A clip of the scene of `seed`, and in the recipe's share of cases of the one after it."""
+    """Return a clip of the scene of `seed`; in the recipe's share of cases it cuts to the next scene."""
     first, cut = int(rng.integers(_LATEST)), int(rng.integers(1, frames))
     then: VideoScene | None = sample_video_scene(seed + 1) if rng.random() < recipe.cuts else None
     return Clip(sample_video_scene(seed), first, then, cut)
 
 
 def new_autoencoder(size: VaeSize) -> AutoencoderKLWan:
-    """An untrained autoencoder whose latents are not normalised yet."""
+    """Return an untrained autoencoder whose latents are not normalised yet."""
     from diffusers import AutoencoderKLWan
 
-    made = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(size).items()}
+    fields = {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(size).items()}
     pixels = 3 * size.patch_size**2
-    return AutoencoderKLWan(**made, in_channels=pixels, out_channels=pixels, latents_mean=[0.0] * size.z_dim,
+    return AutoencoderKLWan(**fields, in_channels=pixels, out_channels=pixels, latents_mean=[0.0] * size.z_dim,
                             latents_std=[1.0] * size.z_dim, scale_factor_spatial=8, scale_factor_temporal=4)  # fmt: skip
 
 
 def new_model(recipe: VideoVaeRecipe) -> AutoencoderKLWan:
-    """The untrained autoencoder, whose posteriors are as narrow as the recipe says."""
+    """Return the untrained autoencoder, whose posteriors have the variance of the recipe."""
     torch.manual_seed(recipe.seed)
     model = new_autoencoder(recipe.size)
     with torch.no_grad():
@@ -136,31 +145,37 @@ def new_model(recipe: VideoVaeRecipe) -> AutoencoderKLWan:
 def vae_loss(
     model: AutoencoderKLWan, pixels: Tensor, filled: Tensor, noise: Tensor, recipe: VideoVaeRecipe, step: int
 ) -> tuple[Tensor, dict[str, float]]:
-    """L1 and squares of pixels [B, 3, N, H, W], L1 of their differences in space, and the divergence.
+    """Return the reconstruction loss of a batch and its figures.
 
-    filled: float [B, 1, N, H, W], 1 where objects are.   noise: standard normal in the shape of the latents.
+    Args:
+        model: The autoencoder.
+        pixels: float32 [B, 3, N, H, W] in -1..1.
+        filled: float32 [B, 1, N, H, W], 1 where objects are.
+        noise: float32 [B, C, F, h, w], standard normal in the shape of the latents.
+        recipe: The recipe.
+        step: The training step.
     """
     counts = 1 + recipe.objects * filled if step >= recipe.again else None
     with _lean(pixels.device):
         law = model.encode(pixels).latent_dist
         mean, log_variance, latents = posterior(law, noise)
-        made = decode_latents(model, latents)
-    return reconstruction_loss(made, pixels, mean, log_variance, recipe, step, counts)
+        decoded = decode_latents(model, latents)
+    return reconstruction_loss(decoded, pixels, mean, log_variance, recipe, step, counts)
 
 
 def _lean(device: torch.device) -> AbstractContextManager[object]:
-    """`autocast`, and its norms reordered on a CPU."""
+    """Return `autocast`, or reordered norms on a CPU."""
     return small_frames(device, torch.float32) if device.type == "cpu" else autocast(device)
 
 
 def decode_latents(model: AutoencoderKLWan, latents: Tensor) -> Tensor:
-    """Pixels [B, 3, N, H, W], not cut to -1..1 as the model's own call cuts them: beyond it nothing would be learnt."""
+    """Return pixels [B, 3, N, H, W] without the model's own clamp to -1..1, which has no gradient outside."""
     from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d, unpatchify
 
     cache = [None] * sum(isinstance(module, WanCausalConv3d) for module in model.decoder.modules())
     parts = [
-        model.decoder(one, feat_cache=cache, feat_idx=[0], first_chunk=number == 0)
-        for number, one in enumerate(model.post_quant_conv(latents).split(1, dim=2))
+        model.decoder(latent, feat_cache=cache, feat_idx=[0], first_chunk=number == 0)
+        for number, latent in enumerate(model.post_quant_conv(latents).split(1, dim=2))
     ]
     return unpatchify(torch.cat(parts, 2), patch_size=model.config.patch_size or 1)
 
@@ -168,7 +183,11 @@ def decode_latents(model: AutoencoderKLWan, latents: Tensor) -> Tensor:
 def train_video_vae(
     model: AutoencoderKLWan, folder: Path, recipe: VideoVaeRecipe, resume: bool = True, device: str = "cpu"
 ) -> dict[str, float]:
-    """Train `model` in place; returns the last means. State and log lie in `folder`."""
+    """Train an autoencoder in place, with state and log in `folder`.
+
+    Returns:
+        The means of the last logged steps.
+    """
     model.to(device).train()
 
     def loss_of(step: int) -> tuple[Tensor, dict[str, float]]:
@@ -184,7 +203,7 @@ def train_video_vae(
 
 @torch.no_grad()
 def statistics(model: AutoencoderKLWan, recipe: VideoVaeRecipe, count: int = STATISTICS) -> tuple[Tensor, Tensor]:
-    """Mean and spread per channel, float64 [C] each, of what the encoder gives for `count` training clips."""
+    """Return mean and deviation per channel, float64 [C] each, of the latents of `count` training clips."""
     model.eval()
     clips = [clip_of(recipe, np.random.default_rng(seed), FIRST_SEED + 2 * seed, recipe.long) for seed in range(count)]
     values = [model.encode(clip_pixels([clip], recipe.long)).latent_dist.mode() for clip in clips]
@@ -194,18 +213,22 @@ def statistics(model: AutoencoderKLWan, recipe: VideoVaeRecipe, count: int = STA
 
 @torch.no_grad()
 def evaluate_video_vae(vae: StreamingWanVAE, count: int = 32, frames: int = 25) -> dict[str, float]:
-    """On held-out scenes: L1 (of 255) and PSNR of what comes back, and how much of what is to be seen the tracker finds in it,
-    beside that in the rendered frames."""
+    """Measure an autoencoder on held-out scenes.
+
+    Returns:
+        L1 (of 255) and PSNR of decoded frames, and the agreement that the tracker measures in decoded and in rendered
+            frames.
+    """
     sums = {"l1": 0.0, "squares": 0.0, "agreement": 0.0, "agreement_rendered": 0.0}
     for number in range(count):
         scene = sample_video_scene(MEASURED + number)
         pixels = clip_pixels([Clip(scene)], frames)
-        made = vae.decode(vae.encode(pixels)[0])[0]
+        decoded = vae.decode(vae.encode(pixels)[0])[0]
         named = [(mover.kind, mover.color, mover.direction) for mover in scene.movers]
         for name, value in (
-            ("l1", float((made - pixels).abs().mean()) * 127.5),
-            ("squares", float((made - pixels).square().mean())),
-            ("agreement", agreement(clip_bytes(made[0]), named)),
+            ("l1", float((decoded - pixels).abs().mean()) * 127.5),
+            ("squares", float((decoded - pixels).square().mean())),
+            ("agreement", agreement(clip_bytes(decoded[0]), named)),
             ("agreement_rendered", agreement(clip_bytes(pixels[0]), named)),
         ):
             sums[name] += value / count
@@ -217,16 +240,24 @@ def build(
     out: Path, work: Path, recipe: VideoVaeRecipe = VideoVaeRecipe(), *, resume: bool = True, device: str = "cpu",
     measured: int = 32,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train in `work/video_vae`, write fp16 weights and the card to `out`; returns the card.
+    """Train the autoencoder in `work/video_vae`, and write fp16 weights with a card.
 
-    measured: held-out scenes the card's figures are of. The written config's mean
-    and spread bring latents of training clips to zero and one, channel by channel.
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+        measured: Held-out scenes that the figures of the card are measured on.
+
+    Returns:
+        The card.
     """
     model = new_model(recipe)
     if not resume:
         start_over(work / recipe.folder)
     figures = train_video_vae(model, work / recipe.folder, recipe, resume, device)
-    model.cpu().half().float()  # what a reader of the weights gets is what is measured
+    model.cpu().half().float()  # measures the weights as they are stored
     mean, std = statistics(model, recipe, min(STATISTICS, 2 * measured))
     model.register_to_config(latents_mean=mean.tolist(), latents_std=std.tolist())
     write_vae(deepcopy(model).half(), out)

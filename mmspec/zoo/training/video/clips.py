@@ -1,11 +1,10 @@
-"""The clips that the video models learn from, as latents that are made once: whole clips, cuts, and first blocks.
+"""The training clips of the video models, as latents that are computed once: whole clips, cuts, and first blocks.
 
-A prompt says what moves which way, and not where. A model of few steps that is trained on noise drawn apart from the scene
-predicts the mean of all starts at first, a smear, and decides late. Here the noise of a training clip is drawn first and its
-objects are put where that noise already looks most like them: pairs of noise and clip, as minibatch couplings of flow matching
-have them ("Multisample Flow Matching"), but of a whole law. The noise is white, drawn before and whatever the scene is, so a
-sampler's is of the same law; what follows from it is only where objects start. Paths from noise to clip are then nearly
-straight, and a handful of Euler steps is enough.
+A prompt fixes motion and not position. With noise independent of the scene, a model of few steps predicts the mean of
+all positions at first, and decides late. Here the noise of a clip is sampled first, and its objects are placed where
+that noise already resembles them. These are couplings as in "Multisample Flow Matching", over the whole distribution.
+The noise stays white and independent of the scene's content, so samplers use the same distribution. Paths from noise to
+clip become nearly straight, and a few Euler steps suffice.
 """
 
 from __future__ import annotations
@@ -30,34 +29,36 @@ from mmspec.zoo.world.scene import COLORS
 from mmspec.zoo.world.video import DIRECTIONS, STEADY, Mover, VideoScene, render_frames, sample_video_scene
 
 CELL = 8  # pixels of a latent's side
-_BLUR = 0.8  # of an object's mark, in latents
+_BLUR = 0.8  # deviation of an object's mark, in latents
 _HALF = IMAGE_SCENE_SIDE // 2
 
 
 def coupling_noise(seed: int, channels: int, frames: int) -> Tensor:
-    """float32 [C, F, 8, 8], the noise that decides the starts of a clip."""
+    """Return float32 [C, F, 8, 8], the noise that decides the initial positions of a clip."""
     side = IMAGE_SCENE_SIDE // CELL
     return torch.randn(channels, frames, side, side, generator=torch.Generator().manual_seed(seed))
 
 
 def place_movers(scene: VideoScene, noise: Tensor, spans: Sequence[tuple[int, int]]) -> VideoScene:
-    """The scene with its movers where the noise has them; kinds, colors, steps and background stay.
+    """Return the scene with its movers placed by the noise; kinds, colors, speeds and background are unchanged.
 
-    noise: [C, F, 8, 8]; an object's mark is in the channel of its color.   spans: of each latent frame, the first pixel frame
-    it stands for and the one after the last.
+    Args:
+        scene: The scene.
+        noise: float32 [C, F, 8, 8]. The channel of an object's color places the object.
+        spans: The pixel frames (first, end) of each latent frame.
     """
     movers, noise = scene.movers, noise.numpy()
     if len(movers) == 1:
         return replace(scene, movers=(_best(movers[0], noise, spans, None)[1],))
     orders = []
-    for halves in ((0, 1), (1, 0)):  # which of them has which half
-        found = [_best(mover, noise, spans, half) for mover, half in zip(movers, halves, strict=True)]
-        orders.append((sum(score for score, _ in found), tuple(mover for _, mover in found)))
+    for halves in ((0, 1), (1, 0)):  # assigns the halves of the picture to the movers
+        placed = [_best(mover, noise, spans, half) for mover, half in zip(movers, halves, strict=True)]
+        orders.append((sum(score for score, _ in placed), tuple(mover for _, mover in placed)))
     return replace(scene, movers=max(orders, key=lambda order: order[0])[1])
 
 
 def coupled_channels(scene: VideoScene, channels: int) -> list[int]:
-    """The channels of the noise that a scene's starts follow from; the others may be drawn anew."""
+    """Return the channels of the noise that decide a scene's positions; the others may be resampled."""
     return sorted({channel_of(mover, channels) for mover in scene.movers})
 
 
@@ -66,7 +67,7 @@ def channel_of(mover: Mover, channels: int) -> int:
 
 
 def _best(mover: Mover, noise: np.ndarray, spans: Sequence[tuple[int, int]], half: int | None) -> tuple[float, Mover]:
-    """Its highest score over all starts it may have, and the mover that starts there."""
+    """Return the highest score over all possible positions of a mover, and the mover there."""
     channel = noise[channel_of(mover, len(noise))]
     step_x, step_y = DIRECTIONS[mover.direction]
     columns, rows = (_starts(step * abs(size), mover.pixels, half if not step else None)
@@ -81,7 +82,7 @@ def _best(mover: Mover, noise: np.ndarray, spans: Sequence[tuple[int, int]], hal
 
 
 def _starts(step: int, pixels: int, half: int | None) -> np.ndarray:
-    """Where along an axis an object may start, as `moving` has it."""
+    """Return the initial positions of an object along an axis that `moving` allows."""
     room = IMAGE_SCENE_SIDE - pixels
     if step:
         free = np.arange(room - STEADY * abs(step) + 1)
@@ -90,14 +91,14 @@ def _starts(step: int, pixels: int, half: int | None) -> np.ndarray:
 
 
 def _centres(starts: np.ndarray, step: int, mover: Mover, span: tuple[int, int]) -> np.ndarray:
-    """int64 [S], the pixel of its middle on average over the frames of a latent, for every start."""
+    """Return int64 [S]: for every start, the middle pixel of the object, averaged over the frames of a latent."""
     at = (starts[:, None] + step * np.arange(*span)) % (2 * mover.room)
     return np.rint(np.minimum(at, 2 * mover.room - at).mean(1) + (mover.pixels - 1) / 2).astype(int)
 
 
 @lru_cache(maxsize=1)
 def _marks() -> np.ndarray:
-    """[64, 8], of norm one a row: how much of each latent belongs to an object whose middle is at a pixel."""
+    """Return [64, 8] with unit rows: the share of each latent in an object whose middle is at a pixel."""
     middles = (np.arange(IMAGE_SCENE_SIDE // CELL) + 0.5) * CELL
     away = (np.arange(IMAGE_SCENE_SIDE)[:, None] + 0.5 - middles) / CELL
     weight = np.exp(-0.5 * (away / _BLUR) ** 2)
@@ -106,8 +107,14 @@ def _marks() -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Clip:
-    """scene: shown from its frame `first` on.   then: what is shown from frame `cut` of the clip on, from its own start; None
-    where there is no cut."""
+    """A clip of a scene, which may cut to another scene.
+
+    Attributes:
+        scene: The scene, shown from its frame `first` on.
+        first: Its first frame.
+        then: The scene from frame `cut` of the clip on, from its own start; None without a cut.
+        cut: The first frame of `then`.
+    """
 
     scene: VideoScene
     first: int = 0
@@ -115,74 +122,79 @@ class Clip:
     cut: int = 0
 
     def frames(self, count: int) -> np.ndarray:
-        """uint8 [count, 64, 64, 3]."""
+        """Return the frames, uint8 [count, 64, 64, 3]."""
         if self.then is None or self.cut >= count:
             return render_frames(self.scene, count, self.first)
         shown = (render_frames(self.scene, self.cut, self.first), render_frames(self.then, count - self.cut))
         return np.concatenate(shown)
 
     def filled(self, count: int) -> np.ndarray:
-        """bool [count, 64, 64], True in the squares that objects fill."""
-        found = np.zeros((count, IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), bool)
+        """Return bool [count, 64, 64], True in the squares that objects fill."""
+        cells = np.zeros((count, IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), bool)
         for frame in range(count):
             cut = self.then is not None and frame >= self.cut
             scene, at = (self.then, frame - self.cut) if cut else (self.scene, self.first + frame)
             for mover in scene.movers:
                 x, y = mover.at(at)
-                found[frame, y : y + mover.pixels, x : x + mover.pixels] = True
-        return found
+                cells[frame, y : y + mover.pixels, x : x + mover.pixels] = True
+        return cells
 
 
 def clip_pixels(clips: Sequence[Clip], frames: int) -> Tensor:
-    """float32 [B, 3, frames, 64, 64] in -1..1."""
+    """Return the pixels of clips, float32 [B, 3, frames, 64, 64] in -1..1."""
     drawn = to_pixels(np.concatenate([clip.frames(frames) for clip in clips]))
     return rearrange(drawn, "(b f) c h w -> b c f h w", f=frames).contiguous()
 
 
 def clip_filled(clips: Sequence[Clip], frames: int) -> Tensor:
-    """float32 [B, 1, frames, 64, 64], 1 where objects are and 0 elsewhere."""
+    """Return float32 [B, 1, frames, 64, 64], 1 where objects are and 0 elsewhere."""
     return torch.from_numpy(np.stack([clip.filled(frames) for clip in clips])).float()[:, None]
 
 
 def clip_bytes(pixels: Tensor) -> np.ndarray:
-    """float [3, N, H, W] in -1..1 -> uint8 [N, H, W, 3]."""
+    """Convert pixels float [3, N, H, W] in -1..1 to uint8 [N, H, W, 3]."""
     return np.ascontiguousarray(to_bytes(rearrange(pixels, "c f h w -> f c h w")))
 
 
 Kind = Literal["whole", "cuts", "starts"]
 PLAN = BlockPlan(3)
-BLOCKS = 4  # of a clip: the window of a block, its own included, and one more
+BLOCKS = 4  # blocks of a clip: the attention window of a block, and another block
 CUT = 2  # the block at which a clip of "cuts" shows another scene
 SEEDS: dict[Kind, int] = {"whole": 7 << 28, "cuts": (7 << 28) + (1 << 26), "starts": (7 << 28) + (2 << 26)}
 _CHUNK, _BATCH = 256, 4
 
 
 def blocks_of(kind: Kind) -> int:
-    """Blocks of the set's clips."""
+    """Return the number of blocks of a set's clips."""
     return 1 if kind == "starts" else BLOCKS
 
 
 def spans(block: int, each: int = 4) -> list[tuple[int, int]]:
-    """Of each latent frame of a block, the pixel frames it stands for, counted from the block's first."""
+    """Return the pixel frames (first, end) of each latent frame of a block, counted from the block's start."""
     frames = range(PLAN.start(block), PLAN.start(block) + PLAN.frames(block))
     bounds = [(max(1 + (frame - 1) * each, 0), 1 + frame * each) for frame in frames]
     return [(first - bounds[0][0], last - bounds[0][0]) for first, last in bounds]
 
 
 def pixel_frames(blocks: int, each: int = 4) -> int:
-    """Pixel frames of so many blocks from the start of a video."""
+    """Return the number of pixel frames of the first `blocks` blocks of a video."""
     return 1 + (PLAN.start(blocks) - 1) * each
 
 
-PROMPT_FRAMES = pixel_frames(7)  # frames of whose bounces prompts may tell
+PROMPT_FRAMES = pixel_frames(7)  # frames within which prompts mention bounces
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingClip:
-    """One clip of a set: what each of its scenes is, from which block on, and the noise that has put its objects there."""
+    """A clip of a training set.
+
+    Attributes:
+        scenes: Each scene with its first block.
+        noise: float32 [C, 3, 8, 8] per scene: the noise of its first block, which placed its objects.
+    """
 
     scenes: tuple[tuple[int, VideoScene], ...]
-    noise: tuple[Tensor, ...]  # [C, 3, 8, 8] of the first block of each scene
+    noise: tuple[Tensor, ...]
 
     def clip(self) -> Clip:
         (_, scene), *later = self.scenes
@@ -190,9 +202,13 @@ class TrainingClip:
 
 
 def training_clip(kind: Kind, index: int, channels: int, first: int | None = None) -> TrainingClip:
-    """The clip at an index of a set: a pure function of its arguments.
+    """Return the clip at an index of a set, a pure function of its arguments.
 
-    first: seed of the set, None for the one that is trained on.
+    Args:
+        kind: The set.
+        index: The index.
+        channels: Channels of the latents.
+        first: First seed of the set; None for the training set.
     """
     seed = (SEEDS[kind] if first is None else first) + 2 * index
     scenes, drawn = [], []
@@ -205,7 +221,12 @@ def training_clip(kind: Kind, index: int, channels: int, first: int | None = Non
 
 @dataclass(frozen=True, slots=True)
 class ClipSet:
-    """kind, and latents float16 [N, C, F, 8, 8] of its first N clips, normalised."""
+    """A set of clips with their latents.
+
+    Attributes:
+        kind: The set.
+        latents: float16 [N, C, F, 8, 8], normalised latents of its first N clips.
+    """
 
     kind: Kind
     latents: Tensor
@@ -214,14 +235,14 @@ class ClipSet:
         return len(self.latents)
 
     def batch(self, turn: int, size: int) -> tuple[list[TrainingClip], Tensor]:
-        """The clips of a turn and their latents float32 [size, C, F, 8, 8]: every epoch in an order of its own."""
-        taken = batch_members(len(self), size, turn)
-        members = [training_clip(self.kind, index, self.latents.shape[1]) for index in taken]
-        return members, self.latents[taken].float()
+        """Return the clips of a turn and their latents float32 [size, C, F, 8, 8]; every epoch has another order."""
+        numbers = batch_members(len(self), size, turn)
+        members = [training_clip(self.kind, index, self.latents.shape[1]) for index in numbers]
+        return members, self.latents[numbers].float()
 
 
 def clip_set(vae: StreamingWanVAE, work: Path, kind: Kind, count: int) -> ClipSet:
-    """A set's latents, stored in `work/video_latents/KIND`."""
+    """Return the latents of a set, cached in `work/video_latents/KIND`."""
     frames, channels = pixel_frames(blocks_of(kind)), vae.layout.channels
 
     def make(first: int, size: int) -> dict[str, Tensor]:

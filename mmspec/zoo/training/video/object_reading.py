@@ -1,4 +1,4 @@
-"""Where the objects of training clips lie among the latents, and the heads that read them from a video model's states."""
+"""Object labels among the latents of training clips, and the heads that read objects from a video model's states."""
 
 from __future__ import annotations
 
@@ -22,17 +22,23 @@ _MOST = 0.25
 
 
 def object_coverage(members: Sequence[TrainingClip], kind: Kind) -> Tensor:
-    """float32 [B, F, 8, 8], the share of each latent's pixels that objects fill, on average over its frames."""
-    return torch.from_numpy(np.stack([_coverage_of_clip(one, blocks_of(kind)) for one in members]))
+    """Return float32 [B, F, 8, 8]: the share of each latent's pixels that objects fill, averaged over its frames."""
+    return torch.from_numpy(np.stack([_coverage_of_clip(member, blocks_of(kind)) for member in members]))
 
 
 def object_labels(members: Sequence[TrainingClip], kind: Kind, side: int) -> tuple[Tensor, Tensor]:
-    """Whose object lies at most of each square of latents: its look and where it is heading, an index of DIRECTIONS.
+    """Return look and heading (an index of DIRECTIONS) of the object that covers most of each square of latents.
 
-    int64 [B, F, 8 // side, 8 // side] each, IGNORED_LABEL where no object fills a quarter of the square.
+    Args:
+        members: The B clips.
+        kind: Their set.
+        side: Latents per side of a square.
+
+    Returns:
+        Two tensors int64 [B, F, 8 // side, 8 // side], IGNORED_LABEL where no object fills a quarter of the square.
     """
-    found = [_labels_of_clip(one, blocks_of(kind), side) for one in members]
-    looks, headings = (torch.from_numpy(np.stack(some)) for some in zip(*found, strict=True))
+    labels = [_labels_of_clip(member, blocks_of(kind), side) for member in members]
+    looks, headings = (torch.from_numpy(np.stack(some)) for some in zip(*labels, strict=True))
     return looks, headings
 
 
@@ -54,8 +60,9 @@ def _labels_of_clip(member: TrainingClip, blocks: int, side: int) -> tuple[np.nd
 
 
 def _by_mover(member: TrainingClip, blocks: int) -> list[tuple[np.ndarray, list[tuple[Mover, list[int]]]]]:
-    """Of each scene of a clip: the share of each latent that each of its movers fills, [movers, F, 8, 8], and these with where
-    they are heading at the first pixel frame of each latent."""
+    """Return for each scene of a clip the share of each latent that each mover fills, [movers, F, 8, 8], and the movers
+    with their headings at the first pixel frame of each latent.
+    """
     bounds, parts = [*(block for block, _ in member.scenes[1:]), blocks], []
     for (first, scene), last in zip(member.scenes, bounds, strict=True):
         shown = _latent_spans(first, last)
@@ -66,13 +73,13 @@ def _by_mover(member: TrainingClip, blocks: int) -> list[tuple[np.ndarray, list[
 
 
 def _latent_spans(first: int, last: int) -> list[tuple[int, int]]:
-    """Of each latent frame of blocks `first` to `last`, its pixel frames, counted from the first of block `first`."""
-    found, gone = [], 0
+    """Return the pixel frames of each latent frame of blocks `first` to `last`, from the start of block `first`."""
+    latents, gone = [], 0
     for block in range(first, last):
         own = spans(block)
-        found += [(start + gone, stop + gone) for start, stop in own]
+        latents += [(start + gone, stop + gone) for start, stop in own]
         gone += own[-1][1]
-    return found
+    return latents
 
 
 def _coverage_of_mover(mover: Mover, first: int, stop: int) -> np.ndarray:
@@ -83,17 +90,22 @@ def _coverage_of_mover(mover: Mover, first: int, stop: int) -> np.ndarray:
 
 @lru_cache(maxsize=32)
 def _lines(pixels: int) -> np.ndarray:
-    """[64, 8]: what share of each cell of a line is filled by a stretch of so many pixels that starts at a pixel."""
+    """Return [64, 8]: by first pixel, the share of each cell of a line that a segment of `pixels` covers."""
     at = np.arange(IMAGE_SCENE_SIDE)[:, None]
     filled = (np.arange(IMAGE_SCENE_SIDE) >= at) & (np.arange(IMAGE_SCENE_SIDE) < at + pixels)
     return rearrange(filled, "start (cell pixel) -> start cell pixel", pixel=CELL).mean(2)
 
 
-_RARE = 4.0  # how much more a token that holds an object counts where that is asked
+_RARE = 4.0  # weight of a token with an object in the loss of presence
 
 
 class ObjectReader(nn.Module):
-    """Of the states [B, S, dim] behind the middle layer of a model with tokens of `patch` latents."""
+    """Heads that read objects from the states [B, S, dim] after the middle layer of a video model.
+
+    Args:
+        width: Width of the states.
+        patch: Latents per side of a token.
+    """
 
     def __init__(self, width: int, patch: int):
         super().__init__()
@@ -103,10 +115,15 @@ class ObjectReader(nn.Module):
         self.there = nn.Linear(2 * width, 1)
 
     def loss(self, states: Tensor, looks: Tensor, headings: Tensor) -> tuple[Tensor, float]:
-        """Mean cross-entropy of whether a token holds an object, over all, and of look and heading over those that do; and the
-        share of these whose look is read right.
+        """Return the cross-entropy of presence over all tokens, and of look and heading over the tokens with an object.
 
-        looks, headings: int64 [B, F, h, w], a label a token, see `object_labels`.
+        Args:
+            states: float [B, S, dim].
+            looks: int64 [B, F, h, w], labels of the tokens; see `object_labels`.
+            headings: int64 [B, F, h, w], labels of the tokens.
+
+        Returns:
+            The loss, and the share of tokens with an object whose look is read correctly.
         """
         looks, headings = (labels.flatten(1).to(states.device) for labels in (looks, headings))
         here = looks != IGNORED_LABEL
@@ -122,9 +139,9 @@ class ObjectReader(nn.Module):
 
 @contextmanager
 def middle_states(model: CausalWan) -> Iterator[list[Tensor]]:
-    """Collects what every pass inside leaves behind the middle layer, [B, S, dim] each."""
+    """Yield a list that collects the states after the middle layer, [B, S, dim], of every forward pass in the block."""
     seen: list[Tensor] = []
-    behind = model.blocks[len(model.blocks) // 2].norm1  # is handed what the layer before has left
+    behind = model.blocks[len(model.blocks) // 2].norm1  # its input is the output of the layer before
     hook = behind.register_forward_pre_hook(lambda module, given: seen.append(given[0]))
     try:
         yield seen
@@ -133,5 +150,5 @@ def middle_states(model: CausalWan) -> Iterator[list[Tensor]]:
 
 
 def of_last_passes(seen: Sequence[Tensor], count: int) -> Tensor:
-    """The states of the last `count` passes, which are the noisy ones, one behind the other."""
+    """Return the concatenated states of the last `count` forward passes, which are the noisy passes."""
     return torch.cat(list(seen[-count:]), 1)

@@ -1,4 +1,4 @@
-"""Frames that the zoo's reward is trained on: decoded from true, spoiled and drawn latents of scenes that are known."""
+"""Training frames of the zoo's reward, decoded from true, corrupted and generated latents of known scenes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from mmspec.zoo.world.video import VideoScene, sample_video_scene
 from mmspec.zoo.world.video_prompts import video_prompt
 
 FIRST_SEED = (7 << 28) + (3 << 26)
-KINDS = ("true", "noisy", "ghost", "mixed", "target", "draft")  # how the latents of a member's block come about
+KINDS = ("true", "noisy", "ghost", "mixed", "target", "draft")  # the origin of a member's latents
 MEMBER_FRAMES = 6  # frames of a member
 _CHUNK = 128
 
@@ -30,7 +30,7 @@ def kind_of(index: int) -> str:
 
 
 def block_of(index: int) -> int:
-    """Which block of its clip a member shows."""
+    """Return the block of its clip that a member shows."""
     return index // len(KINDS) % BLOCKS
 
 
@@ -38,9 +38,19 @@ def reward_frames(
     target: BlockVideoPipeline, draft: BlockVideoPipeline, work: Path, count: int, first: int = FIRST_SEED,
     folder: str = "video_reward_frames",
 ) -> Tensor:  # fmt: skip
-    """uint8 [count, MEMBER_FRAMES, 64, 64, 3], stored in `work/FOLDER`.
+    """Return the frames of a set, cached in `work/FOLDER`. The member at an index shows the scene of seed `first` +
+    index.
 
-    The member at an index is of the scene of seed `first` + index.
+    Args:
+        target: The target, which generates some of the members.
+        draft: The drafter, which generates some of the members.
+        work: The folder of training states.
+        count: Number of members.
+        first: Seed of the first scene.
+        folder: Name of the cache folder.
+
+    Returns:
+        uint8 [count, MEMBER_FRAMES, 64, 64, 3].
     """
 
     def make(start: int, size: int) -> dict[str, Tensor]:
@@ -70,7 +80,7 @@ def _member_frames(target: BlockVideoPipeline, draft: BlockVideoPipeline, first:
 def _corrupt(
     kind: str, own: Tensor, latents: Tensor, pipe: BlockVideoPipeline, seed: int, rng: np.random.Generator
 ) -> Tensor:
-    """A block's latents with noise over them, with another time of the same clip, or with another scene."""
+    """Mix a block's latents with noise, with another time of the same clip, or with another scene."""
     share = float(rng.uniform(0.1, 0.7))
     if kind == "noisy":
         other = torch.randn(own.shape, generator=torch.Generator().manual_seed(seed))
@@ -87,19 +97,19 @@ def _encode_scene(pipe: BlockVideoPipeline, scene: VideoScene) -> Tensor:
 
 
 def _generate_block(model: BlockVideoModel, text: Tensor, film: list[Tensor], seed: int) -> Tensor:
-    """The block that a model draws behind true ones."""
+    """Return the block that a model generates after true blocks."""
     state = model.open(text, KeyedBlockNoise(Keys.of(seed, 1)), (8, 8))
     return state.generate(film)
 
 
 def altered_scene(scene: VideoScene, rng: np.random.Generator) -> VideoScene:
-    """The scene with another color or another shape for one of its movers: what a prompt asks for that is not shown."""
+    """Return the scene with another color or shape for a mover, which a prompt then describes wrongly."""
     which = int(rng.integers(len(scene.movers)))
     mover = scene.movers[which]
     if rng.random() < 0.5:
-        free = [color for color in COLORS if color not in {one.color for one in scene.movers}]
+        free = [color for color in COLORS if color not in {shown.color for shown in scene.movers}]
         other = replace(mover, color=pick(rng, free))
     else:
         free = [shape for shape in SHAPES if shape != mover.kind]
         other = replace(mover, kind=pick(rng, free), sample=-1)
-    return replace(scene, movers=tuple(other if i == which else one for i, one in enumerate(scene.movers)))
+    return replace(scene, movers=tuple(other if i == which else shown for i, shown in enumerate(scene.movers)))

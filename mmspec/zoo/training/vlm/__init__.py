@@ -1,1 +1,1 @@
-"""How the zoo's vision-language models and their drafters are trained."""
+"""Training of the zoo's vision-language models and their drafters."""

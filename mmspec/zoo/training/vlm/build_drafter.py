@@ -1,4 +1,4 @@
-"""Build the drafters of the zoo's VLMs on answers of the VLM itself, and the SpecDec++ head over its EAGLE drafter."""
+"""Build the drafters of the zoo's VLMs on answers of the VLM itself, and the SpecDec++ head of its EAGLE drafter."""
 
 from __future__ import annotations
 
@@ -29,99 +29,133 @@ from mmspec.zoo.training.vlm.drafter_recipes import ANSWER_SOURCE, RECIPES, TARG
 
 
 def training_answers(
-    model: Any, processor: Any, asked: DrafterData, work: Path, progress: Progress
+    model: Any, processor: Any, data: DrafterData, work: Path, progress: Progress
 ) -> dict[str, list[int]]:
-    """What the target itself answers to every request, greedily and sampled in turn; made once and kept in `work`."""
-    bar = progress.add_task("answers", total=asked.count, note="")
-    folder, how = work / asked.answers, AnswerSettings(batch=48, new_tokens=asked.new_tokens)
+    """Return the target's answers to every request, greedy and sampled in turn, cached in `work`.
+
+    Args:
+        model: The target.
+        processor: The processor of the target.
+        data: The requests.
+        work: The folder of training states.
+        progress: Progress bars.
+
+    Returns:
+        Request name -> token ids of the answer.
+    """
+    bar = progress.add_task("answers", total=data.count, note="")
+    folder, how = work / data.answers, AnswerSettings(batch=48, new_tokens=data.new_tokens)
 
     def on_batch(done: int) -> None:
         progress.update(bar, advance=done)
 
     with locked(folder):
         pictures = generate_target_answers(
-            model, processor, asked.requests(asked.pictures), folder / "pictures.jsonl", how, on_batch
+            model, processor, data.requests(data.pictures), folder / "pictures.jsonl", how, on_batch
         )
         texts = generate_target_answers(
-            model, processor, asked.text_requests(asked.texts), folder / "texts.jsonl", how, on_batch
+            model, processor, data.text_requests(data.texts), folder / "texts.jsonl", how, on_batch
         )
-    progress.update(bar, completed=asked.count)
+    progress.update(bar, completed=data.count)
     return pictures | texts
 
 
 def with_own_prompts(
-    asked: DrafterData, model: Any, processor: Any, work: Path, batch: int, progress: Progress
+    data: DrafterData, model: Any, processor: Any, work: Path, batch: int, progress: Progress
 ) -> DrafterData:
-    """The data with the prompts that the target writes itself, kept in `work`, among the requests without pictures: batches
-    of one kind, in an order drawn once."""
-    if not asked.own_prompts:
-        return asked
-    folder = work / asked.answers
-    bar = progress.add_task("prompts", total=asked.own_prompts, note="")
+    """Return the data with prompts that the target writes, cached in `work`, among the requests without pictures.
+
+    The requests form batches of a single kind, in a fixed random order.
+    """
+    if not data.own_prompts:
+        return data
+    folder = work / data.answers
+    bar = progress.add_task("prompts", total=data.own_prompts, note="")
     with locked(folder):
         own = write_own_prompts(
-            model, processor, asked.own_prompts, folder / "prompts.jsonl",
+            model, processor, data.own_prompts, folder / "prompts.jsonl",
             on_batch=lambda done: progress.update(bar, completed=done),
         )  # fmt: skip
-    progress.update(bar, completed=asked.own_prompts)
-    own = ExampleSubset(own, tuple(range(asked.own_prompts)))
+    progress.update(bar, completed=data.own_prompts)
+    own = ExampleSubset(own, tuple(range(data.own_prompts)))
 
     def requests(count: int) -> ExampleSubset:
-        both = ConcatenatedExamples(asked.text_requests(asked.texts), own)
+        both = ConcatenatedExamples(data.text_requests(data.texts), own)
         blocks = [range(i, min(i + batch, count)) for i in range(0, count, batch)]
         random.Random(0).shuffle(blocks)
         return ExampleSubset(both, tuple(place for block in blocks for place in block))
 
-    return replace(asked, texts=asked.texts + asked.own_prompts, text_requests=requests, own_prompts=0)
+    return replace(data, texts=data.texts + data.own_prompts, text_requests=requests, own_prompts=0)
 
 
 def build(
     out: Path, work: Path, target: tuple[Any, Any], name: str, recipe: DrafterRecipe | None = None, *,
     resume: bool = True, device: str = "cpu",
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the drafter in `work` on the target's own answers; write its weights and the card to `out`; returns the card.
+    """Train a drafter on the target's own answers, and write its weights with a card.
 
-    recipe: None for that of the name.
+    Args:
+        out: The folder to write.
+        work: The folder of training states and answers.
+        target: The target and its processor.
+        name: The name of the drafter in the zoo.
+        recipe: The recipe; None for that of the name.
+        resume: Whether to continue from the state in `work`.
+        device: The device of the training.
+
+    Returns:
+        The card.
     """
     recipe = RECIPES[name] if recipe is None else recipe
-    asked = TARGETS[recipe.target]
+    data = TARGETS[recipe.target]
     target[0].to(device)
-    drafter, figures = train_on_answers(name, recipe, target, asked, work, resume)
+    drafter, figures = train_on_answers(name, recipe, target, data, work, resume)
     drafter.save_for(target[0], out, recipe.weights)
-    requests = {"pictures": asked.pictures, "texts": asked.texts}
-    if asked.own_prompts:
-        requests["own_prompts"] = asked.own_prompts
+    requests = {"pictures": data.pictures, "texts": data.texts}
+    if data.own_prompts:
+        requests["own_prompts"] = data.own_prompts
     facts = {"target": recipe.target, "muon": recipe.muon, "requests": requests, "steps": recipe.steps,
              "batch": recipe.batch, "weights": str(recipe.weights).removeprefix("torch."),
              "training": {key: value for key, value in figures.items() if key != "step"}}  # fmt: skip
-    return write_card(out, name, drafter, asked.source, **facts)
+    return write_card(out, name, drafter, data.source, **facts)
 
 
 def train_on_answers(
-    name: str, recipe: DrafterRecipe, target: tuple[Any, Any], asked: DrafterData, work: Path, resume: bool = True
+    name: str, recipe: DrafterRecipe, target: tuple[Any, Any], data: DrafterData, work: Path, resume: bool = True
 ) -> tuple[ShapedDrafter, dict[str, float]]:
-    """A drafter of (model, processor) where the model lies, and the last figures of its training. Answers, state and log lie
-    in `work`; the model is frozen."""
+    """Train a drafter on the target's own answers, on the device of the target, which is frozen.
+
+    Args:
+        name: The name of the drafter in the zoo.
+        recipe: The recipe.
+        target: The target and its processor.
+        data: The requests.
+        work: The folder of answers, state and log.
+        resume: Whether to continue from the state in `work`.
+
+    Returns:
+        The drafter, and the last figures of its training.
+    """
     model, processor = target
     model.eval().requires_grad_(False)
     with progress_bars() as progress:
-        asked = with_own_prompts(asked, model, processor, work, recipe.batch, progress)
-        answers = training_answers(model, processor, asked, work, progress)
+        data = with_own_prompts(data, model, processor, work, recipe.batch, progress)
+        answers = training_answers(model, processor, data, work, progress)
         torch.manual_seed(0)
         drafter = new_drafter(recipe.kind, model, **recipe.sizes)
         if hasattr(drafter, "with_answers"):
             drafter = drafter.with_answers(answers.values())
-        return drafter, _train(name, recipe, drafter, target, asked, answers, work, resume, progress)
+        return drafter, _train(name, recipe, drafter, target, data, answers, work, resume, progress)
 
 
 def _train(
-    name: str, recipe: DrafterRecipe, drafter: ShapedDrafter, target: tuple[Any, Any], asked: DrafterData,
+    name: str, recipe: DrafterRecipe, drafter: ShapedDrafter, target: tuple[Any, Any], data: DrafterData,
     answers: Mapping[str, list[int]], work: Path, resume: bool, progress: Progress,
 ) -> dict[str, float]:  # fmt: skip
     (model, processor), how = target, equal_recipe(drafter)
-    texts = () if how.curriculum is None else asked.text_requests(asked.texts)
-    batches = Batches(asked.main, recipe.batch, recipe.steps, texts, how.curriculum)
-    precision = asked.precision(model.device)
+    texts = () if how.curriculum is None else data.text_requests(data.texts)
+    batches = Batches(data.main, recipe.batch, recipe.steps, texts, how.curriculum)
+    precision = data.precision(model.device)
     teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
     schedule = replace(how, muon=recipe.muon).schedule(recipe.steps)
     settings = TrainSettings(schedule, recipe.objective or how.objective, precision, eval_every=recipe.eval_every)
@@ -132,36 +166,48 @@ def _train(
 
     folder = work / name.replace("/", "_")
     with locked(folder):
-        store = TeacherStore(folder / "states", teacher.parts.embed) if asked.stored else None
-        stored = progress.add_task("states", total=len(batches.needed), visible=asked.stored, note="")
+        store = TeacherStore(folder / "states", teacher.parts.embed) if data.stored else None
+        stored = progress.add_task("states", total=len(batches.needed), visible=data.stored, note="")
         teacher_batches = batches_of_steps(
             teacher, batches, store, lambda done, total: progress.update(stored, completed=done)
         )
         return train_drafter(
             drafter, model, processor, teacher_batches, folder, settings,
-            held_out=asked.held_out, resume=resume, on_step=on_step,
+            held_out=data.held_out, resume=resume, on_step=on_step,
         )  # fmt: skip
 
 
 ACCEPTANCE_STEPS, ACCEPTANCE_BATCH = 150, 12
-AVERAGED_STEPS = 20  # steps the card's figures are means of
+AVERAGED_STEPS = 20  # the figures of the card are means over these last steps
 
 
 def build_acceptance_head(
     out: Path, work: Path, target: tuple[Any, Any], drafter: ShapedDrafter, *, device: str = "cpu",
     steps: int = ACCEPTANCE_STEPS, batch: int = ACCEPTANCE_BATCH,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train the head on the frozen drafter's own draws; write fp16 weights and the card to `out`; returns the card.
+    """Train a SpecDec++ head on draft tokens of a frozen drafter, and write fp16 weights with a card.
 
-    Answers in `work` are taken up; the training itself takes minutes and is not interrupted.
+    Cached answers in `work` are reused. The training takes minutes and cannot be resumed.
+
+    Args:
+        out: The folder to write.
+        work: The folder of answers.
+        target: The target and its processor.
+        drafter: The drafter.
+        device: The device of the training.
+        steps: Steps of the training.
+        batch: Requests per step.
+
+    Returns:
+        The card.
     """
-    (model, processor), asked = target, TARGETS["vlm"]
+    (model, processor), data = target, TARGETS["vlm"]
     model.to(device).eval().requires_grad_(False)
     drafter.to(device)
     with progress_bars() as progress:
-        answers = training_answers(model, processor, asked, work, progress)
+        answers = training_answers(model, processor, data, work, progress)
         teacher = Teacher(model, processor, answers)
-        batches = Batches(asked.requests(asked.pictures), batch, steps)
+        batches = Batches(data.requests(data.pictures), batch, steps)
         bar, figures, began = progress.add_task("vlm/specdecpp", total=steps, note=""), [], time.monotonic()
 
         def on_step(step: int, notes: dict[str, float]) -> None:
@@ -176,7 +222,7 @@ def build_acceptance_head(
     seconds = round(time.monotonic() - began, 1)
     head.save_pretrained(out, dtype=torch.float16)
     last = figures[-AVERAGED_STEPS:]
-    means = {name: sum(one[name] for one in last) / len(last) for name in last[0]}
+    means = {name: sum(step_figures[name] for step_figures in last) / len(last) for name in last[0]}
     facts = {"target": "vlm", "drafter": "vlm/eagle", "steps": steps, "batch": batch,
              "training": {"seconds": seconds, **rounded(means)}}  # fmt: skip
     return write_card(out, "vlm/specdecpp", head, ANSWER_SOURCE, **facts)

@@ -1,5 +1,4 @@
-"""Build the zoo's hybrid VLM from nothing: a densely pretrained tower, then what reads it on captions, questions and
-documents."""
+"""Build the zoo's hybrid VLM: a densely pretrained tower, then the rest on captions, questions and documents."""
 
 from __future__ import annotations
 
@@ -18,13 +17,20 @@ from mmspec.zoo.training.loop import ZooRecipe, autocast, load_or_train, start_o
 from mmspec.zoo.training.vlm.hybrid_rows import DENSE, SHARES, HybridBatch, HybridEncoder, HybridRow, hybrid_row
 from mmspec.zoo.training.vlm.merged_tower import MergedReader, pretrain_merged_tower, speak_words
 
-FIRST_SEED = 1 << 24  # far from the tower's pictures
+FIRST_SEED = 1 << 24  # apart from the pictures of the tower
 SWAPPED_EVERY = 50  # steps
 
 
 @dataclass(frozen=True, slots=True)
 class HybridRecipe(ZooRecipe):
-    """Everything that decides the hybrid VLM; the defaults are `vlm/hybrid`."""
+    """All settings of the hybrid VLM; the defaults are those of `vlm/hybrid`.
+
+    Attributes:
+        size: Sizes of the model.
+        tower_steps: Steps of the tower's pretraining.
+        dense_steps: First steps, on rows with short answers.
+        batch: Rows per step.
+    """
 
     name, warmup, weight_decay = "vlm/hybrid", 50, 0.05
     data = "procedural world of mmspec.zoo.world, scenes and documents rendered, captioned and transcribed from seeds"
@@ -46,9 +52,18 @@ def build(
     out: Path, work: Path, recipe: HybridRecipe = HybridRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[Any, Any], dict[str, float]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
+    """Train the hybrid VLM, and write fp16 weights and the processor with a card.
 
-    `measure` is given the model read back from `out` and its processor, and adds its figures to the card.
+    Args:
+        out: The folder to write.
+        work: The folder of training states.
+        recipe: The recipe.
+        resume: Whether to continue from the states in `work`.
+        device: The device of the training.
+        measure: Measures the model read back from `out` and its processor, for the card.
+
+    Returns:
+        The card.
     """
     folder, tower_folder = work / recipe.folder, work / f"{recipe.folder}_tower"
     if not resume:
@@ -70,8 +85,7 @@ def build(
 def _pretrain(
     model: nn.Module, tokenizer: Any, recipe: HybridRecipe, folder: Path, resume: bool, device: str
 ) -> dict[str, float]:
-    """Trains the tower, or puts into it what was trained before, and lets it speak the model's words; returns how well it
-    reads."""
+    """Train or load the tower, initialise its merger with words of the text model, and return its accuracies."""
     tower = model.model.visual
     reader, accuracy = load_or_train(
         folder, resume, lambda: MergedReader(tower),
@@ -85,8 +99,11 @@ def train_hybrid(
     model: nn.Module, encode: HybridEncoder, recipe: HybridRecipe, folder: Path, resume: bool = True,
     device: str = "cpu",
 ) -> dict[str, float]:  # fmt: skip
-    """Train all of the model but the tower, whose merger learns too, on answers only; returns the last means of loss and
-    accuracies."""
+    """Train the merger and the text model on answers only; the rest of the tower is frozen.
+
+    Returns:
+        The last means of loss and accuracies.
+    """
     model.to(device).train()
     model.model.visual.requires_grad_(False).merger.requires_grad_(True)
 
@@ -110,7 +127,7 @@ def train_hybrid(
 
 @torch.no_grad()
 def swapped_image_loss(model: nn.Module, encode: HybridEncoder, rows: list[HybridRow], device: str) -> float:
-    """The loss of rows that are shown each other's pictures: as low as their own where the model does not look."""
+    """Return the loss of rows with swapped pictures. It equals the usual loss where the model ignores pictures."""
     shown = [picture for row in rows for picture in row.pictures]
     moved = iter(shown[1:] + shown[:1])
     swapped = [replace(row, pictures=tuple(next(moved) for _ in row.pictures)) for row in rows]
@@ -120,13 +137,21 @@ def swapped_image_loss(model: nn.Module, encode: HybridEncoder, rows: list[Hybri
 
 
 def answer_logits(model: nn.Module, batch: HybridBatch, digits: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits float [T, V] at every supervised token of the rows, those tokens int64 [T], and which are digits of numbers.
+    """Return the logits at every supervised token of a batch.
 
-    Rows are padded behind their end, where neither attention nor a recurrence reaches back from, so that nothing is masked.
+    Rows are padded on the right, where no attention or recurrence reaches back from, so no mask is needed.
+
+    Args:
+        model: The hybrid VLM.
+        batch: The rows.
+        digits: int64 [D], the tokens of digits.
+
+    Returns:
+        Logits float [T, V], the supervised tokens int64 [T], and bool [T], whether each token is a digit of a number.
     """
     device = model.device
     inputs = {name: value.to(device) for name, value in batch.inputs.items()}
-    made = model(**inputs, use_cache=False).logits
+    logits = model(**inputs, use_cache=False).logits
     wanted = batch.supervised[:, 1:].to(device)
     target = inputs["input_ids"][:, 1:][wanted]
-    return made[:, :-1][wanted].float(), target, torch.isin(target, digits.to(device))
+    return logits[:, :-1][wanted].float(), target, torch.isin(target, digits.to(device))

@@ -28,7 +28,7 @@ from mmspec.zoo.world.questions import question
 from mmspec.zoo.world.render import render_array
 from mmspec.zoo.world.scene import DIGITS, sample_scene
 
-FIRST_SEED = 3 << 24  # far from the scenes of the tower and the other captioners
+FIRST_SEED = 3 << 24  # apart from the scenes of the tower and the other captioners
 _OPENING = f"<|im_start|>system\n{SYSTEM}<|im_end|>\n<|im_start|>user\n"
 SMOL_CHAT = ChatFormat(
     opening=_OPENING,
@@ -44,17 +44,18 @@ SMOL_CHAT = ChatFormat(
 
 @dataclass(frozen=True, slots=True)
 class SmolRecipe(ZooRecipe):
-    """Everything that decides the projector.
+    """All settings of the projector.
 
     Attributes:
-        steps: Of training.
-        batch: Pictures a step.
+        steps: Steps of the training.
+        batch: Pictures per step.
         lr: Largest learning rate.
-        brief: Share of the steps whose rows hold short answers alone.
-        named: Weight in the loss of the words that name colors and kinds; a picture decides them, and phrases are free.
-        start_scenes: Scenes of the closed-form start.
-        seed: Of the first weights.
-        dtype: Precision of the language model while the projector trains; the projector itself stays in float32.
+        brief: Share of the steps whose rows have short answers only.
+        named: Weight in the loss of the words for colors and kinds, since these depend on the picture and phrases do
+            not.
+        start_scenes: Scenes of the closed-form initialisation.
+        seed: Seed of the initial weights.
+        dtype: Precision of the language model during the training; the projector stays in float32.
     """
 
     name, warmup, weight_decay, log_every = "vlm/smol", 30, 0.01, 10
@@ -77,7 +78,7 @@ class SmolRecipe(ZooRecipe):
 
 
 def smol_row(seed: int, is_brief: bool) -> ConversationRow:
-    """A picture and its branches: a list of its objects, three questions, and a caption where answers are not brief."""
+    """Return a picture with its branches: a list of objects and questions, and a caption unless answers are brief."""
     rng = np.random.default_rng((seed, 12))
     scene = sample_scene(seed)
 
@@ -98,7 +99,7 @@ def smol_row(seed: int, is_brief: bool) -> ConversationRow:
 
 @torch.no_grad()
 def new_projector(tower: CLIPVisionModel, language: Any, tokenizer: Any, recipe: SmolRecipe) -> WindowProjector:
-    """A projector that starts from the embeddings of words, as `start_from_words` does."""
+    """Return a projector initialised from the embeddings of words; see `start_from_words`."""
     torch.manual_seed(recipe.seed)
     table = language.get_input_embeddings().weight.detach().float()
     projector = WindowProjector(ProjectorSize(tower.config.hidden_size, table.shape[1]))
@@ -116,8 +117,11 @@ def new_projector(tower: CLIPVisionModel, language: Any, tokenizer: Any, recipe:
         return known[words]
 
     targets = [[torch.cat([embedding(word) for word in cell]) for cell in window_words(scene)] for scene in scenes]
-    made = [patch_labels(scene) for scene in scenes]
-    labels = {name: torch.from_numpy(np.concatenate([one[name] for one in made])) for name in made[0]}
+    labelled = [patch_labels(scene) for scene in scenes]
+    labels = {
+        name: torch.from_numpy(np.concatenate([scene_labels[name] for scene_labels in labelled]))
+        for name in labelled[0]
+    }
     heads = reading_heads(features.flatten(0, 1), labels)
     start_from_words(projector, heads, features, torch.stack([torch.stack(rows) for rows in targets]))
     return projector
@@ -129,8 +133,18 @@ def train_projector(
 ) -> dict[str, float]:  # fmt: skip
     """Train the projector on answers only; tower and language model are frozen.
 
+    Args:
+        projector: The projector; trained in place.
+        tower: The vision tower.
+        language: The text model.
+        tokenizer: Its tokenizer.
+        folder: The folder of the state and the log.
+        recipe: The recipe.
+        resume: Whether to continue from the state in `folder`.
+
     Returns:
-        The last means of the loss, and of the shares of tokens, colors, shapes and digits that are the most probable token.
+        The last means of the loss, and of the shares of all tokens, colors, shapes and digits that are the most
+            probable token.
     """
     language.eval().requires_grad_(False)
     tower.eval().requires_grad_(False)
@@ -162,13 +176,13 @@ def build(
     """Train the projector and write it with its card; the text model does not change.
 
     Args:
-        out: Folder of the projector and the card.
-        work: Folder of the state and the log.
+        out: The folder of the projector and the card.
+        work: The folder of the state and the log.
         language: The text model and its tokenizer.
-        tower_folder: Folder of the LLaVA whose vision tower the captioner sees with.
-        recipe: Everything that decides the projector.
-        resume: Go on from the last state.
-        measure: Figures of the model and its processor, for the card.
+        tower_folder: The folder of the LLaVA whose vision tower is used.
+        recipe: The recipe.
+        resume: Whether to continue from the last state.
+        measure: Measures the model and its processor, for the card.
 
     Returns:
         The card.

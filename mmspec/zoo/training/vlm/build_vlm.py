@@ -1,4 +1,4 @@
-"""Build the zoo VLMs: a densely pretrained tower, then the language side over the frozen tower; resumable, CPU or GPU."""
+"""Build the zoo's VLMs: a densely pretrained tower, then the language side over the frozen tower; resumable."""
 
 from __future__ import annotations
 
@@ -27,14 +27,22 @@ from mmspec.zoo.training.vlm.conversations import (
 )
 from mmspec.zoo.training.vlm.vision_tower import point_along, pretrain_tower, tower_batch
 
-FIRST_SEED = 1 << 24  # far from the tower's scenes
+FIRST_SEED = 1 << 24  # apart from the scenes of the tower
 
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Rows of a step: one picture each and a few text-only ones.
+    """The rows of each step: rows of a single picture and a few without pictures.
 
-    From the share `many_from` of training on, every `many_every`-th step asks about several pictures instead.
+    After the share `many_from` of the training, every `many_every`-th step asks about several pictures instead.
+
+    Attributes:
+        batch: Rows per step.
+        text_rows: Rows without pictures in a step that has any.
+        text_every: Interval of the steps that have such rows.
+        many_batch: Rows of a step with several pictures.
+        many_every: Interval of the steps with several pictures.
+        many_from: The share of the steps after which these begin.
     """
 
     batch: int = 16
@@ -49,7 +57,7 @@ class Mixture:
             raise ValueError(f"expected 0 <= text_rows < batch, got {self.text_rows} and {self.batch}, change them")
 
     def rows(self, step: int, steps: int) -> list[ConversationRow]:
-        """The rows of one step, a pure function of it."""
+        """Return the rows of a step, a pure function of the step."""
         first = FIRST_SEED + step * self.batch
         if step >= self.many_from * steps and step % self.many_every == 0:
             return [many_row(first + index) for index in range(self.many_batch)]
@@ -60,10 +68,10 @@ class Mixture:
 
 @torch.no_grad()
 def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, scenes: int = 64) -> None:
-    """Point the projector's first layer along the tower's reading heads, every property with the same variance.
+    """Initialise the projector's first layer along the tower's reading heads, every property with the same variance.
 
-    Shape fills half the variance of the tower's features and color a twentieth: from a random projector the text model
-    learns to find objects by what the caption already said of them, and ignores places and colors for long.
+    Shape has half of the variance of the tower's features, and color a twentieth. From a random projector, the text
+    model first learns to find objects by the earlier words of the caption, and ignores places and colors for long.
     """
     pixels, _ = tower_batch(FIRST_SEED - scenes, scenes)
     hidden = patch_features(reader.tower, pixels).flatten(0, 1)
@@ -71,7 +79,7 @@ def start_projector(model: LlavaForConditionalGeneration, reader: PatchReader, s
 
 
 def embed_rows(model: LlavaForConditionalGeneration, rows: ConversationBatch) -> Tensor:
-    """Input embeddings [B, S, width], projected patch features in the image placeholders; no gradient to the tower."""
+    """Return input embeddings [B, S, width] with projected patch features at images. The tower gets no gradient."""
     embeds = model.get_input_embeddings()(rows.ids)
     if rows.pixels is None:
         return embeds
@@ -83,12 +91,12 @@ def embed_rows(model: LlavaForConditionalGeneration, rows: ConversationBatch) ->
 
 
 def answer_logits(model: LlavaForConditionalGeneration, rows: ConversationBatch) -> tuple[Tensor, Tensor]:
-    """Logits float [T, V] at every supervised token of the rows, and those tokens int64 [T]."""
+    """Return logits float [T, V] at every supervised token of the rows, and these tokens int64 [T]."""
     hidden = model.model.language_model(
         inputs_embeds=embed_rows(model, rows), attention_mask=rows.visible, position_ids=rows.positions, use_cache=False
     ).last_hidden_state
     wanted = rows.supervised[:, 1:]
-    # the head runs on every token: a new matrix shape each step would fill oneDNN's cache without end
+    # the head runs on every token, since a new matrix shape in each step would fill oneDNN's cache
     return model.lm_head(hidden)[:, :-1][wanted].float(), rows.ids[:, 1:][wanted]
 
 
@@ -97,9 +105,20 @@ def train_captioner(
     mixture: Mixture = Mixture(), resume: bool = True, device: str = "cpu",
     workers: int = 0,
 ) -> dict[str, float]:  # fmt: skip
-    """Train projector and text model on answers only; returns the last means of loss and accuracies.
+    """Train projector and text model on answers only.
 
-    workers: as in `prefetched`.
+    Args:
+        model: The model; trained in place, with a frozen tower.
+        tokenizer: Its tokenizer.
+        folder: The folder of the state and the log.
+        plan: The schedule.
+        mixture: The rows of each step.
+        resume: Whether to continue from the state in `folder`.
+        device: The device of the training.
+        workers: Processes that encode rows ahead; see `prefetched`.
+
+    Returns:
+        The last means of loss and accuracies.
     """
     model.to(device).train()
     model.model.vision_tower.requires_grad_(False).eval()
@@ -118,7 +137,7 @@ def train_captioner(
 
 
 def _reading_notes(logits: Tensor, target: Tensor, named: dict[str, Tensor]) -> dict[str, float]:
-    """Mean top-1 probability, and per word class how often the right member has the largest logit of its class."""
+    """Return the mean top-1 probability, and by word class the accuracy among the words of the class."""
     notes = {"top1": float(logits.softmax(-1).amax(-1).mean())}
     for name, ids in named.items():
         here = torch.isin(target, ids)
@@ -135,7 +154,12 @@ def _to(rows: ConversationBatch, device: str) -> ConversationBatch:
 
 @dataclass(frozen=True, slots=True)
 class VlmRecipe(ZooRecipe):
-    """Everything that decides a zoo VLM; the defaults are the shipped `vlm`."""
+    """All settings of a zoo VLM; the defaults are those of the shipped `vlm`.
+
+    Attributes:
+        size: Sizes of the text model.
+        tower_steps: Steps of the tower's pretraining.
+    """
 
     weight_decay, data = 0.05, "procedural world of mmspec.zoo.world, rendered and captioned from seeds"
     name: str = "vlm"
@@ -151,7 +175,7 @@ class VlmRecipe(ZooRecipe):
 
 
 def small_recipe() -> VlmRecipe:
-    """The assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
+    """Return the recipe of the assistant model `vlm/small`: same tower and tokenizer, two narrow text layers."""
     return VlmRecipe(name="vlm/small", size=TextSize(layers=2, width=128, inner=352), steps=700, lr=2e-3)
 
 
@@ -159,10 +183,18 @@ def build(
     out: Path, work: Path, recipe: VlmRecipe = VlmRecipe(), *, resume: bool = True, device: str = "cpu",
     measure: Callable[[LlavaForConditionalGeneration, LlavaProcessor], dict[str, float]] | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train `recipe` in `work` (checkpoints, logs), write fp16 weights, processor and card to `out`; returns the card.
+    """Train a VLM, and write fp16 weights and the processor with a card.
 
-    The tower in `work/tower` is shared by all recipes. `measure` is given the model read back from `out` and adds its
-    figures to the card.
+    Args:
+        out: The folder to write.
+        work: The folder of training states. The tower in `work/tower` is shared by all recipes.
+        recipe: The recipe.
+        resume: Whether to continue from the states in `work`.
+        device: The device of the training.
+        measure: Measures the model read back from `out` and its processor, for the card.
+
+    Returns:
+        The card.
     """
     folder = work / recipe.folder
     if not resume:

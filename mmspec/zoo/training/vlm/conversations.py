@@ -1,7 +1,7 @@
-"""Training rows for the captioner: one picture prefix shared by several conversations about it.
+"""Training rows of the captioner: several conversations about a picture, with a shared picture prefix.
 
-Each row is `USER: <image>\\n` followed by branches that cannot see one another (an ancestor mask and branch-local
-positions), so that one encoded picture pays for several captions and no answer can be copied from another branch.
+A row is `USER: <image>\\n` followed by branches that cannot attend to one another (an ancestor mask and branch-local
+positions). An encoded picture thus serves several captions, and no answer can be copied from another branch.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ class ChatFormat:
     Attributes:
         opening: Before the first turn without pictures.
         pictured: Before the pictures of the first turn.
-        picture: Of a picture.
+        picture: In the place of a picture.
         unpictured: Before the user's first text where no picture precedes it.
         later: Before the user's later texts.
-        reply: Behind the user's text.
+        reply: After the user's text.
         answer: Before an answer.
-        end: Behind an answer, supervised.
+        end: After an answer, supervised.
     """
 
     opening: str
@@ -56,7 +56,12 @@ ZOO_CHAT = ChatFormat(
 
 @dataclass(frozen=True, slots=True)
 class ConversationRow:
-    """Pictures (shown before any text) and the branches of turns that follow them."""
+    """Pictures and the branches of turns that follow them.
+
+    Attributes:
+        scenes: The pictures, shown before any text.
+        branches: The turns of each branch.
+    """
 
     scenes: tuple[Scene, ...]
     branches: tuple[tuple[Turn, ...], ...]
@@ -64,17 +69,25 @@ class ConversationRow:
 
 @dataclass(frozen=True, slots=True)
 class ConversationBatch:
-    """Padded rows: ids and positions int64 [B, S], supervised bool [B, S], visible bool [B, 1, S, S], pixels."""
+    """Padded rows.
+
+    Attributes:
+        ids: int64 [B, S].
+        supervised: bool [B, S], tokens of answers.
+        positions: int64 [B, S].
+        visible: bool [B, 1, S, S], the attention mask.
+        pixels: float32 [P, 3, 96, 96], the pictures of all rows in order; None without pictures.
+    """
 
     ids: Tensor
     supervised: Tensor
     positions: Tensor
     visible: Tensor
-    pixels: Tensor | None  # float32 [P, 3, 96, 96], all rows' pictures in order
+    pixels: Tensor | None
 
 
 def picture_row(seed: int) -> ConversationRow:
-    """One picture: a caption, four questions, and a third branch that mixes both or turns the order round."""
+    """Return a row of a picture: a caption, four questions, and a third branch that mixes both or reverses the order."""
     rng = np.random.default_rng((seed, 5))
     scene = sample_scene(seed)
     branches = [(full_turn(rng, scene, seed),), tuple(question(scene, index).turn for index in range(4))]
@@ -89,7 +102,7 @@ def picture_row(seed: int) -> ConversationRow:
 
 
 def text_row(seed: int) -> ConversationRow:
-    """No picture: an invented scene, so that prompts without images mean something."""
+    """Return a row without a picture, about an invented scene, so that prompts without images are learnt too."""
     rng = np.random.default_rng((seed, 6))
     scene = sample_scene(seed)
     turn = imagined_turn(rng, scene, seed)
@@ -97,7 +110,7 @@ def text_row(seed: int) -> ConversationRow:
 
 
 def many_row(seed: int) -> ConversationRow:
-    """Two or three pictures and branches that ask about one of them by its ordinal."""
+    """Return a row of two or three pictures, with branches that ask about one of them by its ordinal."""
     count = 2 + seed % 2
     scenes = tuple(sample_scene(seed * 3 + index) for index in range(count))
     turns = [many_turn(scenes, index) for index in range(6)]
@@ -105,10 +118,10 @@ def many_row(seed: int) -> ConversationRow:
 
 
 class ConversationEncoder:
-    """Turns rows into padded tensors.
+    """An encoder of rows to padded tensors.
 
     Args:
-        tokenizer: Of the model.
+        tokenizer: The tokenizer of the model.
         chat: The strings around turns.
         multiple: Lengths are padded to multiples of this.
     """
@@ -165,16 +178,22 @@ class ConversationEncoder:
 
 
 def word_classes(tokenizer: PreTrainedTokenizerFast) -> dict[str, Tensor]:
-    """The last tokens of the words that name colors, shapes and digits, int64 by class."""
+    """Return the last tokens of the words for colors, shapes and digits, int64 by class."""
     classes = {"color": COLORS, "shape": SHAPES, "digit": DIGITS}
     return {name: torch.tensor([tokenizer(f" {word}", add_special_tokens=False)["input_ids"][-1] for word in words])
             for name, words in classes.items()}  # fmt: skip
 
 
 def branch_mask(branch: Tensor) -> Tensor:
-    """Who sees whom, bool [B, 1, S, S]: earlier tokens of the prefix (branch 0) and of one's own branch.
+    """Return the attention mask: a token attends to earlier tokens of the prefix (branch 0) and of its own branch.
 
-    Padding (branch -1) sees only padding, so that no row of the softmax is empty.
+    Padding (branch -1) attends to padding only, so that no row of the softmax is empty.
+
+    Args:
+        branch: int64 [B, S].
+
+    Returns:
+        bool [B, 1, S, S].
     """
     size = branch.shape[1]
     own = branch[:, :, None] == branch[:, None, :]

@@ -1,4 +1,4 @@
-"""The drafters of the zoo as data: the requests of every target, and what decides a training beside the recipe of its kind."""
+"""The drafters of the zoo as data: the requests of every target, and settings that differ from a kind's recipe."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class DrafterData:
 
     Attributes:
         answers: Folder of the target's own answers.
-        requests: Requests with pictures, from their number.
-        held_out: Requests that acceptance is measured on.
+        requests: Number -> requests with pictures.
+        held_out: Requests for the acceptance length.
         new_tokens: The longest answer in tokens.
         pictures: The number of requests with pictures.
         texts: The number of requests without pictures.
-        text_requests: Requests without pictures, from their number.
+        text_requests: Number -> requests without pictures.
         source: The data in words, for cards.
         stored: Whether the target's states are stored, so that later epochs do not run the target.
         own_prompts: The number of further requests without pictures, which the target writes itself.
@@ -56,16 +56,16 @@ class DrafterData:
 
     @property
     def count(self) -> int:
-        """Requests in all."""
+        """The number of all requests."""
         return self.pictures + self.texts
 
     @property
     def main(self) -> Sequence[Example]:
-        """The requests that every training draws from."""
+        """The requests that every training samples."""
         return self.requests(self.pictures) if self.pictures else self.text_requests(self.texts)
 
     def precision(self, device: torch.device) -> str:
-        """The precision of a training on a device, as in `autocast`."""
+        """Return the precision of a training on a device, as in `autocast`."""
         return "no" if device.type == "cpu" else "bf16"
 
 
@@ -91,10 +91,18 @@ TARGETS = {
 
 @dataclass(frozen=True, slots=True)
 class DrafterRecipe:
-    """Everything that decides a drafter beside the `equal_recipe` recipe of its kind.
+    """All settings of a drafter that differ from the `equal_recipe` recipe of its kind.
 
-    kind, sizes: as `new_drafter` takes them, or "mtp".   objective: in place of the recipe's.   muon: as in `Schedule`.
-    target: a name in TARGETS.   weights: the type that they ship in; int8 is half of float16, see `quantise_rows`.
+    Attributes:
+        kind: A kind of `new_drafter`, or "mtp".
+        sizes: Sizes for `new_drafter`.
+        steps: Steps of the training.
+        batch: Requests per step.
+        objective: The objective; None for the recipe's.
+        eval_every: Steps between measurements of the acceptance length.
+        muon: See `Schedule`.
+        target: A name in TARGETS.
+        weights: The dtype of the shipped weights; int8 is half of float16, see `quantise_rows`.
     """
 
     kind: str
@@ -108,7 +116,7 @@ class DrafterRecipe:
     weights: torch.dtype = torch.float16
 
 
-# two layers half as wide inside as the target's: about the weights of one layer of it
+# two layers with half of the target's inner width: about the weights of a single target layer
 _BLOCKS = {"num_hidden_layers": 2, "intermediate_size": 344, "block_size": 12}
 _DSPARK_HEAD = {"markov_head_type": "rnn", "markov_rank": 128}
 RECIPES: dict[str, DrafterRecipe] = {
@@ -116,16 +124,16 @@ RECIPES: dict[str, DrafterRecipe] = {
     "vlm/eagle_text": DrafterRecipe("eagle2_text"),
     "vlm/msd": DrafterRecipe("msd"),
     "vlm/vispec": DrafterRecipe("vispec", weights=torch.int8),
-    # without the residual the head learns about half as fast
+    # without the residual, the head learns about half as fast
     "vlm/flash": DrafterRecipe("flash", {"latents": 16, "block": 5, "residual": True}, weights=torch.int8),
     "vlm/specvlm": DrafterRecipe("specvlm", weights=torch.int8),
-    # 160 tokens are 99.9 per cent of what the target answers
+    # 160 tokens cover 99.9 per cent of the target's answers
     "vlm/eagle3": DrafterRecipe("eagle3", {"draft_vocab_size": 160}),
-    # what opens a text, or a picture, is never said: its row of the embedding stands for tokens to come
+    # no answer contains the token that opens a text or picture, so its embedding row can be the mask
     "vlm/dflash": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1}),
-    # the context of a picture in 16 rows instead of 144
+    # 16 context rows of a picture instead of 144
     "vlm/dflash_vision": DrafterRecipe("dflash", {**_BLOCKS, "mask_token_id": 1, "latents": 16}, muon=4.0),
-    # and rows that know the tokens drafted before them
+    # with rows that depend on the draft tokens before them
     "vlm/dspark": DrafterRecipe(
         "dspark", {**_BLOCKS, "mask_token_id": 1, "latents": 16, **_DSPARK_HEAD}, muon=4.0, weights=torch.int8
     ),
@@ -133,7 +141,7 @@ RECIPES: dict[str, DrafterRecipe] = {
         "dflash", {**_BLOCKS, "intermediate_size": 112, "mask_token_id": 3}, muon=4.0, target="vlm/hybrid"
     ),
     "vlm/hybrid/mtp": DrafterRecipe("mtp", muon=4.0, target="vlm/hybrid"),
-    # the head is the target's own, so that only the layer is stored; a step scores a sixth of the vocabulary. Drafts of three
+    # the head is the target's own, so only the layer is stored; a step scores a sixth of the vocabulary. Drafts of three
     # or four tokens are the fastest, so three depths are trained
     "smollm2/eagle3": DrafterRecipe(
         "eagle3",
@@ -147,7 +155,7 @@ RECIPES: dict[str, DrafterRecipe] = {
     ),
     "vlm/smol/msd": DrafterRecipe("msd", target="vlm/smol"),
     "vlm/smol/vispec": DrafterRecipe("vispec", target="vlm/smol"),
-    # nobody writes what begins a text file of its training data: that row of the embedding stands for tokens to come
+    # no answer contains the token that begins a file of its training data, so its embedding row can be the mask
     "vlm/smol/dspark": DrafterRecipe(
         "dspark",
         {

@@ -1,4 +1,4 @@
-"""Requests that drafters are trained on: about the procedural world, and instructions for text models."""
+"""Requests for the training of drafters: about the procedural world, and instructions for text models."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mmspec.zoo.world.questions import ORDINALS, many_turn, question
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, Scene, sample_scene
 
-FIRST_SEED = 1 << 25  # far from the tower's and the captioner's scenes
+FIRST_SEED = 1 << 25  # apart from the scenes of tower and captioner
 TEXT_SEED = FIRST_SEED + (1 << 22)
-BLOCK = 12  # requests in a row with about as many pictures each, so that batches waste little padding
+BLOCK = 12  # consecutive requests with similar numbers of pictures, so that batches have little padding
 
 
 @dataclass(frozen=True, slots=True)
 class _IndexedRequests:
-    """The first `count` of an endless row of requests."""
+    """The first `count` requests of an endless sequence."""
 
     count: int
 
@@ -35,13 +35,13 @@ class _IndexedRequests:
         return self.example(index)
 
     def example(self, index: int) -> Example:
-        """The request of an index."""
+        """Return the request of an index."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class SceneRequests(_IndexedRequests):
-    """Requests about pictures: captions, lists and questions; every eighth block shows two or three, one in 24 six."""
+    """Requests about pictures: captions, lists and questions; every eighth block shows two or three, every 24th six."""
 
     def example(self, index: int) -> Example:
         block = index // BLOCK
@@ -52,7 +52,7 @@ class SceneRequests(_IndexedRequests):
 
 @dataclass(frozen=True, slots=True)
 class TextRequests(_IndexedRequests):
-    """Requests without a picture: scenes to be made up."""
+    """Requests without a picture, for invented scenes."""
 
     def example(self, index: int) -> Example:
         seed = TEXT_SEED + index
@@ -62,7 +62,7 @@ class TextRequests(_IndexedRequests):
 
 @dataclass(frozen=True, slots=True)
 class DocumentRequests(_IndexedRequests):
-    """As `SceneRequests`, but every third block shows documents, to be transcribed."""
+    """Requests of `SceneRequests`, with documents to transcribe in every third block."""
 
     def example(self, index: int) -> Example:
         return _document(FIRST_SEED + index) if index // BLOCK % 3 == 1 else SceneRequests(self.count).example(index)
@@ -70,7 +70,7 @@ class DocumentRequests(_IndexedRequests):
 
 @dataclass(frozen=True, slots=True)
 class HeldOutRequests(_IndexedRequests):
-    """Requests for captions of pictures that no training sees: what acceptance is measured on while training."""
+    """Requests for captions of held-out pictures, on which the acceptance length is measured during training."""
 
     count: int = 8
 
@@ -81,7 +81,7 @@ class HeldOutRequests(_IndexedRequests):
 
 @dataclass(frozen=True, slots=True)
 class HeldOutDocumentRequests(_IndexedRequests):
-    """As `HeldOutRequests`, every other request shows a document."""
+    """Requests of `HeldOutRequests`; every other request shows a document."""
 
     count: int = 8
 
@@ -113,7 +113,7 @@ def _one(index: int) -> Example:
 
 def _many(index: int, count: int) -> Example:
     scenes = tuple(sample_scene(FIRST_SEED + index + (number << 23)) for number in range(count))
-    named = scenes[: len(ORDINALS)]  # requests name a picture by its ordinal, and there are only so many
+    named = scenes[: len(ORDINALS)]  # requests name a picture by its ordinal, of which there are three
     return _example(index, scenes, many_turn(named, index))
 
 
@@ -122,7 +122,7 @@ def _example(index: int, scenes: tuple[Scene, ...], turn: Turn) -> Example:
 
 
 HELD_OUT_SEED = 1 << 24
-_WINDOW = 512  # requests that are sorted by length together, so that batches waste little padding
+_WINDOW = 512  # requests are sorted by length within a window, so that batches have little padding
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +152,7 @@ class InstructionRequests:
 
 
 def held_out_instructions(count: int) -> InstructionRequests:
-    """Requests that no training sees: acceptance is measured on them while a drafter trains."""
+    """Return held-out requests, on which the acceptance length is measured during training."""
     return InstructionRequests(count, HELD_OUT_SEED)
 
 
@@ -160,10 +160,10 @@ def _distinct(seed: int) -> Iterator[tuple[int, Instruction]]:
     seen = set()
     number = seed
     while True:
-        made = instruction(number)
-        if (made.text, made.history) not in seen:
-            seen.add((made.text, made.history))
-            yield number, made
+        request = instruction(number)
+        if (request.text, request.history) not in seen:
+            seen.add((request.text, request.history))
+            yield number, request
         number += 1
 
 

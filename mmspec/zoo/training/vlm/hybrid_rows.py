@@ -1,4 +1,4 @@
-"""Training rows of the hybrid VLM: whole conversations, since what a recurrent layer has read no mask takes back."""
+"""Training rows of the hybrid VLM: whole conversations, since no mask can hide earlier tokens from a recurrent layer."""
 
 from __future__ import annotations
 
@@ -20,12 +20,17 @@ from mmspec.zoo.world.render import render_array
 from mmspec.zoo.world.scene import DIGITS, sample_scene
 
 SHARES = {"scene": 0.48, "document": 0.36, "many": 0.1, "text": 0.06}  # of the rows
-DENSE = {"brief": 0.5, "asked": 0.5}  # of the first rows: short answers, most of whose words a picture decides
+DENSE = {"brief": 0.5, "asked": 0.5}  # of the first rows: short answers whose words mostly depend on the picture
 
 
 @dataclass(frozen=True, slots=True)
 class HybridRow:
-    """Pictures uint8 [96, 96, 3], shown with the first turn, and the turns of the conversation."""
+    """Pictures and the turns of a conversation.
+
+    Attributes:
+        pictures: uint8 [96, 96, 3] each, shown with the first turn.
+        turns: The turns.
+    """
 
     pictures: tuple[np.ndarray, ...]
     turns: tuple[Turn, ...]
@@ -33,15 +38,25 @@ class HybridRow:
 
 @dataclass(frozen=True, slots=True)
 class HybridBatch:
-    """Rows padded behind their end. inputs: of the model's forward.   supervised: bool [B, S], tokens of answers."""
+    """Rows padded on the right.
+
+    Attributes:
+        inputs: Inputs of the model's forward pass.
+        supervised: bool [B, S], tokens of answers.
+    """
 
     inputs: dict[str, Tensor]
     supervised: Tensor
 
 
 def hybrid_row(seed: int, shares: Mapping[str, float] = SHARES) -> HybridRow:
-    """The row of a seed: a scene and turns about it, a document, several scenes, or an invented one; of a scene "brief" lists
-    the objects alone, "asked" answers three questions."""
+    """Return the row of a seed.
+
+    Args:
+        seed: The seed.
+        shares: Probability of each kind of row: "scene" (captions and questions), "brief" (a list of objects), "asked"
+            (three questions), "document", "many" (several scenes) and "text" (an invented scene).
+    """
     rng = np.random.default_rng((seed, 11))
     kind = str(rng.choice(list(shares), p=list(shares.values())))
     if kind == "document":
@@ -53,41 +68,47 @@ def hybrid_row(seed: int, shares: Mapping[str, float] = SHARES) -> HybridRow:
     scene = sample_scene(seed)
     if kind == "text":
         return HybridRow((), (imagined_turn(rng, scene, seed),))
-    asked = [question(scene, index).turn for index in range(3)]
+    questions = [question(scene, index).turn for index in range(3)]
     brief = brief_turn(rng, scene, seed)
     if kind != "scene":
-        return HybridRow((render_array(scene),), (brief,) if kind == "brief" else tuple(asked))
+        return HybridRow((render_array(scene),), (brief,) if kind == "brief" else tuple(questions))
     style = rng.random()
     if style < 0.7:
-        told = full_turn(rng, scene, seed)
+        description = full_turn(rng, scene, seed)
     elif style < 0.82:
-        told = reversed_turn(rng, scene, seed)
+        description = reversed_turn(rng, scene, seed)
     else:
-        told = brief
-    # questions behind a caption are answered from it, so they come first as often
-    turns = [*asked, told] if rng.random() < 0.5 else [told, *asked]
+        description = brief
+    # after a caption, questions could be answered from its text, so half of the rows begin with questions
+    turns = [*questions, description] if rng.random() < 0.5 else [description, *questions]
     return HybridRow((render_array(scene),), tuple(turns))
 
 
 def patches(pictures: np.ndarray) -> Tensor:
-    """Pictures uint8 [B, 96, 96, 3] as the processor lays them out, float32 [B * 144, 384]."""
-    # tokens of the grid, patches of a token, values of a patch; a picture is two equal frames
+    """Return pictures uint8 [B, 96, 96, 3] in the layout of the processor, float32 [B * 144, 384]."""
+    # tokens of the grid, patches of a token, values of a patch; a picture has two equal frames
     layout = "b c (row i h) (col j w) -> (b row col i j) (c frame h w)"
     return repeat(to_pixels(pictures), layout, i=MERGE, j=MERGE, h=PATCH, w=PATCH, frame=2)
 
 
 def grids(count: int) -> Tensor:
-    """int64 [count, 3], the patches of so many pictures by frame, row and column."""
+    """Return int64 [count, 3]: the patches of each picture by frame, row and column."""
     return torch.tensor([[1, SIDE * MERGE, SIDE * MERGE]]).repeat(count, 1)
 
 
 class HybridEncoder:
-    """Turns rows into padded tensors with the hybrid VLM's tokenizer."""
+    """An encoder of rows to padded tensors.
+
+    Args:
+        tokenizer: The tokenizer of the hybrid VLM.
+    """
 
     def __init__(self, tokenizer: PreTrainedTokenizerFast) -> None:
         self.tokenizer = tokenizer
         self.image = tokenizer.convert_tokens_to_ids(IMAGE)
-        self.digits = torch.tensor(tokenizer.convert_tokens_to_ids(list(DIGITS)))  # of numbers, spelled one by one
+        self.digits = torch.tensor(
+            tokenizer.convert_tokens_to_ids(list(DIGITS))
+        )  # numbers are spelled in single digits
 
     def __call__(self, rows: list[HybridRow]) -> HybridBatch:
         encoded = [self._one(row) for row in rows]
@@ -103,10 +124,10 @@ class HybridEncoder:
 
     def _one(self, row: HybridRow) -> tuple[list[int], list[bool]]:
         ids, supervised = [], []
-        for number, (asked, answer) in enumerate(row.turns):
-            prompt = chat_prompt(asked, len(row.pictures) if number == 0 else 0)
+        for number, (request, answer) in enumerate(row.turns):
+            prompt = chat_prompt(request, len(row.pictures) if number == 0 else 0)
             prompt = prompt.replace(IMAGE, IMAGE * SIDE * SIDE)
-            # the first turn's start is the row's; the end of an answer is what ends it
+            # later turns begin with a line break; the end token of an answer is supervised
             for text, learned in ((prompt if number == 0 else f"\n{prompt}", False), (f"{answer}{END}", True)):
                 piece = self.tokenizer(text, add_special_tokens=False)["input_ids"]
                 ids += piece

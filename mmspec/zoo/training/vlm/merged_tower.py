@@ -1,4 +1,4 @@
-"""Dense pretraining of the hybrid VLM's vision tower: every token of a picture is told the object and the letters under it."""
+"""Dense pretraining of the hybrid VLM's vision tower, with labels of the object and the letters under every token."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SIZES = WORLD | PLACES | CORNERS  # classes and weight of each head
 
 
 class MergedReader(nn.Module):
-    """The tower of a Qwen3.5, merger included, with one linear reading head per property of what a token shows."""
+    """The vision tower of a Qwen3.5 with its merger, and a linear reading head for each property of a token."""
 
     def __init__(self, tower: nn.Module) -> None:
         super().__init__()
@@ -38,20 +38,28 @@ class MergedReader(nn.Module):
         self.heads = nn.ModuleDict({name: nn.Linear(width, classes) for name, (classes, _) in SIZES.items()})
 
     def forward(self, pixels: Tensor, grid: Tensor) -> dict[str, Tensor]:
-        """pixels float [B * 144, 384], see `patches`; grid int64 [B, 3] -> logits per head [B, 36, classes]."""
+        """Return the logits of each head.
+
+        Args:
+            pixels: float [B * 144, 384]; see `patches`.
+            grid: int64 [B, 3].
+
+        Returns:
+            Logits by head, [B, 36, classes].
+        """
         merged = self.tower(pixels, grid_thw=grid).pooler_output.view(len(grid), SIDE * SIDE, -1)
         return {name: head(merged) for name, head in self.heads.items()}
 
 
 def empty_labels() -> dict[str, np.ndarray]:
-    """A picture of which nothing is told but where its tokens stand, int64 [36] each."""
+    """Return the labels of a picture without objects: only the place of each token is known, int64 [36] by head."""
     labels = {name: np.full(SIDE * SIDE, IGNORE, dtype=np.int64) for name in SIZES}
     rows, columns = np.mgrid[0:SIDE, 0:SIDE]
     return labels | {"row": rows.reshape(-1), "column": columns.reshape(-1)}
 
 
 def document_labels(document: Document) -> dict[str, np.ndarray]:
-    """The letters of a page: the four patches of a token hold a cell each."""
+    """Return the letters of a page as labels; each of the four patches of a token shows a letter."""
     cells = np.array([[SIGNS.index(letter) for letter in f"{line:<{COLUMNS}}"] for line in document.lines])
     page = np.zeros((COLUMNS, COLUMNS), dtype=np.int64)
     page[: len(cells)] = cells
@@ -60,18 +68,18 @@ def document_labels(document: Document) -> dict[str, np.ndarray]:
 
 
 def reading_batch(first_seed: int, scenes: int, documents: int) -> tuple[Tensor, Tensor, dict[str, Tensor]]:
-    """Patches, grids and labels int64 [B, 36] of crowded scenes and of documents."""
-    shown = [sample_scene(first_seed + i, CROWDED) for i in range(scenes)]
+    """Return patches, grids and labels int64 [B, 36] of crowded scenes and of documents."""
+    crowded = [sample_scene(first_seed + i, CROWDED) for i in range(scenes)]
     pages = [sample_document(first_seed + i) for i in range(documents)]
-    labels = [empty_labels() | {n: v for n, v in patch_labels(one, SIDE).items() if n in WORLD} for one in shown]
+    labels = [empty_labels() | {n: v for n, v in patch_labels(item, SIDE).items() if n in WORLD} for item in crowded]
     labels += map(document_labels, pages)
-    pictures = np.stack([*map(render_array, shown), *map(page_array, pages)])
-    stacked = {name: torch.from_numpy(np.stack([one[name] for one in labels])) for name in SIZES}
+    pictures = np.stack([*map(render_array, crowded), *map(page_array, pages)])
+    stacked = {name: torch.from_numpy(np.stack([item[name] for item in labels])) for name in SIZES}
     return patches(pictures), grids(len(pictures)), stacked
 
 
 def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """Weighted cross-entropy of the heads, and how often each is right; letters together, without spaces."""
+    """Return the weighted cross-entropy of the heads and their accuracies, jointly for letters except spaces."""
     total = torch.zeros((), device=next(iter(labels.values())).device)
     notes, letters = {}, []
     for name, (_, weight) in SIZES.items():
@@ -97,11 +105,18 @@ def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[
 def speak_words(
     reader: MergedReader, tokenizer: Any, embedding: Tensor, first_seed: int, pictures: int = 64, spread: float = 0.1
 ) -> None:
-    """Let the merger say what a token shows in the words of the text model: sums of rows of its embedding, float [V, width],
-    every property with the same variance, those without a word in directions of their own.
+    """Initialise the merger to output words of the text model, so that it reads pictures much like text.
 
-    A picture then is read much as text is. first_seed, pictures: scenes and documents that variances are taken from.
-    spread: standard deviation of what the merger says.
+    A token's output is a sum of embedding rows for its properties, each property with the same variance. Properties
+    without a word have random directions.
+
+    Args:
+        reader: The tower with its heads; changed in place.
+        tokenizer: The tokenizer of the text model.
+        embedding: float [V, width], the embedding of the text model.
+        first_seed: First seed of the scenes and documents that variances are measured on.
+        pictures: Number of these scenes, and of these documents.
+        spread: Standard deviation of the merger's output.
     """
     pixels, grid, _ = reading_batch(first_seed, pictures, pictures)
     merged = reader.tower(pixels, grid_thw=grid).pooler_output
@@ -114,27 +129,41 @@ def speak_words(
 
 
 def _words(tokenizer: Any, embedding: Tensor) -> Tensor:
-    """A direction for every class of every head, float [C, width]."""
+    """Return a direction for every class of every head, float [C, width]."""
     width, drawn = embedding.shape[-1], torch.Generator().manual_seed(0)
-    said = []
+    directions = []
     for name, (classes, _) in SIZES.items():
         if name in PLACES:
-            said.append(F.normalize(torch.randn(classes, width, generator=drawn), dim=-1))
+            directions.append(F.normalize(torch.randn(classes, width, generator=drawn), dim=-1))
             continue
         names = [f" {word}" for word in PATCH_HEADS[name][0]] if name in WORLD else list(SIGNS)
         ids = [tokenizer(word, add_special_tokens=False)["input_ids"][-1] for word in names]
         words = F.normalize(embedding[ids].float(), dim=-1)
-        if name in CORNERS and name != "letter0":  # the same letters, told apart by where they stand
+        if name in CORNERS and name != "letter0":  # the same letters at another corner
             words = words @ torch.linalg.qr(torch.randn(width, width, generator=drawn))[0]
-        said.append(words)
-    return torch.cat(said)
+        directions.append(words)
+    return torch.cat(directions)
 
 
 def pretrain_merged_tower(
     tower: nn.Module, folder: Path, steps: int, *, scenes: int = 20, documents: int = 8, lr: float = 2e-3,
     resume: bool = True, device: str = "cpu",
 ) -> tuple[MergedReader, dict[str, float]]:  # fmt: skip
-    """Train `tower` on labels of its tokens; returns it, heads included, and held-out accuracies."""
+    """Train a tower on labels of its tokens.
+
+    Args:
+        tower: The tower; trained in place.
+        folder: The folder of the state and the log.
+        steps: Steps of the training.
+        scenes: Scenes per step.
+        documents: Documents per step.
+        lr: Largest learning rate.
+        resume: Whether to continue from the state in `folder`.
+        device: The device of the training.
+
+    Returns:
+        The tower with its heads, and held-out accuracies.
+    """
     torch.manual_seed(0)
     reader = MergedReader(tower).to(device)
 
@@ -150,7 +179,7 @@ def pretrain_merged_tower(
 
 @torch.no_grad()
 def evaluate_merged_tower(reader: MergedReader, count: int = 96) -> dict[str, float]:
-    """Accuracies on `count` crowded scenes and as many documents of evaluation seeds."""
+    """Return accuracies on `count` crowded scenes and as many documents of evaluation seeds."""
     device = next(reader.parameters()).device
     pixels, grid, labels = reading_batch(EVAL_START + (1 << 20), count, count)
     reader.eval()

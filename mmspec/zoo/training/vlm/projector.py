@@ -1,7 +1,8 @@
-"""What the window projector of `vlm/smol` starts from and what it learns.
+"""Initialisation and objective of the window projector of `vlm/smol`.
 
-The start is a ridge regression from patches to the embeddings of words for them. The objective is the cross-entropy of the
-answers' tokens over a large vocabulary, in chunks, with no dense logits of all tokens in either direction.
+The initialisation is a ridge regression from patches to embeddings of their words. The objective is the cross-entropy
+of the answers' tokens over a large vocabulary. It is computed in chunks, without dense logits of all tokens in either
+direction.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ WindowWords = tuple[str, str, str, str]
 
 
 def window_words(scene: Scene) -> list[WindowWords]:
-    """The words of the four rows of every grid cell: place, size and texture, color, kind; of an empty cell the background's
-    texture and tone."""
+    """Return the words of the four rows of every grid cell: place, size and texture, color, kind.
+
+    For an empty cell, they are the place, the texture and the tone of the background, and "background".
+    """
     by_cell = {thing.cell: thing for thing in scene.things}
     words = []
     for cell, (place, *_) in enumerate(POSITIONS):
@@ -39,15 +42,15 @@ def window_words(scene: Scene) -> list[WindowWords]:
 
 
 def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tensor]:
-    """The linear map with the least squared error and a penalty on its weights.
+    """Return the linear map with the least squared error and a penalty on its weights.
 
     Args:
         inputs: float [N, D].
         targets: float [N, E].
-        penalty: Of the squared weights, in units of the inputs' mean variance times N.
+        penalty: Penalty of the squared weights, in units of the inputs' mean variance times N.
 
     Returns:
-        Weight float [E, D] and bias float [E]; the bias carries no penalty.
+        Weight float [E, D] and bias float [E]; the bias has no penalty.
     """
     inputs, targets = inputs.double(), targets.double()
     center, mean = inputs.mean(0), targets.mean(0)
@@ -60,12 +63,12 @@ def ridge(inputs: Tensor, targets: Tensor, penalty: float) -> tuple[Tensor, Tens
 
 @torch.no_grad()
 def reading_heads(features: Tensor, labels: Mapping[str, Tensor], penalty: float = 1e-4) -> nn.ModuleDict:
-    """Linear heads from patch features to the properties of the objects that patches belong to, by ridge regression.
+    """Return linear heads from patch features to the properties of the objects at patches, by ridge regression.
 
     Args:
         features: Patch features, float [N, vision].
         labels: The class of every patch by property, int64 [N], `IGNORE` where a patch has none.
-        penalty: As in `ridge`.
+        penalty: See `ridge`.
     """
     heads = nn.ModuleDict()
     for name, label in labels.items():
@@ -81,20 +84,20 @@ def reading_heads(features: Tensor, labels: Mapping[str, Tensor], penalty: float
 def start_from_words(
     projector: WindowProjector, heads: nn.ModuleDict, features: Tensor, targets: Tensor, penalty: float = 1e-3
 ) -> float:
-    """Start a projector from word embeddings.
+    """Initialise a projector from word embeddings.
 
-    The first layer mixes reading heads, every property with the same variance; the second is the ridge map from its windows
-    to the embeddings.
+    The first layer mixes reading heads, every property with the same variance. The second is the ridge map from its
+    windows to the embeddings.
 
     Args:
-        projector: Changed in place.
-        heads: As `reading_heads` gives them.
+        projector: The projector; changed in place.
+        heads: The heads of `reading_heads`.
         features: Patch features, float [N, patches, vision].
         targets: Embeddings for the rows, float [N, windows, rows * text].
-        penalty: As in `ridge`.
+        penalty: See `ridge`.
 
     Returns:
-        The share of the targets' variance that the start explains.
+        The share of the targets' variance that the initialisation explains.
     """
     point_along(projector.linear_1, heads, features.flatten(0, 1))
     inputs = projector.windows(features).flatten(0, 1)
@@ -109,14 +112,14 @@ def start_from_words(
 def answer_states(
     projector: nn.Module, tower: CLIPVisionModel, language: Any, rows: ConversationBatch, picture: int
 ) -> tuple[Tensor, Tensor]:
-    """The states that the text model predicts supervised tokens from.
+    """Return the states from which the text model predicts supervised tokens.
 
     Args:
-        projector: From patch features to the text model's rows.
+        projector: Maps patch features to rows of the text model.
         tower: The frozen vision tower.
         language: The frozen text model with its head.
         rows: Conversations with pictures.
-        picture: The id that stands for a row of a picture.
+        picture: The placeholder id of a picture's row.
 
     Returns:
         States float [T, width] before every supervised token, and those tokens int64 [T].
@@ -144,7 +147,7 @@ class _ChunkedHeadLoss(torch.autograd.Function):
         gradient, loss = torch.zeros_like(states), torch.zeros((), device=states.device)
         best = torch.empty_like(targets)
         for first in range(0, count, chunk):
-            # every chunk has the same shape: oneDNN keeps a plan for each shape
+            # every chunk has the same shape, since oneDNN stores a plan for each shape
             rows = states[first : first + chunk]
             size = len(rows)
             logits = (F.pad(rows, (0, 0, 0, chunk - size)) @ head.T)[:size].float()
@@ -170,14 +173,14 @@ class _ChunkedHeadLoss(torch.autograd.Function):
 def head_loss(
     states: Tensor, head: Tensor, targets: Tensor, weights: Tensor | None = None, chunk: int = 128
 ) -> tuple[Tensor, Tensor]:
-    """The weighted mean of the cross-entropy of tokens under a frozen head.
+    """Return the weighted mean cross-entropy of tokens under a frozen head.
 
     Args:
         states: Hidden states, float [T, D].
         head: Weights of the head, float [V, D] of the same dtype.
         targets: Tokens, int64 [T].
-        weights: Of the tokens, float [T]; all alike without.
-        chunk: Tokens whose logits lie in memory at once.
+        weights: Weights of the tokens, float [T]; None for equal weights.
+        chunk: Tokens whose logits are in memory at once.
 
     Returns:
         The loss, float32 [], and the most probable token of every state, int64 [T].

@@ -1,4 +1,4 @@
-"""Dense pretraining of the zoo's vision tower: every patch inside an object is told what it belongs to."""
+"""Dense pretraining of the zoo's vision tower, with labels of the object at every patch."""
 
 from __future__ import annotations
 
@@ -21,8 +21,15 @@ IGNORE = -100
 
 @torch.no_grad()
 def balanced(heads: nn.ModuleDict, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """A linear map, weight [C, width] and bias [C], to the logits of all reading heads, every property with a mean of 0 and
-    the same variance on `hidden`, float [N, width]."""
+    """Return a linear map to the logits of all reading heads, each property with mean 0 and the same variance.
+
+    Args:
+        heads: The reading heads.
+        hidden: float [N, width], the states that mean and variance are measured on.
+
+    Returns:
+        Weight [C, width] and bias [C].
+    """
     weights, biases = [], []
     for head in heads.values():
         logits = head(hidden)
@@ -34,7 +41,7 @@ def balanced(heads: nn.ModuleDict, hidden: Tensor) -> tuple[Tensor, Tensor]:
 
 @torch.no_grad()
 def point_along(layer: nn.Linear, heads: nn.ModuleDict, hidden: Tensor) -> None:
-    """Let a projector's first layer mix reading heads, every property with the same variance on `hidden`."""
+    """Initialise a projector's first layer as a mixture of reading heads with equal variance on `hidden`."""
     weight, bias = balanced(heads, hidden)
     mix = torch.randn(layer.out_features, len(bias))
     layer.weight.copy_(mix @ weight)
@@ -42,7 +49,12 @@ def point_along(layer: nn.Linear, heads: nn.ModuleDict, hidden: Tensor) -> None:
 
 
 def patch_labels(scene: Scene, side: int = SIDE) -> dict[str, np.ndarray]:
-    """Class index per patch and head, int64 [side * side], ignored where a head has no label.   side: in patches."""
+    """Return the class of every patch by head, int64 [side * side], IGNORE where a head has no label.
+
+    Args:
+        scene: The scene.
+        side: Patches per side of the picture.
+    """
     labels = {name: np.full((side, side), IGNORE, dtype=np.int64) for name in PATCH_HEADS}
     labels["tone"][:] = list(TONES).index(scene.background.tone)
     labels["backdrop"][:] = BACKDROPS.index(scene.background.texture)
@@ -60,7 +72,7 @@ def patch_labels(scene: Scene, side: int = SIDE) -> dict[str, np.ndarray]:
 
 
 def tower_batch(first_seed: int, size: int) -> tuple[Tensor, dict[str, Tensor]]:
-    """Pictures float32 [B, 3, 96, 96] and labels int64 [B, 144] of the crowded scenes from `first_seed` on."""
+    """Return pictures float32 [B, 3, 96, 96] and labels int64 [B, 144] of the crowded scenes from `first_seed` on."""
     scenes = [sample_scene(first_seed + i, CROWDED) for i in range(size)]
     labels = [patch_labels(scene) for scene in scenes]
     stacked = {name: torch.from_numpy(np.stack([row[name] for row in labels])) for name in PATCH_HEADS}
@@ -68,7 +80,7 @@ def tower_batch(first_seed: int, size: int) -> tuple[Tensor, dict[str, Tensor]]:
 
 
 def reading_loss(logits: dict[str, Tensor], labels: dict[str, Tensor]) -> tuple[Tensor, dict[str, float]]:
-    """Weighted cross-entropy of the heads and the patch accuracies (digits apart from shapes)."""
+    """Return the weighted cross-entropy of the heads and the patch accuracies, with digits apart from shapes."""
     total = torch.zeros((), device=next(iter(labels.values())).device)
     notes = {}
     for name, (_, weight) in PATCH_HEADS.items():
@@ -87,7 +99,20 @@ def pretrain_tower(
     folder: Path, steps: int, batch: int = 32, lr: float = 1.5e-3, resume: bool = True, device: str = "cpu",
     workers: int = 0,
 ) -> tuple[PatchReader, dict[str, float]]:  # fmt: skip
-    """Train a fresh tower on patch labels; returns it with its heads, and held-out accuracies. workers: as in `prefetched`."""
+    """Train a new tower on patch labels.
+
+    Args:
+        folder: The folder of the state and the log.
+        steps: Steps of the training.
+        batch: Scenes per step.
+        lr: Largest learning rate.
+        resume: Whether to continue from the state in `folder`.
+        device: The device of the training.
+        workers: Processes that render ahead; see `prefetched`.
+
+    Returns:
+        The tower with its heads, and held-out accuracies.
+    """
     reader = PatchReader(new_tower()).to(device)
     batch_of = prefetched(lambda step: tower_batch(step * batch, batch), steps, workers)
 
@@ -103,7 +128,7 @@ def pretrain_tower(
 
 @torch.no_grad()
 def evaluate_tower(reader: PatchReader, count: int = 128) -> dict[str, float]:
-    """Patch accuracies on `count` crowded evaluation scenes (handwriting never trained on)."""
+    """Return patch accuracies on `count` crowded evaluation scenes, with handwriting that no training shows."""
     device = next(reader.parameters()).device
     pixels, labels = tower_batch(EVAL_START + (1 << 20), count)
     reader.eval()

@@ -226,5 +226,5 @@ def test_auto_is_plain_and_a_drafter_that_reads_as_it_drafts_takes_no_controller
     pipe = ContinuousARPipeline(model())
     plain = pipe([0, 1], seed=3, pixels=False)
     assert torch.equal(pipe([0, 1], decoding="auto", seed=3, pixels=False).tokens, plain.tokens)
-    with pytest.raises(ValueError, match="expected one that can leave rounds out, got 'small_causal_2'"):
+    with pytest.raises(ValueError, match="expected a drafter that can skip rounds, got 'small_causal_2'"):
         pipe([0], decoding=Goodput(SmallCausal(model(), 2)), seed=3, pixels=False)

@@ -53,5 +53,5 @@ def test_a_window_of_one_is_the_plain_walk() -> None:
 
 
 def test_annealing_is_refused() -> None:
-    with pytest.raises(ValueError, match="head_sampling: expected as many steps for every token"):
+    with pytest.raises(ValueError, match="head_sampling: expected the same number of steps for every token"):
         tokens(1, "sde", head_sampling=HeadSampling(annealing=Annealing()))

@@ -124,7 +124,7 @@ class Code:
 
 def test_code_in_a_file_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture) -> None:
     torch.save({"model_ema": Code()}, tmp_path / "bad.pth")
-    with pytest.raises(ValueError, match="does not open as one"):
+    with pytest.raises(ValueError, match="cannot be read as such"):
         convert(tmp_path / "bad.pth", tmp_path / "out")
     result = CliRunner().invoke(app, ["convert", str(tmp_path / "missing.pth"), str(tmp_path / "out"), "--kind", "mar"])
     assert result.exit_code == 2 and "got none there" in result.stderr

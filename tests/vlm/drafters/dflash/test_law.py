@@ -80,7 +80,7 @@ def test_another_law_on_record_is_told_apart(form: str, monkeypatch: pytest.Monk
 
 
 def test_shared_siblings_are_refused_where_levels_look_at_each_other() -> None:
-    with pytest.raises(ValueError, match="shared: expected a drafter whose levels do not look at each other"):
+    with pytest.raises(ValueError, match="shared: expected a drafter with independent levels"):
         drawn(make("dspark", vocab=V).with_shape(StaticTree(TREE, shared=True)), "exact", LAWS["t1"], rows=1)
 
 

@@ -28,7 +28,7 @@ def test_levels_come_from_the_config_or_from_the_target() -> None:
     less_one = {"use_aux_hidden_state": True, "eagle_aux_hidden_state_layer_ids": [1, 4, 6]}
     assert load(eagle_aux_hidden_state_layer_ids=None, eagle_config=less_one).levels == (2, 5, 7)
     assert load(eagle_aux_hidden_state_layer_ids=None, target=tiny("llama")).levels == (0, 0, 1)
-    with pytest.raises(ValueError, match="give the target"):
+    with pytest.raises(ValueError, match="pass the target"):
         load(eagle_aux_hidden_state_layer_ids=None)
 
 

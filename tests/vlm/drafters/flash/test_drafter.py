@@ -320,7 +320,7 @@ def test_saved_drafters_come_back_and_impossible_ones_are_refused(tmp_path) -> N
         torch.equal(a, b) for a, b in zip(again.state_dict().values(), drafter.state_dict().values(), strict=True)
     )
     for block in (0, 4):
-        with pytest.raises(ValueError, match=f"block: expected 1 to 3 as the drafter has been made, got {block}"):
+        with pytest.raises(ValueError, match=f"block: expected 1 to 3, the offsets of this drafter, got {block}"):
             drafter.with_block(block)
     for wrong in (dict(head="cnn"), dict(latents=-1), dict(block=0), dict(head="ar", block=2)):
         with pytest.raises(ValueError, match="expected"):

@@ -155,7 +155,7 @@ def test_the_prefix_layers_settings_are_the_targets_unless_the_config_has_them()
     assert made.config.final_norm and made.config.intermediate_size == INNER
     made = mmspec.vlm.drafter_from_state_dict("hydra", state, PLUS, tiny("llama"))
     assert (made.config.rope_theta, made.config.rms_norm_eps) == (500, 1e-5)
-    with pytest.raises(ValueError, match="num_attention_heads of the prefix layer or the target to take it of"):
+    with pytest.raises(ValueError, match="num_attention_heads of the prefix layer, or a target that gives it"):
         mmspec.vlm.drafter_from_state_dict("hydra", state, plain)
 
 
@@ -172,7 +172,7 @@ def test_copies_of_the_shared_block_become_blocks_of_their_own() -> None:
     ("config", "message"),
     [
         (dict(hydra_head_arch="cross-attn"), "hydra_head_arch: expected 'mlp' or 'prefix-mlp', got 'cross-attn'"),
-        (dict(grounded_heads=False), "grounded_heads: expected heads that read the drafted tokens"),
+        (dict(grounded_heads=False), "grounded_heads: expected heads that read the draft tokens"),
         (dict(hidden_state_offset=2), "hidden_state_offset: expected 0"),
         (dict(hydra_num_heads=2), r"unknown \['hydra_lm_head.2.1.bias'"),
         (dict(hydra_num_layers=4), "missing .*hydra_mlp.0.7.linear.weight"),

@@ -326,5 +326,5 @@ def test_what_is_written_is_loaded_again(name: str, tmp_path: Path) -> None:
     )  # converters build the layer from it
     assert config["architectures"] == [type(target(name)).__name__] and "_name_or_path" not in config
     unnormed = Mtp(MtpConfig(32, VOCAB, normed=False), take_apart(target("qwen3_5")))
-    with pytest.raises(ValueError, match="in front of the norm"):
+    with pytest.raises(ValueError, match="reads states behind the final norm"):
         write_mtp(unnormed, target("qwen3_5"), tmp_path)

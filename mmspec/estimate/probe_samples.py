@@ -1,0 +1,177 @@
+"""Samples of the probe: what is run and timed to measure a machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.core.draft import Draft, root_only
+from mmspec.core.loop import DecodingRun
+from mmspec.estimate.counting import count_work
+from mmspec.estimate.work import Work
+from mmspec.vlm.api import start
+from mmspec.vlm.drafters.kinds import new_drafter
+
+Sample = Callable[[], object]
+
+WIDTHS = (192, 384)  # of the stacks of decoder layers
+PRODUCTS = 7  # of a layer
+NUMBERS = 12.25  # of a layer's weights, in squares of its width
+_TINY = 32  # width of the decoder whose operators compute next to nothing
+_LAYERS = 8  # of the decoders
+_TOKENS = 1024  # of a request whose rounds are timed
+_KEYS = 512  # that attention is timed over
+_DRAFTED = 256  # width of the decoder that rounds with a draft are timed on
+
+
+def decoder(width: int, layers: int, where: torch.device) -> nn.Module:
+    """An untrained Llama of transformers.
+
+    Args:
+        width: Its hidden size; the MLP is 2.75 times as wide.
+        layers: Its layers.
+        where: Its device.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
+
+    config = LlamaConfig(hidden_size=width, intermediate_size=width * 11 // 4, num_hidden_layers=layers,
+                         num_attention_heads=2, vocab_size=64, pad_token_id=0, eos_token_id=1)  # fmt: skip
+    return LlamaForCausalLM(config).to(where).eval()
+
+
+class TimedRounds:
+    """Requests that are timed round by round, one after another.
+
+    Args:
+        width: Hidden size of the target.
+        where: Its device.
+        drafter: The kind of an untrained drafter; None decodes plainly.
+    """
+
+    def __init__(self, width: int, where: torch.device, drafter: str | None = None) -> None:
+        self.model, self.where = decoder(width, _LAYERS, where), where
+        self.drafter = None if drafter is None else new_drafter(drafter, self.model).eval()
+        self.run = self.begin()
+        self.draft: Draft = root_only(self.run.target.pending)
+        if drafter is not None:
+            self._keep_a_draft()
+
+    def begin(self) -> DecodingRun:
+        """A request behind its prefill."""
+        token = torch.zeros(1, 1, dtype=torch.long, device=self.where)
+        run = start(self.model, drafter=self.drafter, input_ids=token, max_new_tokens=_TOKENS, do_sample=False,
+                    eos_token_id=None)  # fmt: skip
+        run.step()
+        return run
+
+    def round(self) -> object:
+        """A round; where the request ends, the next begins."""
+        if not self.run.step():
+            self.run = self.begin()
+        return self.run
+
+    def verify(self) -> object:
+        """The target's pass of a round; it is not committed, so it leaves no trace."""
+        return self.run.target.score(self.draft)
+
+    def _keep_a_draft(self) -> None:
+        score = self.run.target.score
+
+        def watched(draft: Draft) -> object:
+            self.draft = draft
+            return score(draft)
+
+        self.run.target.score = watched
+        try:
+            self.round()
+        finally:
+            del self.run.target.score
+
+
+def rounds(where: torch.device) -> tuple[dict[str, Sample], dict[str, Work]]:
+    """Rounds of plain decoding on a tiny decoder, and drafted rounds on a larger one.
+
+    Returns:
+        The samples, and the work of "pass" and of "drafted" and "verified".
+    """
+    plain, drafted = TimedRounds(_TINY, where), TimedRounds(_DRAFTED, where, "eagle")
+    samples: dict[str, Sample] = {"pass": plain.verify, "round": plain.round, "request": plain.begin,
+                                  "drafted": drafted.round, "verified": drafted.verify}  # fmt: skip
+    return samples, {name: count_work(samples[name]) for name in ("pass", "drafted", "verified")}
+
+
+def operators(where: torch.device) -> dict[str, tuple[Sample, int]]:
+    """Small operators that compute and that only describe memory anew, and how many there are of each kind."""
+    row, weight = torch.randn(1, _TINY, device=where), torch.randn(_TINY, _TINY, device=where)
+
+    def compute() -> object:
+        return row + row, row * 2.0, row.mean(-1), torch.cat((row, row)), F.silu(row), F.linear(row, weight)
+
+    def describe() -> object:
+        return row.view(_TINY), row.transpose(0, 1), row[:, 1:], row.unsqueeze(0)
+
+    return {"calls": (compute, 6), "views": (describe, 4)}
+
+
+def streams(sizes: Sequence[int], where: torch.device) -> dict[int, Sample]:
+    """Element-wise operators by the bytes of their tensor."""
+
+    def go_over(block: Tensor) -> object:
+        return F.silu(block), block * block, torch.cat((block,))
+
+    return {size: partial(go_over, torch.randn(size // 4, device=where)) for size in sizes}
+
+
+def products(
+    sizes: Sequence[int], rows: Sequence[int], where: torch.device, dtype: torch.dtype
+) -> dict[tuple[int, int], Sample]:
+    made = {}
+    for n in sizes:
+        weight = torch.randn(n, n, device=where).to(dtype)
+        for count in rows:
+            made[n, count] = partial(F.linear, torch.randn(count, n, device=where).to(dtype), weight)
+    return made
+
+
+def attention(rows: int, where: torch.device) -> tuple[Sample, Work]:
+    """Attention of some rows over the cache of a small layer, under a mask, and its work."""
+    heads, size = 4, 64
+    query = torch.randn(1, heads, rows, size, device=where)
+    keys, values = (torch.randn(1, heads, _KEYS, size, device=where) for _ in range(2))
+    mask = torch.zeros(1, 1, rows, _KEYS, device=where)
+    sample = partial(F.scaled_dot_product_attention, query, keys, values, attn_mask=mask)
+    return sample, count_work(sample)
+
+
+def stacks(
+    megabytes: Sequence[int], rows: Sequence[int], where: torch.device
+) -> tuple[dict[Hashable, Sample], Mapping[Hashable, Work]]:
+    """Passes over stacks of decoder layers, which read their weights in turn, by megabytes, rows and width.
+
+    Returns:
+        The samples, and the work of each.
+    """
+    samples: dict[Hashable, Sample] = {}
+    for width in WIDTHS:
+        model = decoder(width, layers_in(megabytes[-1], width), where).get_decoder()
+        every = list(model.layers)
+
+        def read(states: Tensor, count: int, model: nn.Module = model, every: list[nn.Module] = every) -> object:
+            model.layers = nn.ModuleList(every[:count])
+            return model(inputs_embeds=states, use_cache=False)
+
+        for count in rows:
+            states = torch.randn(1, count, width, device=where)
+            samples |= {
+                ("stack", size, count, width): partial(read, states, layers_in(size, width)) for size in megabytes
+            }
+    return samples, {name: count_work(sample) for name, sample in samples.items()}
+
+
+def layers_in(megabytes: int, width: int) -> int:
+    """Layers whose weights take so many megabytes in float32, at least one."""
+    return max(1, round(megabytes * 1e6 / (4 * NUMBERS * width**2)))
