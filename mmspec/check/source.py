@@ -73,7 +73,7 @@ def find_model(spec: str, fetch: bool = False) -> ModelSource:
         return _of_folder(spec, path, name=str(path.resolve()))
     if not _HUB_ID.fullmatch(spec):
         raise ValueError(f"MODEL: expected a folder, a config file, zoo:NAME or a hub id 'owner/name', got {spec!r}, which "
-                         "is none there; check the path")  # fmt: skip
+                         "is none of these; check the path")  # fmt: skip
     return replace(_of_folder(spec, _hub_folder(spec, fetch), name=spec), is_repository=True)
 
 

@@ -202,9 +202,11 @@ def countdown(text: str, seconds: float) -> Iterator[None]:
 
 
 def quiet_transformers() -> None:
-    """Turn off the bars and hints of transformers; its errors still arrive."""
+    """Turn off the bars and hints of transformers, and the retries of the hub; their errors still arrive."""
+    from huggingface_hub.utils import logging as hub
     from transformers.utils import logging
 
+    hub.set_verbosity_error()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
 

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from mmspec.cli.caption import legend, on_model, text_streamer
 from mmspec.cli.command import command
 from mmspec.cli.console import (
+    BadOption,
     check_writable,
     has_colour,
     progress,
-    refusing,
     save_json,
     say,
     say_next,
@@ -56,8 +56,12 @@ def demo(
     placement = placement_of(device, dtype)
     drafter = check_drafter(drafter)
     check_writable(json)
-    with refusing():
+    try:
         folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise BadOption(
+            f"--folder: expected a folder that can be written, got {str(folder)!r} ({error.strerror}), name another"
+        ) from error
     resources = open_resources(ZOO, dtype=placement.dtype)
     Placement(placement.device).moved(resources.model)
     drafter = drafter or recommended_drafter(resources) or "auto"

@@ -91,7 +91,7 @@ def image(
 
     Examples:
         mmspec image "a large red star on a navy background" --seed 0 --out star.png
-        mmspec image "a large red star on a navy background" --grid 4 --decoding auto
+        mmspec image "a large red star on a navy background" --grid 4 --batch 1 --out stars.png
         mmspec image "red heart" --model mar --decoding head --out heart.png
     """
     if not all(prompt.strip() for prompt in prompts):

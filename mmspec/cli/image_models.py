@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, quiet_transformers
 from mmspec.cli.options import HUB_ID, PIPELINE, refuse_unreadable
+from mmspec.zoo.files.table import MODELS
 
 if TYPE_CHECKING:
     from mmspec.evaluate.image.resources import ImageResources
@@ -29,6 +30,10 @@ def image_resources(model: str, dtype: str = "auto") -> ImageResources:
         return zoo_resources(model)
     quiet_transformers()
     if not Path(model).is_dir():
+        if model in MODELS:
+            raise BadOption(
+                f"--model: expected a model of pictures, got the zoo's {model!r}, which draws none; use t2i"
+            )
         if HUB_ID.fullmatch(model):
             return _hub_resources(model, dtype)
         zoo = ", ".join(IMAGE_MODELS)

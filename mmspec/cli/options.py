@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, quiet_transformers, refusing, spinner
 from mmspec.methods import Domain, Kind, methods, names
+from mmspec.zoo.files.table import MODELS
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
@@ -175,6 +176,7 @@ def named_paths(flag: str, texts: Iterable[str] | None) -> list[tuple[str, Path]
 
 
 ZOO = "zoo"
+_UNREACHED = ("couldn't connect to", "Cannot find the requested files in the disk cache")  # of huggingface_hub
 HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
 
 
@@ -209,7 +211,6 @@ def recommended_drafter(resources: VlmResources) -> str | None:
     """
     from mmspec import zoo
     from mmspec.evaluate.vlm.resources import short_name
-    from mmspec.zoo.files.table import MODELS
 
     name = MODELS[resources.zoo].auto if resources.zoo in MODELS else ""
     return short_name(name) if name in zoo.names() else None
@@ -238,6 +239,11 @@ def refuse_unreadable(spec: str, expected: str, option: str = "--model") -> Iter
     except Exception as error:  # readers raise errors of any class over a config or weights of another shape
         if str(error).startswith(f"{option}: "):
             raise BadOption(str(error)) from error
+        if any(sign in str(error) for sign in _UNREACHED):
+            raise BadOption(
+                f"{option}: expected {expected}, got {spec!r}, which is not in the Hugging Face cache while the hub cannot be "
+                "reached; check the network, or name a folder"
+            ) from error
         kind = "" if isinstance(error, ValueError | OSError) else f"{type(error).__name__}: "
         raise BadOption(f"{option}: expected {expected}, got {spec!r} ({kind}{error}), check it") from error
 
@@ -246,6 +252,8 @@ def _published(spec: str, option: str, precision: dict[str, str]) -> VlmResource
     from mmspec.evaluate.vlm.resources import published_resources
 
     local = Path(spec).is_dir()
+    if not local and spec in MODELS:
+        raise BadOption(f"{option}: expected a model that writes text, got the zoo's {spec!r}, which is none; use zoo")
     if not local and not HUB_ID.fullmatch(spec):
         raise BadOption(f"{option}: expected 'zoo', a folder or a hub id 'owner/name', got {spec!r}, correct it")
     with refuse_unreadable(spec, "a safetensors model that takes pictures and text", option):

@@ -60,7 +60,7 @@ def _show_summary(tables: dict[str, Any]) -> None:
         ("continuous images", "models of vectors", "model of vectors"),
         ("videos of blocks", "video models", "video model"),
     ):
-        names = list(dict.fromkeys(record[head].partition("For")[0] for record in tables[key]))
+        names = list(dict.fromkeys(_family(record[head]) for record in tables[key]))
         rows.append((label, len(names), len(names), ", ".join(names)))
     heads = ("models", "supported", "tried", "such as")
     version = tables["greedy table"]["transformers"]
@@ -85,7 +85,12 @@ def _families(names: list[str]) -> str:
     """Some well-known families of the classes, for the summary."""
     known = ("Llama", "Qwen3", "Gemma3", "Mistral", "Llava", "Qwen2_5_VL", "Qwen3VL", "InternVL", "Idefics3")
     shown = [name for family in known for name in names if name.startswith(f"{family}For")]
-    return ", ".join(dict.fromkeys(name.partition("For")[0] for name in shown)) + ", ..."
+    return ", ".join(dict.fromkeys(map(_family, shown))) + ", ..."
+
+
+def _family(name: str) -> str:
+    """The name of a class without its task."""
+    return name.removesuffix("ForConditionalGeneration").removesuffix("ForCausalLM")
 
 
 def _show_matches(name: str, json: Path | None) -> None:

@@ -73,6 +73,7 @@ def test_something_that_is_no_picture(tmp_path: Path) -> None:
         ("--seed", "-1", "expected a number of at least 0, got -1"),
         ("--drafter", "vlm/magic", "expected one of auto, eagle, "),
         ("--model", "nowhere", "expected 'zoo', a folder or a hub id"),
+        ("--model", "vlm/eagle", "expected a model that writes text, got the zoo's 'vlm/eagle'"),
         ("--json", "no/such/folder/out.json", "expected an existing folder"),
         ("--json", ".", "expected a file name to write to, got the folder '.'"),
     ],

@@ -247,6 +247,7 @@ def refused(code: int, *arguments: str) -> str:
         (("--decoding", "gsd", "--drafter", "medusa"), "--drafter: expected one of sjd, scd, eagle"),
         (("--decoding", "mulo", "--upsampler", "magic"), "upsampler: expected pixels or learned"),
         (("--model", "nowhere"), "--model: expected one of t2i, c2i, a folder with a saved pipeline or a hub id"),
+        (("--model", "video/tokens"), "--model: expected a model of pictures, got the zoo's 'video/tokens'"),
         (("--temperature", "-1"), "--temperature: expected a number of at least 0, got -1"),
         (("--temperature", "nan"), "--temperature: expected a number of at least 0, got nan"),
         (("--guidance", "-1"), "--guidance: expected a number of at least 0"),

@@ -104,6 +104,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         raise WorkBegins
 
     monkeypatch.chdir(tmp_path)
+    tiny_zoo.recommend_eagle(monkeypatch)
     monkeypatch.setattr("mmspec.certify.subprocess_run.certify_in_subprocess", examine)
     monkeypatch.setattr("mmspec.zoo.load", load)
     monkeypatch.setattr(

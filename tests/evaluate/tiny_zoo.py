@@ -101,4 +101,9 @@ def use_tiny_zoo(monkeypatch: pytest.MonkeyPatch) -> None:
     named = tuple(dict.fromkeys([*zoo.names(), *tiny_zoo()]))
     monkeypatch.setattr("mmspec.zoo.names", lambda: list(named))
     monkeypatch.setattr("mmspec.zoo.load", load)
+    recommend_eagle(monkeypatch)
+
+
+def recommend_eagle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The zoo recommends the EAGLE drafter, which the tiny zoo has."""
     monkeypatch.setitem(MODELS, "vlm", replace(MODELS["vlm"], auto="vlm/eagle"))
