@@ -19,11 +19,11 @@ from mmspec.cli.console import (
     reports_errors,
     save_json,
     say,
-    say_next,
     spinner,
     step_progress,
 )
 from mmspec.cli.options import named_paths, split_names, split_numbers
+from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 from mmspec.evaluate.engine.config import BenchConfig, flag_of
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench

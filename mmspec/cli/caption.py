@@ -9,20 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import (
-    BadOption,
-    check_writable,
-    is_for_people,
-    progress,
-    refusing,
-    save_json,
-    say,
-    say_next,
-    screen,
-    spinner,
-)
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, screen, spinner
 from mmspec.cli.device import Placement, placement_of
 from mmspec.cli.options import ZOO, check_drafter, check_range, drawn_seed, open_resources, recommended_drafter
+from mmspec.cli.people import is_for_people, say_next
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING
 import typer
 
 from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, say_next, screen
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, screen
 from mmspec.cli.options import check_choice, check_range, split_numbers
+from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:

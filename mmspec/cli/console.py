@@ -114,23 +114,6 @@ def say_error(sentence: str) -> None:
     say(f"Error: {sentence}", "red", stderr=True)
 
 
-def is_for_people() -> bool:
-    """Return whether stdout is a terminal, and not a file or a pipe that a script reads."""
-    return screen().is_terminal
-
-
-def has_colour() -> bool:
-    """Return whether stdout is a terminal with colours."""
-    out = screen()
-    return out.is_terminal and out.color_system is not None and not out.no_color
-
-
-def say_next(command: str) -> None:
-    """Print the command line that a person may want to run next; scripts do not get it."""
-    if is_for_people():
-        say(f"Next: {command}", "dim")
-
-
 def _say_stopped(stop: KeyboardInterrupt) -> int:
     """Print the sentence of an interrupted command; return its exit code."""
     sentence, code = "files already written are whole, nothing else is kept", 130
@@ -175,30 +158,6 @@ def spinner(text: str) -> Iterator[None]:
         return
     with console.status(text):
         yield
-
-
-@contextmanager
-def countdown(text: str, seconds: float) -> Iterator[None]:
-    """Show a bar that fills in the expected seconds of the work; nothing unless stderr is a terminal."""
-    from threading import Event, Thread
-
-    with progress() as bar:
-        if bar.disable:
-            yield
-            return
-        task, ended = bar.add_task(f"{text}, seconds", total=round(seconds)), Event()
-
-        def tick() -> None:
-            while not ended.wait(1.0):
-                bar.advance(task)
-
-        ticking = Thread(target=tick, daemon=True)
-        ticking.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            ticking.join()
 
 
 def quiet_transformers() -> None:

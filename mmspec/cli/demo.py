@@ -7,19 +7,10 @@ from typing import TYPE_CHECKING
 
 from mmspec.cli.caption import legend, on_model, text_streamer
 from mmspec.cli.command import command
-from mmspec.cli.console import (
-    BadOption,
-    check_writable,
-    has_colour,
-    progress,
-    save_json,
-    say,
-    say_next,
-    screen,
-    spinner,
-)
+from mmspec.cli.console import BadOption, check_writable, progress, save_json, say, screen, spinner
 from mmspec.cli.device import Placement, placement_of
 from mmspec.cli.options import ZOO, check_drafter, check_range, open_resources, recommended_drafter
+from mmspec.cli.people import has_colour, say_next
 
 if TYPE_CHECKING:
     from PIL.Image import Image

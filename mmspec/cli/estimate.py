@@ -6,19 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mmspec.cli.command import command
-from mmspec.cli.console import (
-    BadOption,
-    check_writable,
-    countdown,
-    quiet_transformers,
-    refusing,
-    save_json,
-    say,
-    say_next,
-    spinner,
-)
+from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say, spinner
 from mmspec.cli.estimate_views import estimate_panels, show_table
 from mmspec.cli.options import check_left_out, check_range, split_numbers
+from mmspec.cli.people import countdown, say_next
 from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from mmspec.cli.console import (
     refusing,
     save_json,
     say,
-    say_next,
     spinner,
     step_progress,
 )
 from mmspec.cli.options import check_range, split_numbers, split_pairs
+from mmspec.cli.people import say_next
 from mmspec.cli.report import need_plots, show_report
 from mmspec.io.validation import LARGEST_SCALE
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from mmspec.cli.command import command
-from mmspec.cli.console import refusing, say, say_next, spinner
+from mmspec.cli.console import refusing, say, spinner
 from mmspec.cli.options import check_choice, check_range, open_resources
+from mmspec.cli.people import say_next
 from mmspec.methods import methods
 
 _FACTS = {one.name: one.facts.get("engines", ()) for one in methods("vlm", "drafter")}

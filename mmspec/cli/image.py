@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, check_writable, progress, save_json, say, say_next
+from mmspec.cli.console import BadOption, check_writable, progress, save_json, say
 from mmspec.cli.device import Placement, placement_of
 from mmspec.cli.image_models import image_resources
 from mmspec.cli.options import (
@@ -24,6 +24,7 @@ from mmspec.cli.options import (
     listed,
     refuse_unreadable,
 )
+from mmspec.cli.people import say_next
 from mmspec.cli.pipelines import OpenedPipeline, open_continuous, open_discrete
 from mmspec.cli.prompt_words import IMAGE_EXAMPLE, warn_of_unknown_words
 from mmspec.io.validation import LARGEST_SCALE

@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import check_writable, refusing, save_json, say, say_next, spinner
+from mmspec.cli.console import check_writable, refusing, save_json, say, spinner
+from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:

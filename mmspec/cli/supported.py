@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import BadOption, check_writable, save_json, say, say_next, screen, spinner
+from mmspec.cli.console import BadOption, check_writable, save_json, say, screen, spinner
+from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 
 if TYPE_CHECKING:

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from mmspec.cli.command import GroupHelp, LateHelp, command
-from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, say_next
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say
 from mmspec.cli.device import checked_device
 from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_resources
+from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
 from mmspec.vlm.drafters.kinds import trained_kinds

@@ -8,15 +8,7 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
-from mmspec.cli.console import (
-    BadOption,
-    check_writable,
-    progress,
-    refusing,
-    save_json,
-    say,
-    say_next,
-)
+from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say
 from mmspec.cli.device import Placement, placement_of
 from mmspec.cli.options import (
     PIPELINE,
@@ -29,6 +21,7 @@ from mmspec.cli.options import (
     listed,
     refuse_unreadable,
 )
+from mmspec.cli.people import say_next
 from mmspec.cli.pipelines import open_discrete
 from mmspec.cli.prompt_words import warn_of_unknown_words
 from mmspec.cli.video_blocks import BLOCK_MODEL, TOKEN_MODEL, Result, draw_blocks, error_of, example_for

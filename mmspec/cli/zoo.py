@@ -9,8 +9,9 @@ from typing import Any
 import typer
 
 from mmspec.cli.command import GroupHelp, LateHelp, command
-from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say, say_next
+from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say
 from mmspec.cli.device import checked_device
+from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 from mmspec.zoo.files.table import MODELS, fetched_names
 
