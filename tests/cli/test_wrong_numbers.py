@@ -81,6 +81,7 @@ def test_a_text_file_is_no_picture(name: str, tmp_path: Path) -> None:
     assert result.exit_code == 2 and f"{name}: expected PNG, JPEG or WebP" in result.stderr
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("model", ("c2i", "mar", "car"))
 @pytest.mark.parametrize("label", ("-1", "True", "nan", "1.0", "64"))
 def test_labels_that_a_model_does_not_have(

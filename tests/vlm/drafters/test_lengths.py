@@ -60,6 +60,7 @@ def test_every_trained_drafter_takes_rounds_off(name: str) -> None:
     assert 1 in nodes and len(nodes) > 1
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind, batch", (("llava", 1), ("qwen2_5_vl", 4)))
 def test_every_shape_takes_rounds_off(shape: str, kind: str, batch: int) -> None:
