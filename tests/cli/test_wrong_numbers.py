@@ -50,8 +50,12 @@ OPTIONS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     ("bench", "continuous"): {"--guidance": SCALES, "--temperature": ("nan", "-1")},
     ("bench", "vlm"): {"--temperature": ("nan", "-1")},
 }
+# the default lane runs the first value of every option
 CASES = [
-    (command, option, value) for command, options in OPTIONS.items() for option in options for value in options[option]
+    pytest.param(command, option, value, marks=[pytest.mark.whole] if number else [])
+    for command, options in OPTIONS.items()
+    for option in options
+    for number, value in enumerate(options[option])
 ]
 
 
