@@ -56,9 +56,7 @@ class RequestSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.capture, bool | Rounds):
-            raise ValueError(
-                f"capture: expected True, False or Rounds, got {self.capture!r}; make one with mmspec.vlm.Rounds()"
-            )
+            raise ValueError(f"capture: expected True, False or Rounds, got {self.capture!r}; pass mmspec.vlm.Rounds()")
         boolean("return_dict", self.return_dict)
         boolean("strict", self.strict)
 
@@ -161,7 +159,9 @@ def check_call(model: nn.Module, inputs: dict) -> None:
         ValueError: The combination of arguments is not supported.
     """
     if inputs.pop("custom_generate", None) is not None:
-        raise ValueError("custom_generate: expected none, as mmspec.generate is one; call model.generate with it")
+        raise ValueError(
+            "custom_generate: expected none, as mmspec.generate is itself such a function; call model.generate with it"
+        )
     if inputs.get("assistant_model") is not None:
         raise ValueError("assistant_model: expected none, got a model; pass drafter=mmspec.drafters.SmallModel(model)")
     model = unwrapped(model)

@@ -143,7 +143,7 @@ def _drafter(model: Any, drafter: Any) -> Any:
 
         return drafter_from_text(str(drafter), model)
     if drafter is not None and (isinstance(drafter, type) or not hasattr(drafter, "open")):
-        raise ValueError(f"drafter: expected None, 'auto', a folder or a drafter, got {drafter!r}; make one, such as "
+        raise ValueError(f"drafter: expected None, 'auto', a folder or a drafter, got {drafter!r}; pass a drafter, such as "
                          "PromptLookup()")  # fmt: skip
     return drafter
 
@@ -153,7 +153,7 @@ def _rule_of(pipe: Any, drafter: Any, rule: str | Rule | None) -> Rule | None:
     drafter = None if drafter == AUTO else pipe.decoding(drafter)  # "auto" brings no rule of its own
     drafts = hasattr(drafter, "open") or hasattr(drafter, "prepare") or hasattr(drafter, "draw")
     if drafter is not None and (isinstance(drafter, type) or not drafts):
-        raise ValueError(f"drafter: expected None, 'auto', a decoding or its text, got {drafter!r}; make one, such as "
+        raise ValueError(f"drafter: expected None, 'auto', a decoding or its text, got {drafter!r}; pass a decoding, such as "
                          "SJD(window=16)")  # fmt: skip
     if isinstance(rule, Rule):
         return rule

@@ -57,7 +57,7 @@ def proofs_of(parts: Parts, inputs: dict[str, Any], total: int, left: float, sin
 
 def trees_of(parts: Parts) -> Finding:
     """Return the finding on trees of drafts, which every supported model verifies."""
-    how = "recurrent layers step along them" if parts.plan.stateful else "dynamic and static ones"
+    how = "recurrent layers step along them" if parts.plan.stateful else "dynamic and static trees"
     return Finding("trees", True, how)
 
 
@@ -67,7 +67,7 @@ def features_of(parts: Parts, inputs: dict[str, Any], processor: Any, left: floa
     if single * _BITS_PASSES > left:
         findings.append(Finding("strict", None, "not tried: its proof would take too long here; it runs at first use"))
     else:
-        findings.append(_tried("strict", lambda: prove_bits(parts), "drafted passes have the bits of single ones"))
+        findings.append(_tried("strict", lambda: prove_bits(parts), "drafted passes have the bits of single passes"))
     return [*findings, _captured(parts.model, inputs), _session(parts, inputs, processor)]
 
 

@@ -285,7 +285,9 @@ def with_positions(past: Past, turn: Turn, parts: Parts, ids: Tensor, kwargs: di
     """
     mask = kwargs.get("attention_mask")
     if mask is not None and not bool(mask.all()):
-        raise ValueError("attention_mask: expected the row of a conversation without padding, got zeros; pass ones")
+        raise ValueError(
+            "attention_mask: expected the row of a conversation without padding, got zeros; pass a mask of ones"
+        )
     if not turn.start:
         return turn
     inputs = first_inputs(parts, ids, kwargs, SlotCache(parts.plan, 1))

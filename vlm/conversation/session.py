@@ -188,7 +188,7 @@ class Session:
         drafter = settings["drafter"]
         if drafter not in (None, AUTO) and (isinstance(drafter, type) or not hasattr(drafter, "open")):
             raise ValueError(
-                f"drafter: expected None, 'auto' or a drafter, got {drafter!r}; make one, such as PromptLookup()"
+                f"drafter: expected None, 'auto' or a drafter, got {drafter!r}; pass a drafter, such as PromptLookup()"
             )
         resolve(settings["rule"], greedy=False)
         if settings["seed"] is not None:

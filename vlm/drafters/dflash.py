@@ -101,7 +101,7 @@ def block_drafter_fields(
     if layer.get("hidden_act", "silu") != "silu":
         raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no other is supported")
     if layer.get("is_neox_style") is False:
-        raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved ones")
+        raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved positions")
     declared, count = config.get("num_target_layers"), None if target is None else take_apart(target).layers
     if None not in (declared, count) and declared != count:
         raise ValueError(

@@ -161,7 +161,7 @@ class DSparkConfig(BlockDrafterConfig):
 @method(
     "dspark", domain="vlm", kind="drafter", title="DSpark", exact=True, needs=("weights",), takes=shape_of, order=10,
     recommended_for=("text",),
-    about="the tokens of a block, each corrected for the one before it",
+    about="the tokens of a block, each corrected for the token before it",
     paper="DSpark",
 )  # fmt: skip
 class DSpark(BlockDrafter):

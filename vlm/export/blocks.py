@@ -154,7 +154,7 @@ def _window_fields(config: BlockDrafterConfig) -> dict[str, Any]:
     reaches = {reach for reach in config.reach if reach != UNLIMITED}
     causal = {shown for shown, slides in zip(config.causal, sliding, strict=True) if slides}
     if any(shown for shown, slides in zip(config.causal, sliding, strict=True) if not slides):
-        raise ValueError("causal: expected full layers that show all of a block, got a causal one; the speculators library "
+        raise ValueError("causal: expected full layers that show all of a block, got a causal layer; the speculators library "
                          "has none")  # fmt: skip
     if len(reaches) > 1 or len(causal) > 1:
         raise ValueError(f"reach, causal: expected the same of all sliding layers, got {config.reach} and {config.causal}; "

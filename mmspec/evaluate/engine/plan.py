@@ -144,11 +144,11 @@ def _check_known(plan: SweepPlan, groups: list[CellGroup]) -> None:
         if decoding not in have:
             domain_of(first.domain).method(first.model, decoding, "")
             raise ValueError(
-                f"--decoding: expected one that goes with a rule that was named, got {decoding!r}, name others"
+                f"--decoding: expected a decoding that fits one of the named rules, got {decoding!r}, name others"
             )
     for rule in plan.rules:
         if rule not in rules and rule not in ("", "exact"):
             for group in groups:
                 for decoding in plan.decodings or (PLAIN,):
                     domain_of(group.domain).method(group.model, decoding, rule)
-            raise ValueError(f"--rule: expected one that a model has, got {rule!r}, correct it")
+            raise ValueError(f"--rule: expected a rule of one of the models, got {rule!r}, correct it")

@@ -217,7 +217,7 @@ def _once(samples: dict[str, dict], key: str, record: dict, place: str) -> None:
     if known is not None and known["failed"] is None:
         if record["failed"] is None and _comparable(known) != _comparable(record):
             raise ValueError(
-                f"{place}: expected the output that another shard has for {key}, got another one; shards of machines that "
+                f"{place}: expected the output that another shard has for {key}, got another output; shards of machines that "
                 "compute differently cannot be merged, move one away"
             )
         return
