@@ -3,7 +3,8 @@
 `make test` leaves out what is marked `whole`, `make test-all` runs everything. A test of several parametrized axes that is
 marked `covering` keeps a covering array of its cells in the default lane: with `strength=2` (the default) every pair of values
 of two axes, with `strength=1` every value of every axis. A test that is marked `default_cells("ID", ...)` keeps the cells with
-these ids, which stand between its brackets. All other cells are marked `whole`.
+these ids, which stand between its brackets. All other cells are marked `whole`. Cells that are marked `whole` by a value of an
+axis count in no covering array.
 """
 
 from __future__ import annotations
@@ -76,6 +77,7 @@ def mark_whole(items: Iterable[pytest.Item], selected_by_hand: bool = False) -> 
             tests[item.nodeid.partition("[")[0]].append(item)
     for name, cases in tests.items():
         if (mark := cases[0].get_closest_marker("covering")) is not None:
+            cases = [case for case in cases if case.get_closest_marker("whole") is None]
             places = set(covering_array(cells_of(cases), mark.kwargs.get("strength", 2)))
         elif (mark := cases[0].get_closest_marker("default_cells")) is not None:
             ids = [case.callspec.id for case in cases]

@@ -78,6 +78,7 @@ def inputs() -> dict:
     return dict(prompt("llama"), max_new_tokens=STEPS, do_sample=False)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("way", TRAVELS)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 def test_a_copy_that_travels_is_plain(way: str, drafter: str) -> None:

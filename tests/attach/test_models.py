@@ -116,9 +116,7 @@ def test_the_summary_tells_what_ran() -> None:
     assert after.target_passes == 2 * alone.target_passes and after.accept_length == alone.accept_length
     assert after.exact and after.rules == ["match"] and after.drafters == [PromptLookup().name]
     rounds = [n for row in alone.accepted[1:] for n in row if n is not None]
-    assert after.kept == [
-        sum(n >= i for n in rounds) / len(rounds) for i in range(1, max(rounds, default=0) + 1)
-    ]
+    assert after.kept == [sum(n >= i for n in rounds) / len(rounds) for i in range(1, max(rounds, default=0) + 1)]
     assert all(seconds >= 0 for seconds in after.seconds.values()) and "exact: rule match" in str(after)
 
 

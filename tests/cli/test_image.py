@@ -56,6 +56,7 @@ def test_every_decoding_draws(decoding: str) -> None:
     assert record["step_compression"] == pytest.approx(16 / record["target_passes"], abs=0.05)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("rule", ["lantern", "gsd", "cool"])
 @pytest.mark.parametrize("drafts", ["sjd", "scd", "eagle"])
 def test_relaxed_rules_judge_any_drafts(rule: str, drafts: str) -> None:

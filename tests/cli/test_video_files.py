@@ -88,6 +88,7 @@ def test_a_full_disk_is_one_error_and_the_frames_are_kept_elsewhere(
     assert not Path("out.gif").exists()
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("limit", (1200, 2600))
 @pytest.mark.parametrize("suffix", (".gif", ".mp4"))
 def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(

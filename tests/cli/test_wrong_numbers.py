@@ -50,8 +50,12 @@ OPTIONS: dict[tuple[str, ...], dict[str, tuple[str, ...]]] = {
     ("bench", "continuous"): {"--guidance": SCALES, "--temperature": ("nan", "-1")},
     ("bench", "vlm"): {"--temperature": ("nan", "-1")},
 }
+# the default lane runs the first value of every option
 CASES = [
-    (command, option, value) for command, options in OPTIONS.items() for option in options for value in options[option]
+    pytest.param(command, option, value, marks=[pytest.mark.whole] if number else [])
+    for command, options in OPTIONS.items()
+    for option in options
+    for number, value in enumerate(options[option])
 ]
 
 
@@ -81,6 +85,7 @@ def test_a_text_file_is_no_picture(name: str, tmp_path: Path) -> None:
     assert result.exit_code == 2 and f"{name}: expected PNG, JPEG or WebP" in result.stderr
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("model", ("c2i", "mar", "car"))
 @pytest.mark.parametrize("label", ("-1", "True", "nan", "1.0", "64"))
 def test_labels_that_a_model_does_not_have(

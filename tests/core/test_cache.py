@@ -54,6 +54,7 @@ def check(kind: str, decoding: DecodingRun, inputs: dict[str, Tensor]) -> None:
                 torch.testing.assert_close(pool[layer, row, :, padding : cache.lengths[row]], one, rtol=0, atol=1e-5)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize(("kind", "images", "batch"), (("llama", 0, 4), ("qwen3", 0, 1), ("llava", 1, 1)))
 def test_commit_equals_recomputation(kind: str, images: int, batch: int, shape: str) -> None:

@@ -164,6 +164,7 @@ def controlled(world: World, lengths: list[int], fixed: bool = False, **options)
     return decode(world, control, lengths, **options), control
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("seed", (0, 1, 2))
 @pytest.mark.parametrize(
     "costs", (dict(), dict(prompt=10.0), dict(fixed=0.5, step=0.5), dict(step=0.02, fixed=0.02)), ids=str

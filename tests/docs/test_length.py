@@ -39,7 +39,7 @@ def test_sampled_text_has_the_targets_distribution(monkeypatch: pytest.MonkeyPat
     stop = imported(monkeypatch, "length").JointStop
     out = sampled(stop(0.4, longest=3))
     assert p_value(out.sequences[:, PROMPT.shape[1] :][:, :STEPS], exact_law(1.0)) > 1e-3
-    longest = sampled(FixedLength(3))
+    longest = sampled(FixedLength(3), 1000)
     assert 1.05 < out.stats.accept_length < longest.stats.accept_length  # some drafts end early
 
 

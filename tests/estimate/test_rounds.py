@@ -36,6 +36,7 @@ def costs(curve: AcceptanceCurve | None = None, device: Device = DEVICES["a100"]
     return RoundCost(device, MODEL, drafter_cost(drafter), curve or AcceptanceCurve(CHANCES, "test"))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("device", [*DEVICES.values(), SLOW], ids=lambda one: one.name)
 @pytest.mark.parametrize("drafter", ["eagle", "dflash", "lookup", "medusa"])
 def test_more_acceptance_is_never_slower(device: Device, drafter: str) -> None:

@@ -46,6 +46,21 @@ def test_eight_cells(a: int, named: str, b: int, c: int) -> None:
     assert {a, b, c} <= {0, 1} and named == ("zero", "one")[a]
 
 
+@pytest.mark.covering(strength=1)
+@pytest.mark.parametrize("a", (pytest.param(0, marks=pytest.mark.whole), 1, 2))
+@pytest.mark.parametrize("b", (0, 1))
+def test_four_cells_and_two(a: int, b: int) -> None:
+    assert a in (0, 1, 2) and b in (0, 1)
+
+
+def test_cells_that_are_marked_whole_hold_no_value(request: pytest.FixtureRequest) -> None:
+    run = [item for item in request.session.items if item.name.startswith("test_four_cells_and_two")]
+    kept = [item for item in run if not item.get_closest_marker("whole")]
+    if len(run) not in (2, 6):
+        pytest.skip("a part of the cells was selected by hand")
+    assert [{item.callspec.params[axis] for item in kept} for axis in "ab"] == [{1, 2}, {0, 1}]
+
+
 @pytest.mark.default_cells("one", "three")
 @pytest.mark.parametrize("number", (1, 2, 3), ids=("one", "two", "three"))
 def test_three_cells(number: int) -> None:

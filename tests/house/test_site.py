@@ -210,6 +210,6 @@ def test_it_builds_and_a_broken_link_or_a_silent_name_does_not(tmp_path: Path) -
     page.write_text(whole)
 
     tree = copy / "mmspec" / "core" / "tree.py"
-    tree.write_text(tree.read_text(encoding="utf-8").replace('"""N, the root among them."""', "..."))
+    tree.write_text(tree.read_text(encoding="utf-8").replace('"""The number of nodes N, the root included."""', "..."))
     done = build(copy, tmp_path / "site")
     assert done.returncode != 0 and "mmspec.core.Tree.nodes" in done.stderr

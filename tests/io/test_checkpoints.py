@@ -151,6 +151,7 @@ def test_a_truncated_file_is_one_sentence(folder: Path, kept: int) -> None:
     assert "\n" not in str(caught.value)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("field", ["hidden_size", "vocab_size", "num_hidden_layers"])
 @pytest.mark.parametrize("size", [10**6, 10**9, 10**40, -8])
 def test_a_config_of_absurd_sizes_takes_no_memory(folder: Path, field: str, size: int) -> None:

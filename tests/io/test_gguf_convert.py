@@ -52,6 +52,7 @@ def test_weights_config_and_tokenizer_equal_those_of_transformers_own_loader(fam
     assert mine.decode(mine(SAMPLES[0]).input_ids, skip_special_tokens=True).strip() == SAMPLES[0]
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("tied", [True, False])
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_file_of_floats_becomes_the_model_that_it_was_written_from(family: str, tied: bool, tmp_path: Path) -> None:

@@ -192,6 +192,7 @@ class ToyBlocks:
             raise ValueError(f"blocks: expected at least {self.least}, got {request.blocks}; ask for more")
         return PlainVideoDecoding().prepare(model, request)
 '''
+PLACES = "import mmspec, mmspec.imagegen, mmspec.video; print(mmspec.__file__, mmspec.imagegen.__file__)"
 VIEWS = """
 import json
 from typer.testing import CliRunner
@@ -274,6 +275,19 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.fixture(scope="module")
+def printed(copy: Path) -> dict[str, str]:
+    """What each script prints last. One process runs them all, since its imports take longer than the scripts."""
+    scripts = {"places": PLACES, "views": VIEWS, "drawn": DRAWN, "text views": TEXT_VIEWS, "text": TEXT}
+    code = f"for name, script in {scripts!r}.items():\n    exec(script, {{}})\n    print('printed by', name)"
+    found: dict[str, str] = {}
+    lines = run(copy, code).splitlines()
+    for before, line in zip(lines, lines[1:], strict=False):
+        if line.startswith("printed by "):
+            found[line.removeprefix("printed by ")] = before
+    return found
+
+
 def run(root: Path, code: str) -> str:
     """What a script prints, with the copy in front of everything."""
     paths = {"PYTHONPATH": f"{root}:{ROOT}", "PATH": "/usr/bin:/bin", "HOME": str(root)}
@@ -283,28 +297,27 @@ def run(root: Path, code: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_copy_is_what_runs(copy: Path) -> None:
-    said = run(copy, "import mmspec, mmspec.imagegen, mmspec.video; print(mmspec.__file__, mmspec.imagegen.__file__)")
-    assert said.split() == [str(copy / "mmspec" / "__init__.py"), str(copy / "imagegen" / "__init__.py")]
+def test_the_copy_is_what_runs(copy: Path, printed: dict[str, str]) -> None:
+    assert printed["places"].split() == [str(copy / "mmspec" / "__init__.py"), str(copy / "imagegen" / "__init__.py")]
 
 
 @pytest.mark.slow
-def test_one_file_each_is_in_every_view(copy: Path) -> None:
-    views = json.loads(run(copy, VIEWS).splitlines()[-1])
+def test_one_file_each_is_in_every_view(printed: dict[str, str]) -> None:
+    views = json.loads(printed["views"])
     assert all(views["methods"]) and views["shown"] and all(views["choices"]) and all(views["decodings"])
     assert views["bench"] == ["eagle-toyrule", "scd-64-toyrule", "scd-toyrule", "sjd-toyrule"]
     assert views["certify"] and views["router"] == 0.0 and views["help"]
 
 
 @pytest.mark.slow
-def test_the_toys_decode_by_their_text(copy: Path) -> None:
-    *drawn, refused = json.loads(run(copy, DRAWN).splitlines()[-1])
+def test_the_toys_decode_by_their_text(printed: dict[str, str]) -> None:
+    *drawn, refused = json.loads(printed["drawn"])
     assert drawn == [True, True, False, True] and refused == "blocks: expected at least 9, got 4; ask for more"
 
 
 @pytest.mark.slow
-def test_text_drafters_of_one_file_each_are_in_every_view(copy: Path) -> None:
-    assert json.loads(run(copy, TEXT_VIEWS).splitlines()[-1]) == {
+def test_text_drafters_of_one_file_each_are_in_every_view(printed: dict[str, str]) -> None:
+    assert json.loads(printed["text views"]) == {
         "supported": ["a layer under another name", "two tokens of the text so far"],
         "command": [True, True],
         "refused": True,
@@ -315,7 +328,7 @@ def test_text_drafters_of_one_file_each_are_in_every_view(copy: Path) -> None:
 
 
 @pytest.mark.slow
-def test_toy_text_drafters_are_loaded_trained_and_decode_by_their_text(copy: Path) -> None:
-    said = json.loads(run(copy, TEXT).splitlines()[-1])
+def test_toy_text_drafters_are_loaded_trained_and_decode_by_their_text(printed: dict[str, str]) -> None:
+    said = json.loads(printed["text"])
     assert said["same"] == [True, True, True, True]
     assert said["names"] == ["toydrafter", "ToyDrafter", "toykind"] and said["recipes"] == [3e-5, 4]

@@ -28,6 +28,7 @@ def drawn(source: KeyedBlockNoise, plan: BlockPlan, steps: int) -> tuple[list, l
     return first, [[source.at(b, i, shape) for i in range(1, steps)] for b, shape in enumerate(shapes)]
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(("window", "sinks", "plan"), CASES)
 @pytest.mark.parametrize("synchronised", ("lazy", "eager"))
 @torch.no_grad()

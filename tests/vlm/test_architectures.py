@@ -35,6 +35,7 @@ def test_a_prompt_leaves_the_states_of_all_its_tokens(name: str) -> None:
     assert torch.allclose(target.parts.head(target.prompt_hidden[:, -1:]), evidence.scores, atol=1e-4)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", ("msd", "eagle3"))
 @pytest.mark.parametrize("name", HEADED)
 def test_drafters_that_read_states_serve_decoders_that_end_in_the_head(name: str, kind: str) -> None:

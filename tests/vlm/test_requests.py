@@ -78,6 +78,7 @@ DRAFTERS = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("count", (0, 3))
 def test_a_sampled_row_with_nothing_to_draw_fails_and_leaves_the_others_alone(count: int, drafter: str) -> None:

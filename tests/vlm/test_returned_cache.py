@@ -70,6 +70,7 @@ def test_a_result_holds_transformers_own_cache(name: str) -> None:
         alike(out.past_key_values, expected.past_key_values, settings["attention_mask"] == 0)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("name", ("LlamaForCausalLM", "Gemma3ForCausalLM", "Qwen3_5ForCausalLM"))
 def test_the_model_continues_from_it(name: str, door: str) -> None:
@@ -83,6 +84,7 @@ def test_the_model_continues_from_it(name: str, door: str) -> None:
     assert torch.equal(found, expected)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
 def test_behind_pictures_and_padding(kind: str, door: str) -> None:
@@ -114,6 +116,7 @@ def test_a_cache_that_offloads_its_layers_does_so_when_it_is_filled(monkeypatch:
     alike(own, mmspec.generate(model, **inputs, **WANTS).past_key_values)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("door", DOORS)
 @pytest.mark.parametrize("make", (lambda model: DynamicCache(), lambda model: DynamicCache(config=model.config),
                                   lambda model: StaticCache(config=model.config, max_cache_len=64)))  # fmt: skip

@@ -56,6 +56,7 @@ def same(kind: str, inputs: dict[str, Tensor], name: str | None, **settings) -> 
     return result
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", (None, *SHAPES, *(f"{s}-holes" for s in SHAPES), *FREE))
 @pytest.mark.parametrize("kind", VLMS + TEXT)
 def test_ragged_batch(kind: str, name: str | None) -> None:
@@ -102,6 +103,7 @@ def test_processors_see_each_path(kind: str, settings: dict, name: str) -> None:
     same(kind, prompt(kind, 1, batch=4, seed=4), name, **settings)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", (None, *SHAPES, "lookup"))
 @pytest.mark.parametrize("batch", (1, 4))
 def test_bad_words_and_least_length(batch: int, name: str | None) -> None:
@@ -113,6 +115,7 @@ def test_bad_words_and_least_length(batch: int, name: str | None) -> None:
     same("llava", inputs, name, eos_token_id=ends, min_new_tokens=9)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", (None, *SHAPES, "lookup"))
 @pytest.mark.parametrize("batch", (1, 4))
 @pytest.mark.parametrize("kind", ("llava", "qwen3_vl"))
@@ -125,6 +128,7 @@ def test_eos_inside_a_run(kind: str, batch: int, name: str | None) -> None:
         assert (result.sequences[:, -1] == PAD).any() or len(set(result.stats.emitted)) == 1
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", (None, *SHAPES))
 @pytest.mark.parametrize("steps", (1, 2, 5, 6))
 def test_length_reached_inside_a_run(steps: int, name: str | None) -> None:
@@ -150,6 +154,7 @@ ROW_BOUND = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", (None, "static", "dynamic-holes"))
 @pytest.mark.parametrize("settings", ROW_BOUND.values(), ids=ROW_BOUND)
 def test_processors_that_know_rows_by_place(settings: dict, name: str | None) -> None:
@@ -163,6 +168,7 @@ class Contains(StoppingCriteria):
         return (input_ids[:, -2:] % 2 == 0).all(-1)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", (None, *SHAPES))
 @pytest.mark.parametrize("batch", (1, 4))
 def test_own_stopping_criterion(batch: int, name: str | None) -> None:
@@ -199,6 +205,7 @@ def test_embeddings_beside_ids(name: str | None) -> None:
     same("llama", inputs, name)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", (None, *SHAPES, "small"))
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl", "llama"))
 def test_through_transformers_own_call(kind: str, name: str | None) -> None:
@@ -211,6 +218,7 @@ def test_through_transformers_own_call(kind: str, name: str | None) -> None:
     assert torch.equal(ours, expected)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", (None, *SHAPES))
 @pytest.mark.parametrize("kind", ("llava", "qwen3_vl", "llama"))
 def test_eager_attention(kind: str, name: str | None) -> None:

@@ -38,6 +38,7 @@ def stopped() -> tuple[dict, list[str]]:
     return inputs, [words().decode(row[5 + i : 7 + i]) for i, row in enumerate(rows)]
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("where", ("argument", "config", "model"))
 @pytest.mark.parametrize("door", DOORS)
 def test_stop_strings_from_anywhere(door: str, where: str) -> None:

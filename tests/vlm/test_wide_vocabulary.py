@@ -69,6 +69,7 @@ WAYS = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(("dtype", "batch"), [(torch.float32, 2), (torch.bfloat16, 1)], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("name", WAYS)
 def test_a_round_allocates_few_blocks_of_nodes_by_vocabulary(name: str, dtype: torch.dtype, batch: int) -> None:

@@ -233,6 +233,7 @@ def test_a_root_alone_is_plain_sampling(rule: Rule, tree: Tree, how: str) -> Non
     assert (verdict.correction == plain.correction).all()
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(
     ("rule", "how"),

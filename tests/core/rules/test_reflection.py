@@ -71,6 +71,7 @@ def kolmogorov(sample: Tensor) -> float:
 RULES = (Reflection, GaussianBlock)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("ragged", (False, True), ids=("full drafts", "drafts cut short"))
 def test_several_rounds_have_the_targets_law(ragged: bool, rule: type[Rule]) -> None:

@@ -113,6 +113,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("name", TREES)
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

@@ -58,6 +58,7 @@ def generated(pipe: AdapterPipeline, inputs: dict[str, Tensor], **settings: obje
 CASES = [(name, scale) for name in NAMES for scale in ((1.0,) if name == "glm_image" else (1.0, 3.0))]
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("lengths", BATCHES, ids=["one", "ragged"])
 @pytest.mark.parametrize(("name", "scale"), CASES)
 def test_tokens_are_those_of_the_models_own_loop(name: str, scale: float, lengths: tuple[int, ...]) -> None:

@@ -48,6 +48,7 @@ def all_stand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rules, "log_ratio", lambda value, *_: torch.zeros(value.shape[:-1]).double())
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("gamma", (1, 3, 20))
 @pytest.mark.parametrize("how", [dict(), dict(guidance_scale=2.5), dict(temperature=0.5, num_iter=16)])
 def test_tolerance_zero_is_plain_decoding_whatever_drafts(gamma: int, how: dict) -> None:
@@ -114,6 +115,7 @@ def test_the_public_codes_setting_decodes() -> None:
     assert out.tokens.isfinite().all() and out.stats.emitted == [16] * 3 and out.stats.drafter == "cspd patch 4"
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("window", ("patch", "truncate"))
 @pytest.mark.parametrize("context", ("prefix", "drafts"))
 def test_rows_do_not_depend_on_the_batch(window: str, context: str) -> None:

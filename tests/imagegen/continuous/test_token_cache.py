@@ -126,6 +126,7 @@ def built(lazy: Lazy, rows: slice = slice(None)) -> tuple[list[Tensor], FeatureC
     return made, model
 
 
+@pytest.mark.covering(strength=1)
 @torch.no_grad()
 @pytest.mark.parametrize("share", (0.0, 0.2, 0.5))
 @pytest.mark.parametrize("null", (True, False))

@@ -99,6 +99,7 @@ def law(settings: SJD, choose: Controller, state: type = ControlledState, **opti
     return distance(Controlled(settings, choose, state), **options)
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("choose", (shrinking, growing, resting))
 @pytest.mark.parametrize("init", ("left", "up", "random", "sample_left"))
 @pytest.mark.parametrize("coupling", (None, "maximal", "gumbel"))

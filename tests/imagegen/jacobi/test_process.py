@@ -44,6 +44,7 @@ def distance(drafter, rule: str | Rule = "exact", geometry: Geometry = GRID, cod
     return float((law - target_law(tables)).abs().sum() / 2)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("coupling", (None, "maximal"))
 @pytest.mark.parametrize("init", INITS)
 def test_every_init_keeps_the_law(init: str, coupling: str | None) -> None:
@@ -64,6 +65,7 @@ def test_trees_keep_the_law(coupling: str | None, rule: str, init: str) -> None:
     assert distance(SJD(3, init, coupling, Proactive(2, 2, drawn)), rule, geometry=Geometry(((1, 5),))) < 1e-12
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("window", (2, 4, 5))
 @pytest.mark.parametrize("coupling", (None, "maximal", "gumbel"))
 def test_windows_longer_than_a_row_keep_the_law(window: int, coupling: str | None) -> None:
@@ -76,6 +78,7 @@ def test_gumbel_coupling_keeps_the_law_of_two_codes(init: str, tree: Proactive |
     assert distance(SCD(3, "gumbel", init, tree), codes=2) < 1e-12
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("random", "repeat_left", "sample_up", "left", "mix"))
 @pytest.mark.parametrize("coupling", (None, "maximal"))
 def test_forced_values_keep_the_law(init: str, coupling: str | None) -> None:
@@ -91,6 +94,7 @@ def test_every_init_keeps_the_law_of_videos(init: str, coupling: str | None) -> 
     assert distance(SJD(4, init, coupling), geometry=Geometry(((1, 2),), frames=3), codes=2) < 1e-12
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("random", "left", "repeat_frame", "frame"))
 @pytest.mark.parametrize("rule", ("exact", "recursive", "kseq"))
 def test_trees_keep_the_law_of_videos(rule: str, init: str) -> None:
@@ -99,6 +103,7 @@ def test_trees_keep_the_law_of_videos(rule: str, init: str) -> None:
         assert distance(SJD(3, init, coupling, Proactive(2, 2, drawn)), rule, VIDEO) < 1e-12
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("random", "repeat_frame", "frame"))
 @pytest.mark.parametrize("window", (2, 3, 6))
 def test_gumbel_coupling_keeps_the_law_of_videos_of_two_codes(window: int, init: str) -> None:
@@ -106,6 +111,7 @@ def test_gumbel_coupling_keeps_the_law_of_videos_of_two_codes(window: int, init:
         assert distance(SCD(window, "gumbel", init), geometry=geometry, codes=2) < 1e-12
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("repeat_frame", "sample_frame", "frame"))
 @pytest.mark.parametrize("coupling", (None, "maximal"))
 def test_forced_values_keep_the_law_of_videos(init: str, coupling: str | None) -> None:

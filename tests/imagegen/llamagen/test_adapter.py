@@ -55,6 +55,7 @@ def test_greedy_codes_are_those_of_whole_passes(kind: str, scale: float) -> None
     assert torch.equal(out.tokens, expected) and len(expected.unique()) > 3 and out.stats.exact
 
 
+@pytest.mark.covering(strength=1)
 @torch.no_grad()
 @pytest.mark.parametrize("scale", [1.0, 3.0])
 @pytest.mark.parametrize("config", [CLASS, CAPTION], ids=lambda config: config.model_type)

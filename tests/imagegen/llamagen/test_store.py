@@ -45,6 +45,7 @@ def test_a_damaged_weights_file_is_refused(tmp_path: Path, damage) -> None:
         assert str(caught.value).startswith(f"{path}: expected") and "\n" not in str(caught.value)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("text", ["{", "", "[1, 2]", "3", "\xff", "[" * 200_000])
 @pytest.mark.parametrize("file", ["transformer/config.json", "vq/config.json", "model_index.json"])
 def test_json_that_is_no_object_is_refused(tmp_path: Path, file: str, text: str) -> None:

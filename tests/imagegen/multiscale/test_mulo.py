@@ -50,6 +50,7 @@ def pair(geometries: tuple[Geometry, Geometry]) -> tuple[TinyModel, ImagePipelin
     return TinyModel(geometries[0], sharp=1.5), ImagePipeline(TinyModel(geometries[1], sharp=1.5, seed=1))
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("geometries", (PLAIN, ENDS), ids=("plain", "row ends"))
 @pytest.mark.parametrize("rows", (None, 1))
 @pytest.mark.parametrize("stale", (False, True))
@@ -117,6 +118,7 @@ def test_pools_hold_the_code_itself_and_add_up() -> None:
         code_pools(book, 7)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("geometries", (PLAIN, ENDS), ids=("plain", "row ends"))
 @pytest.mark.parametrize("settings", (dict(radius=0), dict(radius=1, rows=1), dict(radius=0, rows=1, stale=True)))
 def test_images_are_filled_islands_side_by_side(geometries, settings: dict) -> None:
@@ -131,6 +133,7 @@ def test_images_are_filled_islands_side_by_side(geometries, settings: dict) -> N
     assert torch.equal(out.tokens, again.tokens)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("scale", (1.0, 2.0))
 @pytest.mark.parametrize("rows", (None, 1))
 def test_a_row_does_not_depend_on_the_others(rows: int | None, scale: float) -> None:

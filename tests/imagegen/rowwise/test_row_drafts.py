@@ -24,6 +24,7 @@ DRAFTERS = [
 ]  # fmt: skip
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("geometry", (FORCED, FRAMES), ids=("image", "video"))
 @pytest.mark.parametrize("scale", (1.0, 2.0))
 def test_greedy_equals_plain_decoding(scale: float, geometry: Geometry) -> None:

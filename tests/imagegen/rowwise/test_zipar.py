@@ -74,6 +74,7 @@ def test_serial_rows_have_the_targets_law(decoding: object) -> None:
     assert chi_square(seen, model.joint() * rows).passed
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     "geometry", (Geometry.square(5), FORCED, GRIDS, FRAMES), ids=("square", "row ends", "grids", "frames")
 )

@@ -23,6 +23,7 @@ DECODINGS = {
 SETTINGS = dict(guidance_scale=2.0, top_k=12, seed=3)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", exact_settings(16))
 @pytest.mark.parametrize("kind", DECODINGS)
 def test_exact_settings_draw_the_exact_rules_images(name: str, kind: str) -> None:
@@ -35,6 +36,7 @@ def test_exact_settings_draw_the_exact_rules_images(name: str, kind: str) -> Non
     assert not mine.stats.exact and "(relaxed)" in mine.stats.rule
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", relaxed_settings(16))
 @pytest.mark.parametrize("kind", DECODINGS)
 def test_relaxed_settings_take_fewer_passes(name: str, kind: str) -> None:

@@ -20,6 +20,7 @@ from mmspec.kernels.tree_attention import ancestor_bits, tree_attention, tree_at
 from tests.kernels.interpreted.laws import scores
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("width", (1, 3, 16, 1100))
 @pytest.mark.parametrize("each", (False, True), ids=("one scale", "scale each"))
 @pytest.mark.poison

@@ -32,6 +32,7 @@ def test_infinity_is_the_target_alone_bit_for_bit(context: object, how: dict) ->
     assert routed.stats.acceptance == [0.0] * 5 and routed.stats.drafter_passes > 0
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("how", ({}, {"sync": "eager", "optimistic": True}), ids=str)
 @pytest.mark.parametrize(
     "context",

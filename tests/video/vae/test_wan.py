@@ -31,6 +31,7 @@ def in_chunks(stream: Stream, given: Tensor, sizes: Sequence[int]) -> Tensor:
     return torch.cat([stream.push(chunk) for chunk in given.split(list(sizes), dim=2)], dim=2)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("sizes", [(3, 3, 3, 3), (1, 4, 2, 5)], ids=str)
 def test_any_cut_into_chunks_gives_the_pixels_of_one_call(kind: str, sizes: Sequence[int]) -> None:
@@ -81,6 +82,7 @@ def test_the_first_latent_frame_gives_one_frame_and_every_other_four() -> None:
     assert [stream.push(one).shape[2] for one in given.split(1, dim=2)] == [1, 4, 4, 4]
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("before", [0, 1, 3], ids="{} before".format)
 def test_a_draft_that_is_taken_back_leaves_no_trace(kind: str, before: int) -> None:

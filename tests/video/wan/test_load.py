@@ -20,6 +20,7 @@ def on_meta(shape_of: dict[str, list[int]]) -> dict[str, Tensor]:
     return {name: torch.empty(shape, device="meta") for name, shape in shape_of.items()}
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", ("causal", "diffusers"))
 @pytest.mark.parametrize("told", (True, False))

@@ -18,7 +18,7 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.viskip import VisionSkip
 from tests.vlm.conversation.talks import Talk, talk
 from tests.vlm.drafters.eagle3.reference import published
-from tests.vlm.drafters.trained import DRAFTERS, make
+from tests.vlm.drafters.trained import DRAFTERS, NAMES, make
 from tests.vlm.tiny import tiny
 
 GREEDY = dict(max_new_tokens=10, do_sample=False)
@@ -29,7 +29,7 @@ ALIKE = tuple(name for name in DRAFTERS if name not in ("specvlm", "medusa", "hy
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind, apart", (("llava", False), ("qwen2_5_vl", True)), ids=("together", "apart"))
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> None:
     chat, drafter = talk(kind, apart), make(name)
     past, said = Past(chat.model), None
@@ -50,7 +50,6 @@ def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> 
     "dflash-together",
     "hydra_with_prefix_layer-together",
 )
-@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("apart", (False, True), ids=("together", "apart"))
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_followed_cache_is_that_of_the_whole_prompt(name: str, apart: bool) -> None:

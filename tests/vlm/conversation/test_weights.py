@@ -120,6 +120,7 @@ def turns_around(model: nn.Module, change: Callable[[nn.Module], None], drafter:
         ids = torch.cat([truth, torch.tensor([[7, 8, 9]])], 1)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda one: one.__name__)
 @pytest.mark.parametrize("name", ("LlamaForCausalLM", "Qwen3_5ForCausalLM"))
 def test_a_turn_behind_a_change_of_weights_reads_everything_again(name: str, change: Callable) -> None:

@@ -19,7 +19,7 @@ from tests.vlm.drafters.test_vision_law import STEPS, V, p_value
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import HIDDEN, liven
 
-ROWS = 2500
+ROWS = 1500
 PROMPT = torch.tensor([[1, 5, 2, 4, 3]])
 TREE = StaticTree((0, 0, 0, 1, 1, 2))
 CASES: dict[str, tuple[str, Shape]] = {

@@ -15,7 +15,7 @@ from mmspec.core.goodput import Goodput
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling, VisionSkip
 from tests.vlm.drafters.test_lossless import true_law
-from tests.vlm.drafters.trained import DRAFTERS, make
+from tests.vlm.drafters.trained import NAMES, make
 from tests.vlm.drafters.watched import Watched, noisy
 from tests.vlm.tiny import prompt, tiny
 
@@ -53,13 +53,14 @@ def same_words(drafter: object, kind: str = "llava", batch: int = 4, tokens: int
     return out, watched
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_every_trained_drafter_takes_rounds_off(name: str) -> None:
     _, watched = same_words(Whim(make(name)))
     nodes = {seen.draft.tree.nodes for seen in watched.rounds}
     assert 1 in nodes and len(nodes) > 1
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("kind, batch", (("llava", 1), ("qwen2_5_vl", 4)))
 def test_every_shape_takes_rounds_off(shape: str, kind: str, batch: int) -> None:

@@ -24,6 +24,7 @@ DRAFTERS = {
 RULES = {"lookup": ("exact", "match"), "recycling": ("exact", "match"), "small": ("exact", "token", "block", "match")}
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("drafter", DRAFTERS)
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
 def test_greedy_words_are_those_of_transformers(drafter: str, kind: str) -> None:

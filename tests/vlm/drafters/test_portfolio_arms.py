@@ -62,6 +62,7 @@ def test_every_trained_drafter_takes_turns_with_lookup(name: str) -> None:
     assert {None if one is None else one[0] for one in control.seen} >= {None, 1}
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize(
     "shape", (DynamicTree(20, 4, 3), TREE, Chain(FixedLength(5))), ids=("dynamic", "static", "chain")
 )

@@ -24,6 +24,7 @@ def load(published: Published, **rope: object) -> object:
     return mmspec.vlm.drafter_from_state_dict(published.kind, random_file(published.shapes(config)), config)
 
 
+@pytest.mark.covering(strength=1)
 @each
 @pytest.mark.parametrize(
     "rope",
@@ -40,6 +41,7 @@ def test_the_base_is_found_wherever_a_config_has_it(published: Published, rope: 
     assert drafter.config.rope_theta == drafter.layer.config.rope_theta == 1e6
 
 
+@pytest.mark.covering
 @each
 @pytest.mark.parametrize("name", ("rope_scaling", "rope_parameters"))
 @pytest.mark.parametrize("kind", ("linear", "dynamic", "yarn", "longrope", "llama3"))

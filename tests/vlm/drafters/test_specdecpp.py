@@ -115,6 +115,7 @@ def head_for(width: int = HIDDEN) -> AcceptanceHead:
     return head.eval().requires_grad_(False)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", ("msd", "eagle3", "flash", "medusa"))
 @pytest.mark.parametrize("sampled", (False, True))
 def test_words_stay_and_lengths_vary(name: str, sampled: bool) -> None:

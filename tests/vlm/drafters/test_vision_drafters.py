@@ -19,7 +19,7 @@ from mmspec.vlm.api import start
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.drafters.rows import row_of
-from tests.vlm.drafters.trained import DRAFTERS, make
+from tests.vlm.drafters.trained import DRAFTERS, NAMES, make
 from tests.vlm.drafters.watched import Planted, Watched
 from tests.vlm.tiny import IMAGE, prompt, tiny
 
@@ -60,7 +60,7 @@ def test_greedy_words_are_the_targets_own(
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_text_turn_after_pictures_keeps_the_words(name: str, kind: str) -> None:
     inputs = prompt(kind, 2)
     said = expected(kind, 2, "middle", 1)
@@ -74,7 +74,7 @@ def test_a_text_turn_after_pictures_keeps_the_words(name: str, kind: str) -> Non
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", ("chain", "static"))
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_row_drafts_the_same_alone_and_in_a_batch(name: str, shape: str) -> None:
     inputs, drafter = prompt("llava", 2, "start", 4), make(name).with_shape(SHAPES[shape])
     options = dict(max_new_tokens=8, do_sample=True, top_k=6, temperature=0.8, return_dict=True)
@@ -102,7 +102,7 @@ def test_requests_that_take_turns_do_not_touch_each_other(name: str) -> None:
         assert request.stats.accepted == alone.stats.accepted
 
 
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_a_saved_drafter_drafts_as_before(name: str, tmp_path) -> None:
     drafter = make(name)
     drafter.save_pretrained(tmp_path)
@@ -132,7 +132,7 @@ def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", ("chain", "dynamic"))
-@pytest.mark.parametrize("name", DRAFTERS)
+@pytest.mark.parametrize("name", NAMES)
 def test_after_any_accept_length_the_cache_is_what_reading_again_gives(name: str, shape: str) -> None:
     drafter, inputs = make(name).with_shape(SHAPES[shape]), prompt("llava", 2, "middle", 4)
     truth = tiny("llava").generate(**inputs, max_new_tokens=40, do_sample=False)[:, inputs["input_ids"].shape[1] :]

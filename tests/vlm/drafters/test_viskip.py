@@ -23,6 +23,7 @@ def decode(threshold: float, batch: int = 4, name: str = "msd", kind: str = "lla
     return mmspec.generate(tiny(kind), drafter=watched, return_dict=True, **options, **inputs), watched, inputs
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", ("msd", "vispec", "flash", "specvlm"))
 @pytest.mark.parametrize("threshold", (0.0, 0.2, 1.0))
 def test_words_stay_whatever_is_skipped(name: str, threshold: float) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from unittest.mock import patch
 
+import pytest
 import torch
 
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
@@ -207,6 +208,16 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "xpress": xpress,
     "peagle": peagle,
 }
+
+# a class that stands here under another name too, with another option: the default lane leaves them out where names multiply
+VARIANTS = (
+    "eagle_without_pictures",
+    "hydra_with_prefix_layer",
+    "flash_autoregressive",
+    "flash_residual",
+    "dflash_with_vision",
+)
+NAMES = [pytest.param(name, marks=pytest.mark.whole) if name in VARIANTS else name for name in DRAFTERS]
 
 
 def make(name: str, vocab: int = VOCAB) -> ShapedDrafter:

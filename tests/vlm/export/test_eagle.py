@@ -228,6 +228,7 @@ def test_an_exported_drafter_loads_again(format: str, normed: bool, reduced: boo
         assert torch.equal(state[name], value), name
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", ("eagle3", "peagle"))
 @pytest.mark.parametrize("option", OPTIONS)
 def test_a_published_drafter_with_any_option_is_written_as_it_was(kind: str, option: str, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain, na
 from tests.vlm.tiny import prompt, tiny
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("drafts", (False, True), ids=("plain", "chain"))
 @pytest.mark.parametrize("settings", (GREEDY, SAMPLED), ids=("greedy", "sampled"))
 def test_a_round_over_pictures(settings: dict, drafts: bool) -> None:
@@ -28,6 +29,7 @@ def test_a_round_of_every_rule(rule: str) -> None:
     assert alike(*both(narrow(), Rounds(record=in_deafness), **settings, **rows(4)))
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", (StaticTree(), DynamicTree(8, 3, 3)), ids=("static", "dynamic"))
 @pytest.mark.parametrize("settings", (GREEDY, WARM), ids=("greedy", "sampled"))
 def test_a_round_of_trees(shape: StaticTree | DynamicTree, settings: dict) -> None:

@@ -18,6 +18,7 @@ from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain, na
 from tests.vlm.tiny import prompt, tiny
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("batch", (1, 4))
 @pytest.mark.parametrize("drafts", (False, True), ids=("plain", "chain"))
 @pytest.mark.parametrize("settings", (GREEDY, SAMPLED), ids=("greedy", "sampled"))
@@ -35,6 +36,7 @@ def test_every_rule_over_drafts_that_are_kept(rule: str, batch: int) -> None:
     assert alike(*pair) and pair[1].stats.accept_length > 1.1
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("late", (0, 1))
 @pytest.mark.parametrize("settings", (GREEDY, WARM), ids=("greedy", "sampled"))
 def test_replays_without_the_rounds_python(settings: dict, late: int, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,6 +124,7 @@ def test_requests_at_one_time_have_a_seat_each() -> None:
         assert one.captured and one.target.tokens == rows_of
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", (StaticTree(), DynamicTree(8, 3, 3)), ids=("static", "dynamic"))
 @pytest.mark.parametrize("settings", (GREEDY, WARM), ids=("greedy", "sampled"))
 def test_trees(shape: StaticTree | DynamicTree, settings: dict) -> None:

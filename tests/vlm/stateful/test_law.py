@@ -64,6 +64,7 @@ def test_joint_law_of_even_and_odd_rows(name: str) -> None:
     assert min(call.stats.accept_length for call in calls) > 1.1
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", ("chain", "tree", "small"))
 @pytest.mark.parametrize("kind", KINDS)
 def test_scores_are_those_of_plain_steps_along_what_was_drawn(kind: str, name: str) -> None:

@@ -116,6 +116,7 @@ def test_a_subclass_of_a_trusted_class_is_not_trusted() -> None:
     both(lambda: Cooling(1.0), inputs_of(1), "static")
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("batch", (1, 2))
 @pytest.mark.parametrize("name", (None, "static"))
 def test_guidance_whose_processor_runs_the_model(name: str | None, batch: int) -> None:

@@ -52,6 +52,7 @@ def both(made: Callable, batch: int, name: str | None, **settings) -> tuple[Watc
     return ours, result
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", (None, "chain", "static", "lookup"))
 @pytest.mark.parametrize("eos", (3, None))
 @pytest.mark.parametrize("batch", (1, 2, 4))
@@ -61,6 +62,7 @@ def test_state_and_rows_by_place(kind: str, batch: int, eos: int | None, name: s
     assert min(result.stats.emitted) < STEPS or kind == "rows_behind"
 
 
+@pytest.mark.covering
 @pytest.mark.parametrize("name", (None, "chain", "static"))
 @pytest.mark.parametrize("eos", (3, None))
 @pytest.mark.parametrize("batch", (1, 4))

@@ -26,6 +26,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Any]]] = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("damage", [*FILES, *NUMBERS])
 @pytest.mark.parametrize("name", MODELS)
 def test_a_damaged_model_is_one_sentence(name: str, damage: str, tmp_path: Path) -> None:

@@ -121,6 +121,7 @@ OBJECTIVES = {
 }
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", OBJECTIVES)
 def test_the_loss_in_chunks_is_that_of_whole_blocks(kind: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -121,6 +121,7 @@ def test_heads_have_vocabularies_of_their_own_or_share_the_targets(own: bool) ->
         assert (prediction.feature is None) == own
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
 def test_sampled_requests_draft_by_the_law_they_record(name: str, shape: str) -> None:

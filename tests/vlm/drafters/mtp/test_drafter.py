@@ -162,6 +162,7 @@ def test_greedy_words_are_the_targets_own_whatever_is_accepted(name: str, shape:
     assert out.stats.accept_length > 2
 
 
+@pytest.mark.covering(strength=1)
 @torch.no_grad()
 @pytest.mark.parametrize("rounds", (1, 4))
 @pytest.mark.parametrize("name", TARGETS)
