@@ -66,7 +66,7 @@ def refused(folder: Path, *arguments: str) -> None:
     assert not marker.exists(), "the checkpoint's code ran"
     assert result.exit_code == 2 and "wish to run" not in result.stdout + result.stderr, result.output
     (line,) = result.stderr.splitlines()
-    assert line.startswith("Error: ") and str(folder) in line and "brings its own" in line
+    assert line.startswith("Error: ") and str(folder) in line and "its own" in line and "never run" in line
 
 
 @pytest.fixture
