@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 from collections.abc import Iterator
+from functools import cache
 
 # before anything imports huggingface_hub, which reads them once
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -13,6 +15,7 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 import numpy
 import pytest
 import torch
+from typer.main import get_command
 
 from tests.lanes import mark_whole
 
@@ -25,10 +28,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     mark_whole(items, selected_by_hand=any("::" in argument for argument in config.args))
 
 
+def pytest_collection_finish() -> None:
+    """What is imported and collected stays to the end: the collector of garbage looks at nothing of it again."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def threads(request: pytest.FixtureRequest) -> None:
     """One thread but for the zoo's models: tiny tensors gain nothing from a second, which would only be waited for."""
     torch.set_num_threads(THREADS if "zoo" in request.path.parts else 1)
+
+
+@pytest.fixture(scope="module")
+def built_once() -> Iterator[None]:
+    """Typer's runner builds the commands of an app once for a module that never completes them, not in every call."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("typer.testing._get_command", cache(get_command), raising=False)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -13,6 +13,8 @@ from typer.testing import CliRunner
 from mmspec.cli import app
 from tests.evaluate.tiny_zoo import use_tiny_zoo
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 runner = CliRunner()
 
 

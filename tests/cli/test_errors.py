@@ -13,6 +13,8 @@ from mmspec.cli import app
 from mmspec.cli.console import check_writable
 from tests.evaluate.tiny_zoo import tiny_zoo, use_tiny_zoo
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 runner = CliRunner()
 
 

@@ -11,6 +11,8 @@ from typer.testing import CliRunner, Result
 
 from mmspec.cli import app
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 CONFIG = {"model_type": "llama", "hidden_size": 64, "intermediate_size": 160, "num_hidden_layers": 2,
           "num_attention_heads": 4, "vocab_size": 200}  # fmt: skip
 

@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 from mmspec.cli import app
 from tests.evaluate.tiny_run import files
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 runner = CliRunner()
 
 

@@ -18,6 +18,8 @@ from tests.imagegen.adapters.models import tiny as tiny_model
 from tests.imagegen.adapters.processors import processor
 from tests.imagegen.llamagen.tiny import CAPTION
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 runner = CliRunner()
 
 
@@ -330,6 +332,7 @@ def test_bench_writes_what_it_shows() -> None:
     assert not Path("bench.json.part.jsonl").exists()  # a finished bench is in its file
 
 
+@pytest.mark.whole
 def test_a_pareto_curve() -> None:
     asked = ("--suite", "pareto", "--images", "8", "--methods", "sjd-gsd", "--threads", "1", "--plot", "curve.png")
     result = invoke("bench", "image", *asked)

@@ -20,6 +20,8 @@ from tests.house.tree import ROOT
 from tests.imagegen.continuous.mar.test_captions import encode
 from tests.imagegen.continuous.tiny import SIZES, autoencoder, redrawn
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 runner = CliRunner()
 
 

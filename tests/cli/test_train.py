@@ -19,6 +19,8 @@ from mmspec.vlm.training.data import load_training_data
 from mmspec.vlm.training.job import Job, run_job
 from tests.evaluate.tiny_zoo import tiny_zoo
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 runner = CliRunner()
 QUICK = ("--steps", "3", "--batch", "2", "--new-tokens", "6", "--held-out", "1", "--eval-every", "3", "--device", "cpu",
          "--precision", "no")  # fmt: skip

@@ -12,7 +12,7 @@ from mmspec.cli import app
 from tests.cli.video_command import FRAMES, drawn, frames_of, invoked, refused, runner
 from tests.evaluate.tiny_video import BLOCKS, blocks
 
-pytestmark = pytest.mark.usefixtures("tiny_video")
+pytestmark = pytest.mark.usefixtures("tiny_video", "built_once")
 
 
 @pytest.mark.parametrize(

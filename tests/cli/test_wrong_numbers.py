@@ -9,6 +9,8 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 runner = CliRunner()
 SCALES = ("nan", "inf", "1e30", "-1")
 IMAGE = ("image", "a red circle", "--out", "refused.png")

@@ -28,6 +28,8 @@ from tests.docs.examples import EXAMPLES, prepared
 from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
 from tests.evaluate.report.kept import grid, written
 
+pytestmark = pytest.mark.usefixtures("built_once")
+
 ROOT = Path(__file__).parents[2]
 TABLES = ROOT / "docs" / "benchmarks"
 PAGES = [

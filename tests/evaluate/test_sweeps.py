@@ -34,7 +34,7 @@ def drawn(model: str, folder: Path, **changed: object) -> Records:
     )
 
 
-@pytest.mark.default_cells("vlm-missing0", "c2i-missing2")
+@pytest.mark.default_cells("vlm-missing0")
 @pytest.mark.parametrize(
     ("model", "missing"),
     [

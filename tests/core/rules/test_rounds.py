@@ -73,6 +73,7 @@ def test_sixteen_values_are_exact(rule: Rule, tree: Tree) -> None:
     assert joint_test(rounds, p).passed
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("mistake", (noise.ResidualIsDraft, noise.AcceptIsDraft), ids=lambda m: m.__name__)
 @pytest.mark.parametrize(
     ("rule", "tree"),

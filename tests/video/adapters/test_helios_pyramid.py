@@ -71,6 +71,7 @@ def drawn(pipeline: object, **asked: object) -> Any:
         return quiet(pipeline)(**asked)
 
 
+@pytest.mark.default_cells("plain", "zero star", "distilled, first chunk doubled")
 @pytest.mark.parametrize(
     ("guidance", "distilled", "doubled"),
     [

@@ -171,6 +171,7 @@ def videos(seed: int = 0) -> dict[str, object]:
 FAMILIES = ("anyflow", "skyreels", "helios", "helios, stages", "helios, distilled")
 
 
+@pytest.mark.default_cells("anyflow", "skyreels", "helios, stages")
 @pytest.mark.parametrize("family", FAMILIES)
 def test_whatever_was_kept_the_next_block_is_that_of_a_new_request(family: str) -> None:
     target, drafter = videos()[family], videos(1)[family]

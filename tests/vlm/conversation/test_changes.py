@@ -9,7 +9,7 @@ from transformers import DynamicCache, LogitsProcessor, LogitsProcessorList
 import mmspec
 from mmspec.vlm.conversation import Past
 from tests.vlm.conversation.talks import talk
-from tests.vlm.layer_kinds import KINDS, STATEFUL, model_with, ragged
+from tests.vlm.layer_kinds import KINDS, STATEFUL, STATEFUL_ONCE, model_with, ragged
 from tests.vlm.tiny import tiny
 
 GREEDY = dict(max_new_tokens=8, do_sample=False)
@@ -40,7 +40,7 @@ def test_an_answer_rendered_otherwise_is_read_again_from_where_it_differs(name: 
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("tail", (0, 3))
-@pytest.mark.parametrize("name", STATEFUL)
+@pytest.mark.parametrize("name", STATEFUL_ONCE)
 def test_recurrent_layers_go_back_to_where_the_prompt_or_its_tail_began(name: str, tail: int) -> None:
     """Templates leave thoughts out of answers given, and may begin the next one otherwise."""
     model, ids = model_with(name), ragged((12,), seed=3)["input_ids"]

@@ -9,7 +9,7 @@ import mmspec
 from mmspec.vlm.conversation import Past
 from tests.vlm.conversation.talks import Known, counted, talk
 from tests.vlm.drafts import SHAPES, continuation
-from tests.vlm.layer_kinds import KINDS, model_with, ragged
+from tests.vlm.layer_kinds import ONCE, model_with, ragged
 from tests.vlm.tiny import VLMS
 
 GREEDY = dict(max_new_tokens=10, do_sample=False)
@@ -67,7 +67,7 @@ def test_turns_say_what_fresh_prompts_say_and_read_what_is_new(name: str, apart:
         said, held = truth, truth.shape[1] - 1
 
 
-@pytest.mark.parametrize("name", KINDS, ids=[f"{kind}-{name}" for name, kind in KINDS.items()])
+@pytest.mark.parametrize("name", ONCE)
 def test_turns_of_text_on_every_kind_of_layer(name: str) -> None:
     """Turns cross windows and chunks of 8; answers are drafted on trees, and cut in the middle of accepted runs."""
     model = model_with(name)

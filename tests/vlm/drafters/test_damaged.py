@@ -44,14 +44,14 @@ def test_a_damaged_file_is_one_sentence(damage: str, folder: Path) -> None:
     assert damage not in NUMBERS or "expected finite weights, got NaN or Inf in " in line
 
 
-@pytest.mark.default_cells("eagle3", "flash", "medusa", "specdecpp")
+@pytest.mark.default_cells("eagle3", "specdecpp")
 @pytest.mark.parametrize("folder", ALL, indirect=True)
 def test_a_field_of_another_type_is_refused(folder: Path) -> None:
     for _ in other_fields(folder, WRONG):
         refused(load_drafter, folder)
 
 
-@pytest.mark.default_cells("eagle3", "flash", "medusa", "specdecpp")
+@pytest.mark.default_cells("eagle3", "specdecpp")
 @pytest.mark.parametrize("folder", ALL, indirect=True)
 def test_an_absurd_size_is_refused_or_matters_to_no_weight(folder: Path) -> None:
     for name, _ in other_fields(folder, ABSURD):

@@ -58,6 +58,7 @@ def true_law(model, ids: torch.Tensor, steps: int, warp) -> dict[tuple[int, ...]
     return law
 
 
+@pytest.mark.default_cells("lookup-exact", "recycling-match", "small-block", "small-token", "text-exact")
 @pytest.mark.parametrize("drafter, rule", [(d, r) for d, rules in RULES.items() for r in rules] + [("text", "exact")])
 def test_sampled_words_have_the_targets_law(drafter: str, rule: str) -> None:
     model, rows = tiny("llama"), 1500

@@ -30,13 +30,9 @@ def answers(dtype: torch.dtype, drafter: object, sample: bool) -> tuple[torch.Te
 
 @pytest.mark.default_cells(
     "eagle3-torch.float16-sampled",
-    "vispec-torch.bfloat16-greedy",
-    "specvlm-torch.float16-sampled",
     "flash-torch.bfloat16-greedy",
     "dflash-torch.float16-sampled",
     "dspark-torch.bfloat16-greedy",
-    "hydra-torch.float16-sampled",
-    "medusa-torch.bfloat16-greedy",
 )
 @pytest.mark.parametrize("sample", (False, True), ids=("greedy", "sampled"))
 @pytest.mark.parametrize("dtype", HALF, ids=str)

@@ -17,7 +17,7 @@ from mmspec.core.length import FixedLength
 from tests.vlm.drafters.trained import DRAFTERS, VARIANTS, make
 from tests.vlm.tiny import HIDDEN, liven
 
-V, STEPS, ROWS = 8, 3, 3000
+V, STEPS, ROWS = 8, 3, 2000
 PLACEHOLDER = 7  # also a word of the target's, which no drafter may propose
 PROMPT = torch.tensor([[1, *[PLACEHOLDER] * 4, 5, 2]])
 SHAPES = {"tree": (StaticTree((0, 0, 0, 1, 1, 2)), "traversal"), "chain": (Chain(FixedLength(3)), "block")}

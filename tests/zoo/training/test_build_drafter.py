@@ -24,6 +24,7 @@ def test_every_drafter_of_the_zoo_has_a_recipe() -> None:
         assert len({(recipe.steps, recipe.batch) for recipe in RECIPES.values() if recipe.target == target}) == 1
 
 
+@pytest.mark.whole
 @pytest.mark.slow
 def test_a_recipe_builds_a_drafter_the_zoo_can_load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(TARGETS, "vlm", replace(TARGETS["vlm"], pictures=4, texts=4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -15,6 +16,7 @@ TINY_VQ = VQConfig(codebook_size=64, encoder_ch_mult=(1, 1, 1), decoder_ch_mult=
                    num_res_blocks=1, norm_groups=2)  # fmt: skip
 
 
+@pytest.mark.whole
 def test_the_tokenizer_trains_and_its_files_load(tmp_path: Path) -> None:
     recipe = VqRecipe(steps=3, plain_steps=1, batch=1)
     card = build(tmp_path / "vq", tmp_path / "work", recipe, config=TINY_VQ, measured=4)
