@@ -1,4 +1,4 @@
-"""Routers without a reward: so many blocks of a video are the target's, at even distances or at random."""
+"""Routers without a reward: the target generates a fixed number of blocks, evenly spaced or at random."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, S
 
 
 class Budget(Router):
-    """A base.
+    """The base of routers with a fixed number of target blocks.
 
     Args:
-        budget: The number of blocks of a video that the target draws, those that begin a prompt included; or such a number for
-            each row, as another router has used them. As many as the video has is the target alone.
+        budget: The number of blocks of a video that the target generates, including those that begin a prompt; or a
+            number per row, as another router has used them. All blocks of a video are the target alone.
 
     Raises:
         ValueError: A number is below 1.
@@ -27,7 +27,7 @@ class Budget(Router):
 
     def __init__(self, budget: int | Sequence[int]):
         many = isinstance(budget, Sequence) and not isinstance(budget, str)
-        self.budgets = tuple(whole("budget", one) for one in (budget if many else [budget]))
+        self.budgets = tuple(whole("budget", number) for number in (budget if many else [budget]))
         self.by_row = many
         if not self.budgets or min(self.budgets) < 1:
             raise ValueError(
@@ -36,7 +36,7 @@ class Budget(Router):
         self.name = f"{type(self).__name__.lower()} {', '.join(map(str, self.budgets))} (relaxed)"
 
     def of(self, row: int) -> int:
-        """The budget of a row."""
+        """Return the budget of a row."""
         return self.budgets[row if self.by_row else 0]
 
     def check_rows(self, rows: int, blocks: int) -> None:
@@ -53,11 +53,12 @@ class Budget(Router):
     paper="StrideAR (SpecAR)",
 )  # fmt: skip
 class Strided(Budget):
-    """The target's blocks stand at even distances, which bounds the longest run of drafts: what StrideAR (SpecAR) reaches
-    without any reward, and what a reward has to beat at equal budget. Relaxed.
+    """Evenly spaced target blocks, which bound the longest run of drafts. Relaxed.
+
+    StrideAR (SpecAR) uses this rule without any reward. It is the baseline for a reward at equal budget.
 
     Args:
-        budget: The number of blocks of a video that the target draws.
+        budget: The number of blocks of a video that the target generates.
     """
 
     def drafts(self, position: BlockPosition) -> bool:
@@ -71,11 +72,10 @@ class Strided(Budget):
     about="the target draws as many blocks, at random places",
 )  # fmt: skip
 class Random(Budget):
-    """The target's blocks are drawn at random, each set of as many with the first among them as likely as any other.
-    Relaxed.
+    """Target blocks at random places; all sets of that size with the first block are equally likely. Relaxed.
 
     Args:
-        budget: The number of blocks of a video that the target draws.
+        budget: The number of blocks of a video that the target generates.
     """
 
     def drafts(self, position: BlockPosition) -> bool:
