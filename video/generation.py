@@ -124,7 +124,7 @@ def level(timestep: float, shift: float) -> Tensor:
 
 @method(
     "few_step", domain="video", kind="schedule", title="few steps", exact=False, models=("blocks",), order=3,
-    about="a block is predicted whole at each of a few timesteps and noised anew",
+    about="predicts the clean block at each of a few timesteps and renoises it",
     paper="Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
@@ -155,9 +155,7 @@ class FewStep:
         if not steps or not falling or not 0 <= steps[-1] <= steps[0] <= 1000:
             raise ValueError(f"steps: expected numbers that fall from 1000 to 0, got {list(steps)}; correct them")
         if not self.shift > 0:
-            raise ValueError(
-                f"shift: expected a number above 0, got {self.shift}; 5 is what these models are made with"
-            )
+            raise ValueError(f"shift: expected a number above 0, got {self.shift}; the published models use 5")
 
     @classmethod
     def krea(cls, count: int = 5) -> FewStep:
@@ -195,7 +193,7 @@ class FewStep:
 
 @method(
     "flow_map", domain="video", kind="schedule", title="flow map", exact=False, models=("blocks",), order=2,
-    about="a block is drawn in a few steps of a flow map",
+    about="samples a block in a few steps of a flow map",
     paper="AnyFlow: Any-Step Video Diffusion Model with On-Policy Flow Map Distillation",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
@@ -222,9 +220,7 @@ class FlowMap:
         if self.passes < 1:
             raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
         if not self.shift > 0:
-            raise ValueError(
-                f"shift: expected a number above 0, got {self.shift}; 5 is what these models are made with"
-            )
+            raise ValueError(f"shift: expected a number above 0, got {self.shift}; the published models use 5")
 
     @property
     def levels(self) -> Tensor:

@@ -212,7 +212,9 @@ class VideoState:
 
     def __init__(self, model: TransformerVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
         if noise.batch != len(text):
-            raise ValueError(f"noise: expected {len(text)} rows, one a prompt, got {noise.batch}; give as many seeds")
+            raise ValueError(
+                f"noise: expected {len(text)} rows, as many as prompts, got {noise.batch}; give a seed per prompt"
+            )
         self.model, self.noise, self.size = model, noise, size
         self.passes = self.context_passes = 0
         self._texts = [(0, text)]
@@ -225,8 +227,8 @@ class VideoState:
         """
         first = max(self.watermark, self._texts[-1][0])
         if block < first:
-            raise ValueError(f"block: expected {first} or later, since earlier ones have their prompt, got {block}; switch "
-                             "for a block that is not drawn yet")  # fmt: skip
+            raise ValueError(f"block: expected {first} or later, since earlier blocks have their prompt, got {block}; switch "
+                             "at a block that is not generated yet")  # fmt: skip
         if text.shape[0] != self.noise.batch:
             raise ValueError(
                 f"text: expected {self.noise.batch} rows, got {text.shape[0]}; give a prompt for each video"

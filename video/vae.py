@@ -39,7 +39,7 @@ class LatentLayout:
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) == self.channels:
-            raise ValueError(f"latents_mean, latents_std: expected {self.channels} numbers each, one a channel, got "
+            raise ValueError(f"latents_mean, latents_std: expected {self.channels} numbers each, as many as channels, got "
                              f"{len(self.mean)} and {len(self.std)}; correct the config of the autoencoder")  # fmt: skip
         if not all(value > 0 for value in self.std):
             raise ValueError(f"latents_std: expected numbers above 0, got {min(self.std)}; correct the config")
@@ -273,7 +273,9 @@ class StreamingWanVAE:
                              f"{frames.dtype} {tuple(frames.shape)}; convert or crop them")  # fmt: skip
         if not frames.numel() or (frames.shape[2] - first) % each:
             more = "and one more, at the start of a video" if first else "behind the start of a video"
-            raise ValueError(f"frames: expected a multiple of {each} {more}, got {frames.shape[2]}; cut them so")
+            raise ValueError(
+                f"frames: expected a multiple of {each} {more}, got {frames.shape[2]}; cut the video to such a number"
+            )
 
 
 def _cache(model: AutoencoderKLWan, side: str, state: VAEState | None) -> list[Tensor | str | None]:

@@ -75,7 +75,7 @@ def _helios_stages(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
     distilled = pipe.config.is_distilled
     steps = ((2,) if distilled else (10,)) * pipe.scheduler.config.stages if steps is None else steps
     if isinstance(steps, int):
-        raise ValueError(f"steps: expected those of each stage, such as (10, 10, 10), got {steps}; say them one by one")
+        raise ValueError(f"steps: expected a number per stage, such as (10, 10, 10), got {steps}; pass a tuple")
     kind = ZeroStarGuidance if pipe.config.is_cfg_zero_star else VideoGuidance
     guidance = guided(1.0 if distilled else 5.0, kind)
     return HeliosVideo(pipe.transformer, pipe.scheduler, tuple(steps), guidance=guidance, doubled=distilled)
@@ -92,7 +92,7 @@ def _skyreels(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
 def _single_count(steps: Steps, usual: int) -> int:
     """Return the number of steps; a tuple for several stages is refused."""
     if isinstance(steps, tuple):
-        raise ValueError(f"steps: expected one number for a pipeline without stages, got {steps}; say how many in all")
+        raise ValueError(f"steps: expected one number for a pipeline without stages, got {steps}; pass the total")
     return usual if steps is None else steps
 
 

@@ -54,14 +54,14 @@ class HeliosVideo(TransformerVideo):
             first = self.steps
             if self.doubled:
                 raise ValueError("doubled: expected the steps of each stage of a distilled model, got "
-                                 f"{self.steps} steps of one; leave it out")  # fmt: skip
+                                 f"{self.steps} steps without stages; leave it out")  # fmt: skip
         else:
             sampler = Pyramid(self.scheduler, self.steps, tuple(self.transformer.config.patch_size))
             replace(sampler, doubled=self.doubled)  # validates the doubled steps of the first chunk
             object.__setattr__(self, "sampler", sampler)
             first = sampler.steps[0]
         if self.guidance.still > first:
-            raise ValueError(f"guidance: expected at most {first} steps that do not move, those of the first stage, got "
+            raise ValueError(f"guidance: expected at most {first} unchanged steps, as many as the first stage has, got "
                              f"{self.guidance.still}; lower them")  # fmt: skip
 
     latent_dtype = torch.float32

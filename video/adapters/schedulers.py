@@ -85,7 +85,7 @@ class Pyramid:
         stages = self.scheduler.config.stages
         if not self.steps or min(self.steps) < 1 or len(self.steps) != stages:
             raise ValueError(f"steps: expected at least 1 for each of the scheduler's {stages} stages, got "
-                             f"{list(self.steps)}; say how many each takes")  # fmt: skip
+                             f"{list(self.steps)}; give a number per stage")  # fmt: skip
         if self.doubled and not self.distilled:
             raise ValueError(f"doubled: expected a HeliosDMDScheduler to double the steps of, got "
                              f"{type(self.scheduler).__name__}; leave it out")  # fmt: skip

@@ -99,7 +99,7 @@ def prompt_rows(prompts: Prompts, rows: int | None = None, name: str = "prompts"
     if not each or rows is not None and len(each) != rows:
         wanted = "texts or float [B, L, d]" if rows is None else f"one text or {rows}"
         got = tuple(prompts.shape) if isinstance(prompts, Tensor) else f"{prompts!r:.60}"
-        raise ValueError(f"{name}: expected {wanted}, got {got}; give one a video")
+        raise ValueError(f"{name}: expected {wanted}, got {got}; give a prompt per video")
     return each
 
 
@@ -118,7 +118,7 @@ def prompts_by_block(
         )
     for block, prompts in sorted((whole(name, block), prompts) for block, prompts in (later or {}).items()):
         if not 0 <= block < blocks:
-            raise ValueError(f"{name}: expected blocks 0 to {blocks - 1}, got {block}; name one of the video's")
+            raise ValueError(f"{name}: expected blocks 0 to {blocks - 1}, got {block}; name a block of the video")
         for row, prompt in zip(timeline, prompt_rows(prompts, len(timeline), name), strict=True):
             row[block] = prompt
     return timeline

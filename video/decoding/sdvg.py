@@ -59,8 +59,8 @@ class SDVG:
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.router is None):
-            raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; say which "
-                             "drafts stand")  # fmt: skip
+            raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; pass "
+                             "either")  # fmt: skip
         object.__setattr__(self, "router", value_of(self.router, "video", "router"))
         if self.router is not None and not isinstance(self.router, Router):
             raise ValueError(f"router: expected a Router, got {self.router!r}; make one, such as Strided(3)")
@@ -133,8 +133,8 @@ class SDVG:
             raise UnsupportedCombination(f"drafter: expected blocks as the target's, {target.plan}, got {self.model.plan}; "
                                          "take a model of the same plan")  # fmt: skip
         if self.needs.reward and request.reward_prompts is None:
-            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; write the "
-                             "text that a reward looks for")  # fmt: skip
+            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; pass the "
+                             "text that the reward scores by")  # fmt: skip
         self.active_router.check_rows(len(request.prompts), request.blocks)
 
 
@@ -208,7 +208,7 @@ class SDVGState:
 
 @method(
     "sdvg", domain="video", kind="decoding", title="SDVG", exact=False, models=("blocks",), needs=("draft", "reward"),
-    about="the drafter draws blocks, and the target redraws those that a router does not let stand", order=2,
+    about="the drafter generates blocks, and the target regenerates those that a router rejects", order=2,
     paper="Speculative Decoding for Autoregressive Video Generation",
 )  # fmt: skip
 def sdvg(
@@ -227,9 +227,7 @@ def sdvg(
         reward: The scorer of frames: zoo:NAME or a published model such as imagereward:FILE.
     """
     if (threshold is None) == (router is None):
-        raise ValueError(
-            f"threshold, router: expected one of them, got {threshold} and {router}; say which drafts stand"
-        )
+        raise ValueError(f"threshold, router: expected one of them, got {threshold} and {router}; pass either")
     chosen = Threshold(threshold) if router is None else value_of(router, "video", "router", parts)
     drafter, context = parts.part("draft"), Rebuilt() if sync == "rebuilt" else sync
     scores = parts.part("reward", reward) if chosen.needs.reward else None

@@ -23,7 +23,7 @@ class VideoDecoding(Protocol):
 
 @method(
     "ar", domain="video", kind="decoding", title="target alone", exact=True, models=("blocks",), order=0,
-    about="the target draws every block",
+    about="the target generates every block",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class PlainVideoDecoding:
@@ -64,7 +64,7 @@ class DrafterAlone:
 
 @method(
     "draft", domain="video", kind="decoding", title="drafter alone", exact=False, models=("blocks",), needs=("draft",),
-    about="the drafter draws every block", order=1,
+    about="the drafter generates every block", order=1,
 )  # fmt: skip
 def drafter_alone(parts: MethodParts) -> DrafterAlone:
     """`DrafterAlone` with the smaller pipeline of a model.

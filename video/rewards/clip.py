@@ -74,7 +74,7 @@ class ClipEncoder:
         self.tokenizer = tokenizer
 
     def _parts(self, model: Any) -> tuple[int, int, Features, Features]:
-        """Return the side of a square, the tokens of a prompt, and the functions from pixels and ids to features [N, D]."""
+        """Return a square's side, a prompt's tokens, and the functions from pixels and ids to features [N, D]."""
         side = model.visual.image_size
         return side if isinstance(side, int) else side[0], model.context_length, model.encode_image, model.encode_text
 

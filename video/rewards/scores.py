@@ -137,7 +137,7 @@ def to_bytes(frames: Tensor) -> Tensor:
     if not frames.is_floating_point():
         raise ValueError(f"frames: expected float in -1..1 or uint8, got {frames.dtype}; convert them")
     if not frames.isfinite().all():
-        raise ValueError("frames: expected finite pixels, got NaN or Inf; check what drew them")
+        raise ValueError("frames: expected finite pixels, got NaN or Inf; check the model that generated them")
     return ((frames.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 

@@ -41,7 +41,9 @@ class Budget(Router):
 
     def check_rows(self, rows: int, blocks: int) -> None:
         if self.by_row and len(self.budgets) != rows:
-            raise ValueError(f"budget: expected one number or {rows}, one a row, got {len(self.budgets)}; correct it")
+            raise ValueError(
+                f"budget: expected one number or {rows} for the rows, got {len(self.budgets)}; correct it"
+            )
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
         return torch.ones_like(evidence.run, dtype=torch.float64)
@@ -49,7 +51,7 @@ class Budget(Router):
 
 @method(
     "strided", domain="video", kind="router", title="evenly spaced", exact=False, order=2,
-    about="the target draws every so many blocks",
+    about="the target generates evenly spaced blocks",
     paper="StrideAR (SpecAR)",
 )  # fmt: skip
 class Strided(Budget):
@@ -69,7 +71,7 @@ class Strided(Budget):
 
 @method(
     "random", domain="video", kind="router", title="at random", exact=False, order=3,
-    about="the target draws as many blocks, at random places",
+    about="the target generates blocks at random places",
 )  # fmt: skip
 class Random(Budget):
     """Target blocks at random places; all sets of that size with the first block are equally likely. Relaxed.

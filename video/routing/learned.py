@@ -129,7 +129,7 @@ class Learned(Router):
 
 @method(
     "learned", domain="video", kind="router", title="learned gain", exact=False, order=6,
-    about="drafts are kept where a small model predicts that the target would gain little",
+    about="accepts drafts where a small model predicts a small gain from the target",
 )  # fmt: skip
 def learned(model: str, gain: float = 0.0) -> Learned:
     """`Learned` with a saved model.

@@ -126,7 +126,7 @@ class TargetAlone(Router):
 
 @method(
     "threshold", domain="video", kind="router", title="SDVG", exact=False, order=0,
-    about="drafts whose score is high enough are kept",
+    about="accepts drafts whose score is high enough",
     paper="Speculative Decoding for Autoregressive Video Generation",
 )  # fmt: skip
 class Threshold(Router):
@@ -163,7 +163,7 @@ class Threshold(Router):
 
 @method(
     "relative", domain="video", kind="router", title="relative to the first block", exact=False, order=1,
-    about="drafts are kept whose score is near that of the first block",
+    about="accepts drafts whose score is near that of the first block",
 )  # fmt: skip
 class Relative(Router):
     """Accepts a draft whose score is at most `margin` below that of the target's block that began the prompt. Relaxed.
@@ -198,9 +198,9 @@ def threshold_for_share(share: float, scores: Sequence[float]) -> float:
     """Return the largest number such that a `share` of the scores is not below it; infinity for 0, -infinity for 1."""
     values = torch.as_tensor(scores, dtype=torch.float64)
     if not 0 <= share <= 1:
-        raise ValueError(f"share: expected 0 to 1, got {share}; it is the part of the drafts that stand")
+        raise ValueError(f"share: expected 0 to 1, got {share}; it is the share of accepted drafts")
     if values.numel() == 0 or not values.isfinite().all():
-        raise ValueError(f"scores: expected finite numbers to calibrate by, got {values.numel()} with NaN or Inf or none; "
+        raise ValueError(f"scores: expected finite numbers, got {int(values.isfinite().sum())} of {values.numel()} finite; "
                          "score drafts of some videos first")  # fmt: skip
     if share in (0, 1):
         return math.inf if share == 0 else -math.inf
@@ -240,7 +240,7 @@ class Hybrid(Router):
 
 @method(
     "hybrid", domain="video", kind="router", title="runs and a threshold", exact=False, order=4,
-    about="at most so many drafts in a row, and fewer where scores are low",
+    about="accepts up to a number of drafts in a row, and fewer where scores are low",
 )  # fmt: skip
 def hybrid(run: int, least: float) -> Hybrid:
     """`Hybrid` with a threshold.
@@ -254,7 +254,7 @@ def hybrid(run: int, least: float) -> Hybrid:
 
 @method(
     "explore", domain="video", kind="router", title="tried out", exact=False, order=5,
-    about="drafts are kept at random, and all are scored",
+    about="accepts drafts at random, and scores all blocks",
 )  # fmt: skip
 class Explore(Router):
     """Accepts a draft with probability `rate`, whatever its score, and scores drafts and regenerated blocks. Relaxed.

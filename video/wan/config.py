@@ -75,7 +75,7 @@ class WanConfig:
         if self.freq_dim < 2 or self.freq_dim % 2:
             raise ValueError(f"freq_dim: expected an even number of at least 2, got {self.freq_dim}; correct it")
         if len(self.patch_size) != 3 or self.patch_size[0] != 1 or min(self.patch_size) < 1:
-            raise ValueError(f"patch_size: expected (1, rows, columns), since a token of several frames is of no block, got "
+            raise ValueError(f"patch_size: expected (1, rows, columns), since a token must not span several frames, got "
                              f"{self.patch_size}; use a model with such patches")  # fmt: skip
         if self.qk_norm != _QK_NORM:
             raise ValueError(f"qk_norm: expected {_QK_NORM!r}, got {self.qk_norm!r}; use a Wan model with that norm")
@@ -83,7 +83,7 @@ class WanConfig:
             raise ValueError(f"deltatime_type: expected 'r' or 't-r', got {self.deltatime_type!r}; use one of these")
         if self.out_channels != self.in_channels:
             raise ValueError(f"out_channels: expected {self.in_channels}, as many as in_channels, got {self.out_channels}; "
-                             "use a model whose latents are what it is given")  # fmt: skip
+                             "use a model with as many output channels")  # fmt: skip
 
     @property
     def dim(self) -> int:
@@ -146,6 +146,6 @@ def heads_of(width: int) -> int:
     """
     if width not in _PUBLISHED:
         raise ValueError(
-            f"num_heads: expected it in the config, since a width of {width} does not tell it, got none; add it"
+            f"num_heads: expected it in the config, since it is unknown for a width of {width}, got none; add it"
         )
     return width // WanConfig().attention_head_dim

@@ -263,7 +263,7 @@ class CausalWan(nn.Module):
             raise ValueError(f"latents: expected [B, {channels}, F, H, W] with H and W multiples of {rows} and {columns}, got "
                              f"{tuple(latents.shape)}; use the latents of the model's own autoencoder")  # fmt: skip
         if timestep.shape != (latents.shape[0], latents.shape[2]):
-            raise ValueError(f"timestep: expected one a frame, {[latents.shape[0], latents.shape[2]]}, got "
+            raise ValueError(f"timestep: expected a number per frame, {[latents.shape[0], latents.shape[2]]}, got "
                              f"{list(timestep.shape)}; give every frame its own")  # fmt: skip
         if sizes is not None and (sum(sizes) != latents.shape[2] or min(sizes) < 1):
             raise ValueError(f"sizes: expected blocks of at least one frame, {latents.shape[2]} together, got {list(sizes)}; "

@@ -184,7 +184,7 @@ def test_a_pipeline_whose_parts_do_not_fit_is_refused() -> None:
         BlockVideoPipeline(video(model=wan(2, in_channels=4, out_channels=4)), vae(), encode, size=SIZE)
     with pytest.raises(ValueError, match="size: expected height and width"):
         BlockVideoPipeline(video(), vae(), encode, size=(8, 7))
-    with pytest.raises(ValueError, match="prompts: expected encoded ones for a pipeline without a text encoder"):
+    with pytest.raises(ValueError, match="prompts: expected float .B, L, d. for a pipeline without a text encoder"):
         BlockVideoPipeline(video(), vae(), size=SIZE)("a")
     with pytest.raises(ValueError, match="budget: expected 1 or more"):
         Strided(0)
