@@ -41,9 +41,7 @@ class Budget(Router):
 
     def check_rows(self, rows: int, blocks: int) -> None:
         if self.by_row and len(self.budgets) != rows:
-            raise ValueError(
-                f"budget: expected one number or {rows} for the rows, got {len(self.budgets)}; correct it"
-            )
+            raise ValueError(f"budget: expected one number or {rows} for the rows, got {len(self.budgets)}; correct it")
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
         return torch.ones_like(evidence.run, dtype=torch.float64)
