@@ -126,9 +126,7 @@ class ChunkCache:
             ValueError: The layer is out of order, or no pass has begun.
         """
         if layer != len(self._staged) or not self._sizes:
-            raise ValueError(
-                f"layer: expected {len(self._staged)} of a pass that was begun, got {layer}; begin a pass first"
-            )
+            raise ValueError(f"layer: expected {len(self._staged)} of a started pass, got {layer}; begin a pass first")
         self._staged.append((key, value))
         tokens = key.shape[2] // self.staged
         spans, end = [], 0

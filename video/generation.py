@@ -45,7 +45,7 @@ class KeyedBlockNoise:
 
     def at(self, block: int, draw: int, shape: Sequence[int]) -> Tensor:
         if not 0 <= draw < _DRAWS:
-            raise ValueError(f"draw: expected 0..{_DRAWS - 1}, got {draw}; take fewer steps a block")
+            raise ValueError(f"draw: expected 0..{_DRAWS - 1}, got {draw}; take fewer steps per block")
         seeds = self.keys.seeds
         position = torch.full((len(seeds), 1), block * _DRAWS + draw, dtype=torch.long, device=seeds.device)
         return self.keys.normal_at(position, prod(shape)).reshape(-1, *shape)
@@ -68,7 +68,7 @@ class GivenBlockNoise:
         if draw >= len(drawn) or tuple(drawn[draw].shape[1:]) != tuple(shape):
             got = tuple(drawn[draw].shape) if draw < len(drawn) else "none"
             raise ValueError(
-                f"noise: expected {self.batch} x {tuple(shape)} for draw {draw} of block {block}, got {got}; give it"
+                f"noise: expected {self.batch} x {tuple(shape)} for draw {draw} of block {block}, got {got}; provide it"
             )
         return drawn[draw]
 

@@ -53,7 +53,7 @@ class BlockPlan:
     def __str__(self) -> str:
         heads = ", ".join(map(str, self._heads))
         first = f"{heads}, then " if heads else ""
-        return f"{first}{self.size} latent frames a block{', each a video of its own' if self.apart else ''}"
+        return f"{first}{self.size} latent frames per block{', each a video of its own' if self.apart else ''}"
 
     def frames(self, block: int) -> int:
         """Return the latent frames of a block."""

@@ -124,7 +124,7 @@ def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int 
         rounds: The number of rounds to count.
         timed: How often the target's pass of each round, and a pass over a single value, are timed in turn; 0 for no
             timing. Uncommitted passes leave no trace, while rounds cannot be timed this way.
-        every: Count every so many rounds.
+        every: The distance between counted rounds.
     """
     with WorkCounter() as first:
         alive = run.step()

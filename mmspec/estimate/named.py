@@ -64,8 +64,8 @@ def cost_of_values(
     if {"dim", "n_layer", "n_head"} <= values.keys():
         return _codes_cost(values, name, guided)
     if "model_type" not in values:
-        raise ValueError(f"MODEL: expected a config with a model_type, got one of {', '.join(list(values)[:4])} for {name!r}, "
-                         "name another model")  # fmt: skip
+        raise ValueError(f"MODEL: expected a config with a model_type, got the fields {', '.join(list(values)[:4])} of "
+                         f"{name!r}, name another model")  # fmt: skip
     from transformers import AutoConfig
 
     try:

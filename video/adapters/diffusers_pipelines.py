@@ -62,7 +62,7 @@ Guided = Callable[..., VideoGuidance]
 
 def _anyflow(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
     if (scale := guided(1.0).scale) > 1:
-        raise ValueError(f"guidance_scale: expected 1 for AnyFlow, whose weights have guidance in them, got {scale}; leave "
+        raise ValueError(f"guidance_scale: expected 1 for AnyFlow, whose weights include guidance, got {scale}; leave "
                          "it out")  # fmt: skip
     return AnyFlowVideo(pipe.transformer, FlowMap(_single_count(steps, 4), pipe.scheduler.config.shift))
 

@@ -53,7 +53,7 @@ class SkyReelsVideo(TransformerVideo):
             raise ValueError(f"plan: expected blocks of the transformer's {masked} frames each, more than one, got "
                              f"{self.plan}; set num_frame_per_block in its config to the size of the blocks")  # fmt: skip
         if self.window < 2 * self.plan.size:
-            raise ValueError(f"window: expected room for a block of {self.plan.size} frames and one before it, got "
+            raise ValueError(f"window: expected room for a block of {self.plan.size} frames and the previous block, got "
                              f"{self.window}; widen it")  # fmt: skip
 
     latent_dtype = torch.float32

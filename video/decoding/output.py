@@ -40,7 +40,7 @@ class VideoStats(Stats):
 
     Attributes:
         target_forwards: Forward passes of the target, summed over rows; `drafter_passes` are those of the drafter.
-        context_forwards: Forward passes of the target that only read accepted drafts.
+        context_forwards: Forward passes of the target that read context.
         vae_s: Seconds of decoding to pixels.
         reward_s: Seconds of scoring.
         block_s: Seconds of each round; a round ends with a block of every row.

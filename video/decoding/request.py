@@ -114,7 +114,7 @@ def prompts_by_block(
     timeline = [{0: prompt} for prompt in first]
     if not isinstance(later, Mapping | None):
         raise ValueError(
-            f"{name}: expected prompts by the block from which on they hold, got {later!r:.60}; pass a dict"
+            f"{name}: expected a dict from a prompt's first block to the prompt, got {later!r:.60}; pass a dict"
         )
     for block, prompts in sorted((whole(name, block), prompts) for block, prompts in (later or {}).items()):
         if not 0 <= block < blocks:

@@ -131,7 +131,7 @@ def to_bytes(frames: Tensor) -> Tensor:
         ValueError: The frames are not [F, 3, H, W], float in -1..1 or uint8.
     """
     if frames.ndim != 4 or frames.shape[1] != 3 or not frames.numel():
-        raise ValueError(f"frames: expected [F, 3, H, W], got {tuple(frames.shape)}; put the frames of one video first")
+        raise ValueError(f"frames: expected [F, 3, H, W], got {tuple(frames.shape)}; pass the frames of a single video")
     if frames.dtype == torch.uint8:
         return frames
     if not frames.is_floating_point():

@@ -156,7 +156,9 @@ def scored_pairs(stats: Sequence[VideoStats], reduction: Reduction = "min") -> t
     records = (record for result in stats for row in result.records for record in row)
     both = [record for record in records if record.features is not None and record.own_scores is not None]
     if not both:
-        raise ValueError("stats: expected blocks that both models drew, got none; route some videos by Explore(0.5)")
+        raise ValueError(
+            "stats: expected blocks that both models generated, got none; route some videos by Explore(0.5)"
+        )
 
     def score(scores: list[float]) -> float:
         return reduced(torch.tensor(scores), reduction).item()

@@ -110,7 +110,7 @@ def test_drafters_of_other_latents_or_blocks_are_refused() -> None:
         (video(model=other), "expected latents of 3 channels as the target's, got 4"),
         (
             drafter(plan=BlockPlan(3)),
-            "expected blocks as the target's, 2 latent frames a block, got 3 latent frames a block",
+            "expected blocks as the target's, 2 latent frames per block, got 3 latent frames per block",
         ),
         (drafter(plan=BlockPlan(2, first=1)), "expected blocks as the target's"),
         (wan(1), "expected a block video model or a pipeline of one"),
