@@ -1,4 +1,4 @@
-"""Block-autoregressive video: a small model drafts blocks of frames, a router decides which of them the large one redraws."""
+"""Block-autoregressive video: a small model drafts blocks of frames, and a router selects blocks to regenerate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Keys and values of a video's frames: a pass stages those of its blocks, and only a commit keeps them."""
+"""Keys and values of a video's frames: a pass stages those of its blocks, and a commit stores them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Positions = Literal["absolute", "window"]
 
 @dataclass(frozen=True, slots=True)
 class FrameKV:
-    """One frame's keys and values in every layer, [B, heads, T, dim] each; never written again."""
+    """The keys and values of a frame in every layer, [B, heads, T, dim] each; they are never overwritten."""
 
     keys: tuple[Tensor, ...]
     values: tuple[Tensor, ...]
@@ -22,7 +22,12 @@ class FrameKV:
 
 @dataclass(frozen=True, slots=True)
 class CommittedFrames:
-    """The committed frames of a cache, shared and not copied. frames: in all.   kept: those still attended to."""
+    """The committed frames of a cache, shared without a copy.
+
+    Attributes:
+        frames: The number of committed frames, including dropped frames.
+        kept: The frames that are still held.
+    """
 
     frames: int = 0
     kept: tuple[FrameKV, ...] = ()
@@ -30,9 +35,16 @@ class CommittedFrames:
 
 @dataclass(frozen=True, slots=True)
 class AttentionSpan:
-    """The keys and values of one block of a pass. first, last: its tokens among those of the pass.   keys, values: [B, heads,
-    S, dim], of the frames before it that are still seen, oldest first, and of its own.   sunk: how many of their first
-    tokens are sinks that stand `moved` frames too far back, where positions are those in the window."""
+    """The keys and values that a block of a pass attends to.
+
+    Attributes:
+        first: The block's first token in the pass.
+        last: The end of the block's tokens in the pass, exclusive.
+        keys: [B, heads, S, dim], of the visible earlier frames, oldest first, and of the block itself.
+        values: [B, heads, S, dim], likewise.
+        sunk: The number of first tokens that are sinks at outdated positions.
+        moved: The frames by which these sinks have to move, for positions in the window.
+    """
 
     first: int
     last: int
@@ -45,14 +57,20 @@ class AttentionSpan:
 class ChunkCache:
     """The cache of one request with one block-causal model.
 
-    A pass over consecutive blocks (`begin`, then `write` in every layer) stages their keys and values, and sees them behind
-    the committed ones. The next pass forgets them, and `commit` alone keeps them. Keys are stored at their absolute position.
+    A pass over consecutive blocks calls `begin`, then `write` in every layer. This stages the keys and values of the
+    blocks behind the committed frames. The next pass drops staged frames unless `commit` was called. Keys are stored
+    at their absolute position. Windows are those of Self-Forcing ("Self Forcing: Bridging the Train-Test Gap in
+    Autoregressive Video Diffusion").
 
-    window: frames that are attended to, the block's own included; None for all. A block that does not fit drops the oldest
-        frames behind the sinks, as in "Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion".
-    sinks: how many of the first frames are always attended to.
-    positions: "absolute", in the video, as published; or "window", among the frames that are attended to, which never leaves
-        the trained range. Only the sinks differ, and an `AttentionSpan` says how far they have to follow.
+    Args:
+        window: The number of visible frames, with those of the block; None for all. A block that does not fit drops the
+            oldest frames behind the sinks.
+        sinks: The number of first frames that are always visible.
+        positions: "absolute", positions in the video, as published; or "window", positions among the visible frames,
+            which stay in the trained range. Only the sinks differ, see `AttentionSpan`.
+
+    Raises:
+        ValueError: The window has no room beside the sinks, or `positions` is unknown.
     """
 
     def __init__(self, window: int | None = None, sinks: int = 0, positions: Positions = "absolute"):
@@ -69,23 +87,24 @@ class ChunkCache:
 
     @property
     def frames(self) -> int:
-        """Frames committed so far, those dropped since included: the position of the next one."""
+        """The number of committed frames, including dropped frames: the position of the next frame."""
         return self._held.frames
 
     @property
     def kept(self) -> int:
-        """Committed frames that are still held."""
+        """The number of committed frames that are still held."""
         return len(self._held.kept)
 
     @property
     def staged(self) -> int:
-        """Frames of the last pass that are not committed."""
+        """The number of frames of the last pass that are not committed."""
         return sum(self._sizes)
 
     def begin(self, sizes: Sequence[int]) -> None:
-        """Starts a pass over blocks of so many frames each, which follow what is committed. What was staged is forgotten.
+        """Start a pass over blocks of these numbers of frames, behind the committed frames; drop staged frames.
 
-        Raises ValueError for a block that the window has no room for.
+        Raises:
+            ValueError: The window has no room for a block.
         """
         self.discard()
         if self.window is not None and max(sizes) > self.window - self.sinks:
@@ -94,12 +113,20 @@ class ChunkCache:
         self._sizes = tuple(sizes)
 
     def write(self, layer: int, key: Tensor, value: Tensor) -> list[AttentionSpan]:
-        """Stages one layer's keys and values [B, heads, S, dim] of the pass. Returns what each of its blocks attends to,
-        copied together for this layer: frames themselves are never moved, so that snapshots are free."""
+        """Stage a layer's keys and values and return the keys and values that each block of the pass attends to.
+
+        They are concatenated for this layer alone. Stored frames never move, so snapshots are free.
+
+        Args:
+            layer: The index of the layer; layers are written in order.
+            key: [B, heads, S, dim], of the pass.
+            value: [B, heads, S, dim], of the pass.
+
+        Raises:
+            ValueError: The layer is out of order, or no pass has begun.
+        """
         if layer != len(self._staged) or not self._sizes:
-            raise ValueError(
-                f"layer: expected {len(self._staged)} of a pass that was begun, got {layer}; begin a pass first"
-            )
+            raise ValueError(f"layer: expected {len(self._staged)} of a started pass, got {layer}; begin a pass first")
         self._staged.append((key, value))
         tokens = key.shape[2] // self.staged
         spans, end = [], 0
@@ -112,7 +139,11 @@ class ChunkCache:
         return spans
 
     def commit(self) -> None:
-        """Keeps what is staged and drops what a block has pushed out.   Raises ValueError where no pass is staged."""
+        """Commit the staged frames and drop frames that leave the window.
+
+        Raises:
+            ValueError: No pass is staged.
+        """
         if not self._staged:
             raise ValueError("commit: expected a pass that was not discarded, got none; pass over the block first")
         tokens = self._staged[0][0].shape[2] // self.staged
@@ -121,45 +152,47 @@ class ChunkCache:
         self.discard()
 
     def skip(self, frames: int) -> None:
-        """Goes on at a later position, without the frames before it; forgets the staged frames.
+        """Continue at a later position without the frames before it; drop staged frames.
 
-        Raises ValueError for an earlier position."""
+        Raises:
+            ValueError: The position lies before the committed frames.
+        """
         if frames < self.frames:
             raise ValueError(f"frames: expected a position from {self.frames} on, got {frames}; begin a new cache")
         self._held = CommittedFrames(frames, self._held.kept)
         self.discard()
 
     def discard(self) -> None:
-        """Forgets what is staged."""
+        """Drop staged frames."""
         self._staged, self._sizes = [], ()
 
     def snapshot(self) -> CommittedFrames:
-        """The committed frames, to come back to: no copy, since nothing committed is written again."""
+        """Return the committed frames for `restore`, without a copy, since committed frames are never overwritten."""
         return self._held
 
     def restore(self, held: CommittedFrames) -> None:
-        """Back to a snapshot; what is staged is forgotten."""
+        """Return to a snapshot and drop staged frames."""
         self._held = held
         self.discard()
 
     def layer(self, number: int) -> tuple[Tensor, Tensor]:
-        """One layer's keys and values [B, heads, S, dim], committed and staged, as the last block of the pass saw them."""
-        seen, kept = self._seen(self.kept + self.staged), self._held.kept
+        """Return a layer's keys and values [B, heads, S, dim], as the last block of the pass sees them."""
+        seen, held = self._seen(self.kept + self.staged), self._held.kept
         if self._staged:
             tokens = self._staged[number][0].shape[2] // self.staged
         else:
-            tokens = kept[0].keys[number].shape[2]
+            tokens = held[0].keys[number].shape[2]
         return tuple(torch.cat(self._parts(number, seen, which, tokens), 2) for which in ("keys", "values"))
 
     def _seen(self, end: int) -> list[int]:
-        """Which of the held and staged frames, counted from the oldest, a block sees that ends before frame `end` of them."""
+        """Return the indices of the held and staged frames that a block sees which ends before frame `end` of them."""
         over = 0 if self.window is None else max(0, end - self.window)
         return list(range(end)) if not over else [*range(self.sinks), *range(self.sinks + over, end)]
 
     def _parts(self, layer: int, seen: list[int], which: str, tokens: int) -> list[Tensor]:
-        kept = self._held.kept
-        parts = [getattr(kept[i], which)[layer] for i in seen if i < len(kept)]
-        new = [i - len(kept) for i in seen if i >= len(kept)]
+        held = self._held.kept
+        parts = [getattr(held[i], which)[layer] for i in seen if i < len(held)]
+        new = [i - len(held) for i in seen if i >= len(held)]
         if new:
             written = self._staged[layer][which == "values"]
             if new == list(range(new[0], new[-1] + 1)):
@@ -171,6 +204,6 @@ class ChunkCache:
     def _frame(self, number: int, tokens: int) -> FrameKV:
         cut = slice(number * tokens, (number + 1) * tokens)
         pairs = [(key[:, :, cut], value[:, :, cut]) for key, value in self._staged]
-        if len(self._sizes) > 1:  # a view holds the whole tensor in memory: little for one block, and much for many
+        if len(self._sizes) > 1:  # a view keeps the tensor of all blocks in memory
             pairs = [(key.clone(), value.clone()) for key, value in pairs]
         return FrameKV(*zip(*pairs, strict=True))

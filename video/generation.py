@@ -1,4 +1,4 @@
-"""How a block of latents is drawn: its reserved noise, the levels of a shifted flow, and samplers in a few steps."""
+"""Generation of a block of latents: its reserved noise, the levels of a shifted flow, and few-step samplers."""
 
 from __future__ import annotations
 
@@ -15,23 +15,27 @@ from mmspec.core.keys import Keys
 from mmspec.io.validation import check_fields
 from mmspec.methods import method
 
-_DRAWS = 1024  # reserved for a block: the first, and one for every time it is noised again
+_DRAWS = 1024  # reserved per block: the start, and a draw for every renoising
 
 
 class BlockNoise(Protocol):
-    """batch: rows it has noise for."""
+    """The noise of blocks, for `batch` rows."""
 
     batch: int
 
     def at(self, block: int, draw: int, shape: Sequence[int]) -> Tensor:
-        """float32 [B, *shape], standard normals: draw 0 is what a block starts from, draw i what it is noised with after i
-        passes."""
+        """Return standard normals, float32 [B, *shape].
+
+        A block starts from draw 0; draw i renoises it after i passes.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class KeyedBlockNoise:
-    """Made anew from the seeds of the rows whenever it is asked for: a target that draws a block again, after whatever was
-    decided before, has what the drafter had and what it would have had alone."""
+    """Noise that is recomputed from the seeds of the rows at every use.
+
+    So the target regenerates a block from the noise that the drafter used, whatever was decided before.
+    """
 
     keys: Keys
 
@@ -41,18 +45,22 @@ class KeyedBlockNoise:
 
     def at(self, block: int, draw: int, shape: Sequence[int]) -> Tensor:
         if not 0 <= draw < _DRAWS:
-            raise ValueError(f"draw: expected 0..{_DRAWS - 1}, got {draw}; take fewer steps a block")
+            raise ValueError(f"draw: expected 0..{_DRAWS - 1}, got {draw}; take fewer steps per block")
         seeds = self.keys.seeds
         position = torch.full((len(seeds), 1), block * _DRAWS + draw, dtype=torch.long, device=seeds.device)
         return self.keys.normal_at(position, prod(shape)).reshape(-1, *shape)
 
 
 class GivenBlockNoise:
-    """Noise that was drawn elsewhere. first: per block, float [B, C, F, H, W].   fresh: per block, as many as are needed of
-    the same shape, entry i for after i + 1 passes.   Raises ValueError on use for what was not given."""
+    """Noise from elsewhere. Its use raises ValueError for noise that is missing.
+
+    Args:
+        first: Per block, float [B, C, F, H, W].
+        fresh: Per block, noise of the same shape; entry i is used after i + 1 passes.
+    """
 
     def __init__(self, first: Sequence[Tensor], fresh: Sequence[Sequence[Tensor]] = ()):
-        self.blocks = [[one, *(fresh[i] if i < len(fresh) else ())] for i, one in enumerate(first)]
+        self.blocks = [[start, *(fresh[i] if i < len(fresh) else ())] for i, start in enumerate(first)]
         self.batch = len(first[0])
 
     def at(self, block: int, draw: int, shape: Sequence[int]) -> Tensor:
@@ -60,48 +68,55 @@ class GivenBlockNoise:
         if draw >= len(drawn) or tuple(drawn[draw].shape[1:]) != tuple(shape):
             got = tuple(drawn[draw].shape) if draw < len(drawn) else "none"
             raise ValueError(
-                f"noise: expected {self.batch} x {tuple(shape)} for draw {draw} of block {block}, got {got}; give it"
+                f"noise: expected {self.batch} x {tuple(shape)} for draw {draw} of block {block}, got {got}; provide it"
             )
         return drawn[draw]
 
 
-# (x [B, C, F, H, W], timestep, where the step ends) -> the flow, noise - clean, of x's shape
+# (x [B, C, F, H, W], timestep, timestep at the end of the step) -> the flow, noise - clean, of x's shape
 Velocity = Callable[[Tensor, float, float], Tensor]
 
 
 class Sampler(Protocol):
-    """passes: forward passes a block.   until: whether the model has to know where a step ends."""
+    """A sampler of blocks.
+
+    Attributes:
+        passes: Forward passes per block.
+        until: Whether the model reads the end of a step.
+    """
 
     passes: int
     until: bool
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
-        """Latents [B, C, F, H, W]. noise(i): draw i of those that are reserved for this block, in the model's dtype."""
+        """Return latents [B, C, F, H, W]; `noise(i)` is draw i of the block's reserved noise, in the model's dtype."""
 
 
 TRAINING_STEPS = 1000
 
 
 def shifted(sigma: Tensor, shift: float) -> Tensor:
-    """sigma' = shift sigma / (1 + (shift - 1) sigma)."""
+    """Return sigma' = shift sigma / (1 + (shift - 1) sigma)."""
     return shift * sigma / (1 + (shift - 1) * sigma)
 
 
 @lru_cache(maxsize=16)
 def sigmas(shift: float) -> Tensor:
-    """float32 [1000], the levels from 1 down to that of the last step, which is not 0; timesteps are 1000 times these."""
+    """Return the levels float32 [1000], from 1 to the last step, which is above 0; timesteps are 1000 times these."""
     return shifted(torch.linspace(1.0, 0.0, TRAINING_STEPS + 1)[:-1], shift)
 
 
 def warped(steps: Sequence[int], shift: float) -> tuple[float, ...]:
-    """Steps 0..1000 as the timesteps of the shifted flow, float32 numbers: 1000, 750, 500, 250 at shift 5 are 1000, 937.5,
-    833.3, 625; and 0 stays 0."""
+    """Return steps 0..1000 as timesteps of the shifted flow, in float32.
+
+    At shift 5, 1000, 750, 500, 250 become 1000, 937.5, 833.3, 625. Step 0 remains 0.
+    """
     table = torch.cat((sigmas(shift) * TRAINING_STEPS, torch.zeros(1)))
     return tuple(table[[TRAINING_STEPS - step for step in steps]].tolist())
 
 
 def level(timestep: float, shift: float) -> Tensor:
-    """float32 [1, 1, 1, 1, 1], sigma of the timestep of the table that is nearest; at timestep 0 it is the table's last."""
+    """Return sigma, float32 [1, 1, 1, 1, 1], of the nearest timestep in the table; the last entry for timestep 0."""
     table = sigmas(shift)
     nearest = (table.double() * TRAINING_STEPS - timestep).abs().argmin()
     return table[nearest].reshape(1, 1, 1, 1, 1)
@@ -109,24 +124,23 @@ def level(timestep: float, shift: float) -> Tensor:
 
 @method(
     "few_step", domain="video", kind="schedule", title="few steps", exact=False, models=("blocks",), order=3,
-    about="a block is predicted whole at each of a few timesteps and noised anew",
+    about="predicts the clean block at each of a few timesteps and renoises it",
     paper="Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class FewStep:
-    """At each timestep the clean block is predicted whole, x0 = x - sigma flow, and noised anew to the next one's level:
-    "Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion".
+    """Few-step sampling: each step predicts the clean block, x0 = x - sigma flow, and renoises it to the next level.
 
-    A last step of 0 is one more pass over the almost clean block, as Krea's models take it; see `krea`.
+    Paper: "Self Forcing: Bridging the Train-Test Gap in Autoregressive Video Diffusion". A last step of 0 is a further
+    pass over the almost clean block, as in Krea's models; see `krea`.
 
     Args:
-        steps: From 1000 down, at least one.
+        steps: A falling list from 1000, of 1 entry or more.
         shift: The shift of the flow.
-        warp: Whether the steps are of the unshifted flow, so that 1000, 750, 500, 250 become 1000, 937.5, 833.3, 625; else
-            they are the timesteps themselves.
+        warp: Whether steps are those of the unshifted flow, as 1000, 750 for the timesteps 1000, 937.5.
 
     Raises:
-        ValueError: The steps do not fall.
+        ValueError: The steps do not fall, or the shift is 0 or less.
     """
 
     steps: tuple[int, ...] = (1000, 750, 500, 250)
@@ -137,18 +151,18 @@ class FewStep:
         check_fields(self)
         object.__setattr__(self, "steps", tuple(self.steps))
         steps = self.steps
-        falling = all(one > other for one, other in zip(steps, steps[1:], strict=False))
+        falling = all(step > later for step, later in zip(steps, steps[1:], strict=False))
         if not steps or not falling or not 0 <= steps[-1] <= steps[0] <= 1000:
             raise ValueError(f"steps: expected numbers that fall from 1000 to 0, got {list(steps)}; correct them")
         if not self.shift > 0:
-            raise ValueError(
-                f"shift: expected a number above 0, got {self.shift}; 5 is what these models are made with"
-            )
+            raise ValueError(f"shift: expected a number above 0, got {self.shift}; the published models use 5")
 
     @classmethod
     def krea(cls, count: int = 5) -> FewStep:
-        """Krea Realtime's list: `count` steps evenly from 1000 to 0, the last of which is a pass like the others. Steps are
-        whole before they are warped, timesteps are not."""
+        """Return the sampler of Krea Realtime: `count` steps evenly from 1000 to 0, the last a pass like the others.
+
+        Steps are rounded to integers before warping; timesteps are not.
+        """
         return cls(tuple(torch.linspace(1000, 0, count).int().tolist()))
 
     until = False
@@ -159,11 +173,11 @@ class FewStep:
 
     @property
     def timesteps(self) -> tuple[float, ...]:
-        """What the model is given; never rounded."""
+        """The timesteps that the model reads; never rounded."""
         return warped(self.steps, self.shift) if self.warp else tuple(map(float, self.steps))
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:
-        """The block at the end of the walk. The prediction is made in float64, the noise added in float32."""
+        """Return the sampled block. The prediction is computed in float64, and the noise is added in float32."""
         x, (first, *later) = noise(0), self.timesteps
         clean = self._clean(velocity, x, first)
         for number, timestep in enumerate(later, 1):
@@ -179,18 +193,19 @@ class FewStep:
 
 @method(
     "flow_map", domain="video", kind="schedule", title="flow map", exact=False, models=("blocks",), order=2,
-    about="a block is drawn in a few steps of a flow map",
+    about="samples a block in a few steps of a flow map",
     paper="AnyFlow: Any-Step Video Diffusion Model with On-Policy Flow Map Distillation",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class FlowMap:
-    """x_r = x_t - (sigma_t - sigma_r) flow(x_t, t, r): "AnyFlow: Any-Step Video Diffusion Model with On-Policy Flow Map
-    Distillation". A block follows from its first noise.
+    """Flow-map sampling: x_r = x_t - (sigma_t - sigma_r) flow(x_t, t, r). A block follows from its first noise.
+
+    Paper: "AnyFlow: Any-Step Video Diffusion Model with On-Policy Flow Map Distillation".
 
     Args:
-        passes: The steps of a block.
+        passes: The steps per block.
         shift: The shift of the flow.
-        until: Whether the model knows where a step ends; plain Euler steps where it does not.
+        until: Whether the model reads the end of a step; without it these are plain Euler steps.
 
     Raises:
         ValueError: There are no steps, or the shift is 0 or less.
@@ -205,13 +220,11 @@ class FlowMap:
         if self.passes < 1:
             raise ValueError(f"passes: expected at least 1, got {self.passes}; take one step or more")
         if not self.shift > 0:
-            raise ValueError(
-                f"shift: expected a number above 0, got {self.shift}; 5 is what these models are made with"
-            )
+            raise ValueError(f"shift: expected a number above 0, got {self.shift}; the published models use 5")
 
     @property
     def levels(self) -> Tensor:
-        """float64 [passes + 1], sigma from 1 to 0."""
+        """The levels sigma from 1 to 0, float64 [passes + 1]."""
         return shifted(torch.linspace(1.0, 0.0, self.passes + 1, dtype=torch.float64), self.shift)
 
     def draw(self, velocity: Velocity, noise: Callable[[int], Tensor]) -> Tensor:

@@ -1,8 +1,8 @@
-"""The interface of a block video model: its plan of blocks, model and state, and the base classes of both.
+"""The interface of a block video model: plan of blocks, model and state, and base classes.
 
-A model draws a block given all blocks before it. Every model reads the committed latents from the same list, and its state
-covers a beginning of that list. So a rejected draft needs no undoing, a model that paused catches up, and drafter and target
-can be any two models of the same latents.
+A model generates a block from all blocks before it. All models read the committed latents from the same list, and the
+state of each covers a prefix of that list. So a rejected draft needs no undo, a model that paused catches up, and
+drafter and target can be any two models with the same latents.
 """
 
 from __future__ import annotations
@@ -20,10 +20,16 @@ from mmspec.video.generation import BlockNoise, Sampler
 
 @dataclass(frozen=True, slots=True)
 class BlockPlan:
-    """Blocks of `size` latent frames, the first of `first`, None for as many; or the first few of as many as it lists.
+    """The latent frames of each block.
 
-    apart: whether every block is a video of its own to the autoencoder, whose first latent frame stands for one frame, as in
-    Helios; else the whole video is one.   Raises ValueError for blocks of no frame.
+    Args:
+        size: The frames of a block.
+        first: The frames of the first block, or of the first few blocks; None for `size`.
+        apart: Whether the autoencoder treats each block as its own video, whose first latent frame stands for a single
+            pixel frame, as in Helios.
+
+    Raises:
+        ValueError: A block has no frame.
     """
 
     size: int = 3
@@ -41,34 +47,34 @@ class BlockPlan:
 
     @property
     def _heads(self) -> tuple[int, ...]:
-        """Frames of the blocks that have a size of their own."""
+        """The frames of the first blocks, where they differ from `size`."""
         return () if self.first is None else (self.first,) if isinstance(self.first, int) else self.first
 
     def __str__(self) -> str:
         heads = ", ".join(map(str, self._heads))
         first = f"{heads}, then " if heads else ""
-        return f"{first}{self.size} latent frames a block{', each a video of its own' if self.apart else ''}"
+        return f"{first}{self.size} latent frames per block{', each a video of its own' if self.apart else ''}"
 
     def frames(self, block: int) -> int:
-        """Latent frames of a block."""
+        """Return the latent frames of a block."""
         heads = self._heads
         return heads[block] if block < len(heads) else self.size
 
     def start(self, block: int) -> int:
-        """The first latent frame of a block."""
+        """Return the first latent frame of a block."""
         heads = self._heads[:block]
         return sum(heads) + (block - len(heads)) * self.size
 
     def shown(self, block: int, each: int) -> int:
-        """Pixel frames before a block, where a latent frame stands for `each` and the first of a video for one."""
+        """Return the pixel frames before a block, for `each` per latent frame and 1 for the first of a video."""
         return self.start(block) * each - (each - 1) * (block if self.apart else min(block, 1))
 
     def sizes(self, first: int, last: int) -> tuple[int, ...]:
-        """Frames of each of the blocks first..last - 1."""
+        """Return the frames of each of the blocks first..last - 1."""
         return tuple(self.frames(block) for block in range(first, last))
 
     def cut(self, frames: int) -> tuple[int, ...]:
-        """Frames of each block of a video of so many latent frames; the last may be a part of one."""
+        """Return the frames of each block of a video of `frames` latent frames; the last block may be incomplete."""
         sizes = []
         while frames > 0:
             sizes.append(min(frames, self.frames(len(sizes))))
@@ -76,14 +82,16 @@ class BlockPlan:
         return tuple(sizes)
 
 
-CommittedBlocks = Sequence[Tensor]  # committed latents, one tensor [B, C, F, H, W] a block
+CommittedBlocks = Sequence[Tensor]  # committed latents, a tensor [B, C, F, H, W] per block
 
 
 class BlockVideoState(Protocol):
-    """One request with one model.
+    """The state of one request with one model.
 
-    watermark: blocks of the video it has read; 0 where nothing is kept between blocks.
-    passes: forward passes so far, those that read context included.   context_passes: how many of them read context.
+    Attributes:
+        watermark: The number of blocks that it has read; 0 for models without memory.
+        passes: Forward passes so far, including those that read context.
+        context_passes: Forward passes that read context.
     """
 
     watermark: int
@@ -91,29 +99,36 @@ class BlockVideoState(Protocol):
     context_passes: int
 
     def generate(self, video: CommittedBlocks) -> Tensor:
-        """Latents [B, C, F, H, W] of the next block: a pure function of the video, the prompts, the noise and the weights.
+        """Return latents [B, C, F, H, W] of the next block: a pure function of video, prompts, noise and weights.
 
-        Reads the unread blocks of the video; of the drawn block nothing stays."""
+        Reads the unread blocks of the video. The state keeps nothing of the generated block.
+        """
 
     def absorb(self, video: CommittedBlocks) -> None:
-        """Reads the blocks watermark.. of the video, in order, as `generate` would at its next call; nothing where the model
-        keeps nothing. Called after every commit it makes the state eager, never called lazy."""
+        """Read the blocks from `watermark` on, in order, as `generate` does; a no-op for models without memory.
+
+        A call after every commit makes the state eager; without calls it is lazy.
+        """
 
     def snapshot(self) -> object:
-        """What has been read, to come back to; no copy of keys and values."""
+        """Return the state for `restore`, without a copy of keys and values."""
 
     def restore(self, snapshot: object) -> None:
-        """Back to a snapshot, after having read blocks that were not kept."""
+        """Return to a snapshot, after reading blocks that were rejected."""
 
     def switch(self, text: Tensor, block: int) -> None:
-        """Another prompt from this block on; blocks before it keep theirs, read or unread."""
+        """Change the prompt from this block on; earlier blocks keep theirs, read or unread."""
 
 
 class BlockVideoModel(Protocol):
-    """Weights and settings of a model; `open` makes the state of a request.
+    """The weights and settings of a model. Drafter and target must agree in channels and plan.
 
-    name: what tables print.   channels: of the latents.   plan: frames of its blocks. Drafter and target agree in both.
-    passes: a block's forward passes, context not counted.   device: of the weights.
+    Attributes:
+        name: The name in tables.
+        device: The device of the weights.
+        channels: The channels of the latents.
+        plan: The frames of the blocks.
+        passes: Forward passes per block, without those that read context.
     """
 
     name: str
@@ -123,17 +138,26 @@ class BlockVideoModel(Protocol):
     passes: int
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
-        """The state of B videos. text: float [B, L, d] of the text encoder.   size: rows and columns of a latent frame."""
+        """Return the state of B videos.
+
+        Args:
+            text: float [B, L, d], of the text encoder.
+            noise: The noise of the blocks.
+            size: Rows and columns of a latent frame.
+        """
 
 
-# (x [B, C, F, H, W], timesteps float32 [B, F], where the step ends or None) -> the flow, of x's shape
+# (x [B, C, F, H, W], timesteps float32 [B, F], timesteps at the end of the step or None) -> the flow, of x's shape
 FlowFunction = Callable[[Tensor, Tensor, Tensor | None], Tensor]
 
 
 class TransformerVideo:
-    """The base of block video models that hold one transformer.
+    """The base of block video models with a single transformer.
 
-    transformer: the weights, with the channels of the latents as `config.in_channels`.   sampler: from noise to a block.
+    Attributes:
+        transformer: The weights; `config.in_channels` is the number of latent channels.
+        plan: The frames of the blocks.
+        sampler: The sampler from noise to a block.
     """
 
     __slots__ = ()
@@ -151,12 +175,12 @@ class TransformerVideo:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The dtype of the weights."""
         return self.transformer.dtype
 
     @property
     def latent_dtype(self) -> torch.dtype:
-        """In which a block is drawn."""
+        """The dtype in which a block is sampled."""
         return self.dtype
 
     @property
@@ -172,28 +196,39 @@ class TransformerVideo:
 
 
 class VideoState:
-    """Prompts by block, noise, and the walk from noise to a block.
+    """The base of states: prompts by block, noise, and the sampling of a block.
 
-    text: float [B, L, d].   noise: of (block, draw).   size: rows and columns of a latent frame.
-    Raises ValueError for noise of another number of rows.
+    Args:
+        model: The model of the request.
+        text: float [B, L, d].
+        noise: The noise by block and draw.
+        size: Rows and columns of a latent frame.
+
+    Raises:
+        ValueError: The noise has another number of rows than the text.
     """
 
     watermark = 0
 
     def __init__(self, model: TransformerVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
         if noise.batch != len(text):
-            raise ValueError(f"noise: expected {len(text)} rows, one a prompt, got {noise.batch}; give as many seeds")
+            raise ValueError(
+                f"noise: expected {len(text)} rows, as many as prompts, got {noise.batch}; give a seed per prompt"
+            )
         self.model, self.noise, self.size = model, noise, size
         self.passes = self.context_passes = 0
         self._texts = [(0, text)]
 
     def switch(self, text: Tensor, block: int) -> None:
-        """Another prompt from `block` on. Raises ValueError for a block that has been read and for one before the last
-        switch."""
+        """Change the prompt from `block` on.
+
+        Raises:
+            ValueError: The block has been read, or lies before the last switch.
+        """
         first = max(self.watermark, self._texts[-1][0])
         if block < first:
-            raise ValueError(f"block: expected {first} or later, since earlier ones have their prompt, got {block}; switch "
-                             "for a block that is not drawn yet")  # fmt: skip
+            raise ValueError(f"block: expected {first} or later, since earlier blocks have their prompt, got {block}; switch "
+                             "at a block that is not generated yet")  # fmt: skip
         if text.shape[0] != self.noise.batch:
             raise ValueError(
                 f"text: expected {self.noise.batch} rows, got {text.shape[0]}; give a prompt for each video"
@@ -209,15 +244,15 @@ class VideoState:
                              "a snapshot from before the rejected blocks")  # fmt: skip
 
     def _text(self, block: int) -> Tensor:
-        """The prompt of a block: the same tensor for as long as it is the same prompt."""
+        """Return the prompt of a block, the same tensor for all blocks of that prompt."""
         return next(text for first, text in reversed(self._texts) if first <= block)
 
     def _since(self, block: int) -> int:
-        """The block from which on its prompt holds."""
+        """Return the first block of the prompt of `block`."""
         return next(first for first, _ in reversed(self._texts) if first <= block)
 
     def _draw(self, block: int, flow: FlowFunction, sampler: Sampler | None = None) -> Tensor:
-        """Latents of a block from its reserved noise. sampler: None for the model's."""
+        """Return latents of a block from its reserved noise, by `sampler` or the model's own."""
         model, sampler = self.model, sampler or self.model.sampler
         shape = (model.channels, model.plan.frames(block), *self.size)
 
@@ -236,7 +271,7 @@ class VideoState:
 
 
 class StatelessVideoState(VideoState):
-    """A state of models that keep nothing between blocks: what they draw follows from the video."""
+    """A state of models without memory between blocks; their output follows from the video."""
 
     def absorb(self, video: CommittedBlocks) -> None:
         return None

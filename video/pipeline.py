@@ -1,4 +1,4 @@
-"""One call from prompts to videos, block by block."""
+"""The pipeline from prompts to videos, block by block."""
 
 from __future__ import annotations
 
@@ -38,17 +38,22 @@ from mmspec.video.vae import StreamingVAE
 
 
 def _draft(weights: str, pipe: BlockVideoPipeline) -> BlockVideoPipeline:
-    """The smaller pipeline that a text names."""
+    """Return the smaller pipeline that a text names."""
     return fitted_pipeline(from_zoo(weights) or BlockVideoPipeline.from_pretrained(weights), BlockVideoPipeline, pipe)
 
 
 class BlockVideoPipeline:
-    """Prompts into videos with one block video model, alone or with a smaller model that drafts for it.
+    """Turns prompts into videos with a block video model, alone or with a smaller model as its drafter.
 
-    model: `WanVideo`, `AnyFlowVideo`, `HeliosVideo`, `SkyReelsVideo`.   vae: of its latents.
-    encoder: from texts to states, such as a `PromptEncoder`; None where prompts come encoded.
-    size: height and width in pixels, and blocks: of a video; the defaults of calls.
-    Raises ValueError for a vae of other latents and a size that its stride does not divide.
+    Args:
+        model: `WanVideo`, `AnyFlowVideo`, `HeliosVideo` or `SkyReelsVideo`.
+        vae: The autoencoder of its latents.
+        encoder: From texts to states, such as a `PromptEncoder`; None where prompts are already encoded.
+        size: The default height and width of a video in pixels.
+        blocks: The default number of blocks of a video.
+
+    Raises:
+        ValueError: The autoencoder has other latents, or its stride does not divide the size.
     """
 
     loaders: ClassVar[Mapping[str, Load]] = {"draft": _draft, "reward": load_reward}
@@ -65,20 +70,29 @@ class BlockVideoPipeline:
         self._grid(self.size)
 
     def __call__(self, prompts: Prompts, **settings: Any) -> VideoOutput:
-        """One video per prompt.
+        """Generate a video per prompt.
 
-        prompts: texts; or float [B, L, d], encoded.   decoding: None draws every block with the model itself, through the same
-        loop. So does "auto": drafted blocks that stand are not the model's own, and are never taken unasked. Else a decoding
-        such as `SDVG`, or its text, "sdvg:threshold=0.5@FOLDER" with the folder of the smaller pipeline.
-        blocks: of every video.   size: height and width in pixels.
-        seed: an int, one int per row, or None to draw one from torch's global generator.
-        switch: other prompts from a block on, one for all rows or one a row; that block is the target's, as the first is.
-        reward_prompt: what blocks are scored by, in place of the prompts: the short text that a person wrote, where prompts
-        are long rewordings; texts, or texts by the block from which on they hold.
-        pixels: False leaves latents undecoded, but for what a reward looks at.
-        listener(row, block, frames): every block once it is finished, uint8 [F, H, W, 3], or None without pixels.
-        Returns a `VideoOutput`. Raises ValueError for unsupported combinations, and VideoStopped, which holds the finished
-        blocks, where SIGINT or SIGTERM came, once the running round is done.
+        Args:
+            prompts: Texts, or encoder states float [B, L, d].
+            decoding: A decoding such as `SDVG`, or its text, "sdvg:threshold=0.5@FOLDER" with the folder of the smaller
+                pipeline. None and "auto" let the model generate every block, since drafted blocks would be relaxed.
+            blocks: The number of blocks of every video.
+            size: Height and width in pixels.
+            seed: An int, an int per row, or None to draw a seed from torch's global generator.
+            switch: Other prompts by the block from which they apply, for all rows or per row. The target generates that
+                block, as it does the first.
+            reward_prompt: The texts that blocks are scored by instead of the prompts, also by block: the short text
+                that a person wrote, where prompts are long rewordings.
+            pixels: False skips the decoding of latents, except for frames that a reward reads.
+            listener: Called as listener(row, block, frames) with every finished block, uint8 [F, H, W, 3], or None
+                without pixels.
+
+        Returns:
+            A `VideoOutput`.
+
+        Raises:
+            ValueError: The settings are invalid or unsupported together.
+            VideoStopped: SIGINT or SIGTERM came during a round. The error holds the finished blocks.
         """
         with stop_requests() as request:
             run = run_to_end(lambda: self.start(prompts, **settings), lambda: request.signal != 0)
@@ -100,8 +114,10 @@ class BlockVideoPipeline:
         pixels: bool = True,
         listener: Listener | None = None,
     ) -> DecodingRun:
-        """A request that has not run yet: call its `step()`, which finishes a block of every row, until it returns False, and
-        `output` whenever there is something to see. Arguments as in the call."""
+        """Prepare a request without running it; the arguments are those of the call.
+
+        Call its `step()`, which finishes a block of every row, until it returns False. Call `output` at any time.
+        """
         decoding = PlainVideoDecoding() if decoding is None or decoding == "auto" else self.decoding(decoding)
         if isinstance(decoding, type) or not hasattr(decoding, "prepare"):
             raise ValueError(f"decoding: expected None, 'auto', a decoding of blocks such as SDVG or its text, got "
@@ -128,12 +144,15 @@ class BlockVideoPipeline:
     __call__.__signature__ = signature(start).replace(return_annotation="VideoOutput")
 
     def decoding(self, text: Any) -> Any:
-        """The decoding that a text such as "sdvg:threshold=0.5@FOLDER" asks for; an object as it is.   Raises ValueError as
-        `parse`, and where the smaller pipeline or the reward is not at hand."""
+        """Return the decoding of a text such as "sdvg:threshold=0.5@FOLDER"; an object is returned unchanged.
+
+        Raises:
+            ValueError: The text is invalid, or the smaller pipeline or the reward is unavailable.
+        """
         return decoding_from_text(text, self, "video", "blocks")
 
     def output(self, run: DecodingRun) -> VideoOutput:
-        """The finished blocks of a request."""
+        """Return the finished blocks of a request."""
         target: BlockTarget = run.target
         videos = [_video(row) for row in target.rows] if target.request.pixels else []
         latents = [torch.cat(row.committed, 2)[0] if row.committed else None for row in target.rows]
@@ -150,10 +169,14 @@ class BlockVideoPipeline:
 
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:
-        """The pipeline saved in a folder, or in a hub repository named by its id (the only case that uses the network).
+        """Load the pipeline in a folder or a hub repository; only a repository uses the network.
 
-        dtype: of transformer and text encoder, None for the files'. The autoencoder runs in float32.
-        Raises ValueError for a folder that is no pipeline, and as the loaders do.
+        Args:
+            path_or_repo: A folder or a hub id.
+            dtype: The dtype of transformer and text encoder, None for the files'. The autoencoder runs in float32.
+
+        Raises:
+            ValueError: The folder holds no pipeline, or a file does not fit.
         """
         folder = folder_of(path_or_repo, FILES)
         with naming(folder):
@@ -162,13 +185,16 @@ class BlockVideoPipeline:
         return pipe if dtype is None else pipe.to(dtype=dtype)
 
     def save_pretrained(self, folder: str | Path) -> None:
-        """Writes the pipeline; the index comes last.   Raises ValueError for parts that are not Wan's, which their own
-        libraries save."""
+        """Write the pipeline; the index comes last.
+
+        Raises:
+            ValueError: A part is not Wan's; its own library saves it.
+        """
         settings = {"size": list(self.size), "blocks": self.blocks}
         save_parts(Path(folder), type(self).__name__, self.model, self.vae, self.encoder, settings)
 
     def to(self, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Self:
-        """Moves everything; `dtype` is for transformer and text encoder, the autoencoder stays in its own."""
+        """Move all parts; `dtype` applies to transformer and text encoder, and the autoencoder keeps its own."""
         self.model.transformer.to(device=device, dtype=dtype)
         if isinstance(vae := getattr(self.vae, "model", None), torch.nn.Module):
             vae.to(device=device)

@@ -1,4 +1,4 @@
-"""A video pipeline in a folder: transformer/, vae/, a text encoder where there is one, and an index of them."""
+"""The folder of a video pipeline: transformer/, vae/, an optional text encoder, and an index."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ VAE_CONFIG, VAE_WEIGHTS = "config.json", "diffusion_pytorch_model.safetensors"
 
 
 def read_vae(folder: str | Path) -> AutoencoderKLWan:
-    """The autoencoder of a folder that diffusers or `write_vae` wrote, in float32 and eval mode.
+    """Load the autoencoder of a folder written by diffusers or `write_vae`, in float32 and eval mode.
 
-    Raises ValueError, one sentence with the file, for missing and damaged files, unknown fields, and weights that do not
-    belong to the config.
+    Raises:
+        ValueError: A file is missing or damaged, a field is unknown, or the weights do not fit the config.
     """
     from inspect import signature
 
@@ -49,7 +49,7 @@ def read_vae(folder: str | Path) -> AutoencoderKLWan:
 
 
 def write_vae(model: AutoencoderKLWan, folder: str | Path) -> None:
-    """Writes weights and config into a folder, made if need be."""
+    """Write weights and config into a folder, which is created if needed."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / VAE_WEIGHTS) as temporary:
@@ -66,7 +66,7 @@ _CONTEXTS = {"cached": Cached, "rebuilt": Rebuilt}
 
 @dataclass(frozen=True, slots=True)
 class _VideoIndex:
-    """The fields of model_index.json besides names of classes."""
+    """The fields of model_index.json besides the class names."""
 
     vae: list | None = None
     text_encoder: list | None = None
@@ -81,13 +81,14 @@ class _VideoIndex:
 
 
 def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, PromptEncoder | None, dict[str, Any]]:
-    """Model, autoencoder in float32, text encoder, and the defaults of calls that the index gives.
+    """Load model, autoencoder in float32 and text encoder, and the defaults of calls from the index.
 
-    Raises ValueError, with the file, for a folder of another `kind` of pipeline, and as the loaders do.
+    Raises:
+        ValueError: The folder holds another `kind` of pipeline, or a file does not fit.
     """
     index = read_json(folder / INDEX)
-    if (found := index.get("_class_name")) != kind:
-        raise ValueError(f"{folder / INDEX}: expected a {kind}, got {found!r}; check the folder")
+    if (stored := index.get("_class_name")) != kind:
+        raise ValueError(f"{folder / INDEX}: expected a {kind}, got {stored!r}; check the folder")
     fields = {name: value for name, value in index.items() if name in _VideoIndex.__slots__}
     with naming(folder / INDEX):
         check_types(_VideoIndex, fields)
@@ -103,7 +104,11 @@ def read_parts(folder: Path, kind: str) -> tuple[WanVideo, StreamingWanVAE, Prom
 
 
 def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, settings: Mapping[str, Any]) -> None:
-    """Writes what `read_parts` reads; the index comes last.   Raises ValueError for parts it has no files for."""
+    """Write the files that `read_parts` reads; the index comes last.
+
+    Raises:
+        ValueError: A part has no file format here.
+    """
     for part, name, kinds in (
         (model, "model", WanVideo),
         (vae, "vae", StreamingWanVAE),
@@ -127,7 +132,7 @@ def save_parts(folder: Path, kind: str, model: Any, vae: Any, encoder: Any, sett
 
 
 def _read_encoder(folder: Path, length: int) -> PromptEncoder:
-    """A text encoder of transformers: that of UMT5 and T5 by themselves, others as their config says."""
+    """Load a text encoder of transformers: the encoder half of UMT5 and T5, and other models by their config."""
     from transformers import AutoModel, AutoTokenizer, T5EncoderModel, UMT5EncoderModel
 
     config = folder / "text_encoder" / "config.json"
@@ -137,7 +142,7 @@ def _read_encoder(folder: Path, length: int) -> PromptEncoder:
 
 
 def _part_fields(kinds: Mapping[str, type], part: Any, name: str, vae: Any = None) -> dict[str, Any]:
-    """The entry of a part in the index. An autoencoder, which has to be the pipeline's own `vae`, becomes true."""
+    """Return the entry of a part in the index; an autoencoder, which must be the pipeline's own `vae`, becomes true."""
     kind = next((kind for kind, cls in kinds.items() if type(part) is cls), None)
     part_vae = getattr(part, "vae", None)
     if kind is None or part_vae not in (None, vae):
@@ -148,7 +153,7 @@ def _part_fields(kinds: Mapping[str, type], part: Any, name: str, vae: Any = Non
 
 
 def _build_context(entry: Mapping[str, Any] | None) -> tuple[Any, bool]:
-    """The context, and whether it has the pipeline's autoencoder."""
+    """Return the context, and whether it uses the pipeline's autoencoder."""
     entry = dict(entry or {"kind": "cached"})
     pixels = entry.pop("vae", False) if entry.get("kind") == "rebuilt" else False
     if not isinstance(pixels, bool):

@@ -1,4 +1,4 @@
-"""Prompts as video models read them: a text encoder, and each prompt of a request encoded once."""
+"""The text encoder of video models, and the prompts of a request, each encoded once."""
 
 from __future__ import annotations
 
@@ -15,10 +15,17 @@ Encode = Callable[[list[str]], Tensor]
 
 
 class PromptEncoder:
-    """A text encoder of transformers (UMT5-XXL for the published Wan models, or any that gives `last_hidden_state`) and its
-    tokenizer, as an `Encode`.
+    """A text encoder of transformers and its tokenizer, as an `Encode`.
 
-    length: tokens a text is padded or cut to; 512 for the published models, which attend to the zeros at padding.
+    The published Wan models use UMT5-XXL. Any encoder with `last_hidden_state` works.
+
+    Args:
+        encoder: The text encoder.
+        tokenizer: Its tokenizer.
+        length: Tokens to which a text is padded or cut; 512 for the published models, which attend to the padding.
+
+    Raises:
+        ValueError: The length is below 1.
     """
 
     def __init__(self, encoder: nn.Module, tokenizer: object, length: int = 512):
@@ -28,12 +35,13 @@ class PromptEncoder:
 
     @torch.no_grad()
     def __call__(self, texts: list[str]) -> Tensor:
-        """float [B, length, d], zero at padding.
+        """Return states float [B, length, d], zero at padding. An empty text is allowed.
 
-        Raises ValueError for a text of which the tokenizer knows no word; an empty text says nothing on purpose and passes.
+        Raises:
+            ValueError: The tokenizer knows no word of a text.
         """
         rows = self.tokenizer(
-            [" ".join(unescape(unescape(text)).split()) for text in texts],  # as these models' texts were cleaned
+            [" ".join(unescape(unescape(text)).split()) for text in texts],  # cleaned as in training
             max_length=self.length,
             padding="max_length",
             truncation=True,
@@ -47,9 +55,10 @@ class PromptEncoder:
 
 
 class PromptReader:
-    """Prompts of one request, each encoded once and by itself, so that no row's states depend on the rows beside it.
+    """The prompts of one request, each encoded once and alone, so that no row depends on the other rows.
 
-    encoder: None where prompts come encoded, float [1, L, d].
+    Args:
+        encoder: The encoder; None where prompts are already encoded, float [1, L, d].
     """
 
     def __init__(self, encoder: Encode | None):
@@ -57,12 +66,16 @@ class PromptReader:
         self._read: dict[str, Tensor] = {}
 
     def __call__(self, prompt: str | Tensor) -> Tensor:
-        """float [1, L, d].   Raises ValueError for a text without an encoder."""
+        """Return the states of a prompt, float [1, L, d].
+
+        Raises:
+            ValueError: The prompt is a text and there is no encoder.
+        """
         if isinstance(prompt, Tensor):
             return prompt
         if self.encoder is None:
-            raise ValueError(f"prompts: expected encoded ones for a pipeline without a text encoder, got {prompt!r:.60}; give "
-                             "it one, or float [B, L, d]")  # fmt: skip
+            raise ValueError(f"prompts: expected float [B, L, d] for a pipeline without a text encoder, got {prompt!r:.60}; "
+                             "encode the prompts or add an encoder")  # fmt: skip
         if prompt not in self._read:
             self._read[prompt] = self.encoder([prompt])
         return self._read[prompt]

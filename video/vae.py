@@ -1,4 +1,4 @@
-"""Causal video autoencoders, chunk by chunk: the latent layout, the protocol, and diffusers' Wan autoencoder streaming."""
+"""Causal video autoencoders by chunk: latent layout, protocol, and streaming with diffusers' Wan autoencoder."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LatentLayout:
-    """Two models may share latents where their layouts are equal.
+    """The layout of latents; two models can share latents if their layouts are equal.
 
-    channels: of a latent.   stride: pixels a cell and side.   frames: pixel frames a latent frame stands for; the first
-    latent frame of a video stands for one.   mean, std: of the autoencoder's own latents, per channel; models are given
-    (latent - mean) / std.
+    Models read normalised latents, (latent - mean) / std.
+
+    Attributes:
+        channels: The channels of a latent.
+        stride: Pixels per cell and side.
+        frames: Pixel frames per latent frame; the first latent frame of a video stands for a single frame.
+        mean: Per channel, the mean of the autoencoder's own latents.
+        std: Per channel, their standard deviation.
     """
 
     channels: int
@@ -34,14 +39,14 @@ class LatentLayout:
 
     def __post_init__(self) -> None:
         if not len(self.mean) == len(self.std) == self.channels:
-            raise ValueError(f"latents_mean, latents_std: expected {self.channels} numbers each, one a channel, got "
+            raise ValueError(f"latents_mean, latents_std: expected {self.channels} numbers each, as many as channels, got "
                              f"{len(self.mean)} and {len(self.std)}; correct the config of the autoencoder")  # fmt: skip
         if not all(value > 0 for value in self.std):
             raise ValueError(f"latents_std: expected numbers above 0, got {min(self.std)}; correct the config")
 
     @classmethod
     def of_wan(cls, vae: AutoencoderKLWan) -> LatentLayout:
-        """The layout of diffusers' model. Strides follow from its levels, not from the fields that name them."""
+        """Return the layout of diffusers' model; strides follow from its levels, not from config fields."""
         config = vae.config
         steps = len(config.dim_mult) - 1
         stride = 2**steps * (config.patch_size or 1)
@@ -50,19 +55,23 @@ class LatentLayout:
         return cls(config.z_dim, stride, frames, mean, std)
 
     def check(self, other: LatentLayout, whose: str) -> None:
-        """Raises ValueError where `other`, the layout of `whose` latents, is not this one."""
+        """Check that `other`, the layout of `whose` latents, equals this layout.
+
+        Raises:
+            ValueError: It differs.
+        """
         wrong = [field.name for field in fields(self) if getattr(self, field.name) != getattr(other, field.name)]
         if wrong:
             got = ", ".join(f"{name} {getattr(other, name)} instead of {getattr(self, name)}" for name in wrong)
             raise ValueError(f"{whose}: expected latents of the same autoencoder, got {got}; use models of one family")
 
     def normalised(self, latents: Tensor) -> Tensor:
-        """The autoencoder's own latents as models take them: float32 [B, C, F, h, w]."""
+        """Return the autoencoder's own latents normalised for models, float32 [B, C, F, h, w]."""
         mean, std = self._moments(latents.device)
         return (latents.float() - mean) / std
 
     def restored(self, latents: Tensor) -> Tensor:
-        """Latents of models as the autoencoder's own: float32 [B, C, F, h, w]."""
+        """Return latents of models as the autoencoder's own, float32 [B, C, F, h, w]."""
         mean, std = self._moments(latents.device)
         return latents.float() * std + mean
 
@@ -74,39 +83,57 @@ class LatentLayout:
 
 @dataclass(frozen=True, slots=True)
 class VAEState:
-    """The memory of a causal autoencoder for the chunks before: a value, which the next chunk does not change.
+    """The memory of a causal autoencoder for earlier chunks: a value that later chunks do not change.
 
-    entries: per causal convolution, a tensor [B, ...] of the frames it still needs, or a mark where it has none yet.
-    At 480x832 in float32 the decoder of Wan holds about 2.5 GB.
+    At 480x832 in float32, the state of Wan's decoder takes about 2.5 GB.
+
+    Attributes:
+        entries: Per causal convolution, a tensor [B, ...] of the frames that it still needs, or a marker.
     """
 
     entries: tuple[Tensor | str | None, ...]
 
 
 class StreamingVAE(Protocol):
-    """A causal autoencoder. It holds nothing of a request itself, so videos can interleave.
+    """A causal autoencoder. It holds no state of a request, so videos can interleave.
 
-    layout: of its latents, which are normalised.   state: of the chunks before, None at the start of a video. The next call
-    takes the returned state; the earlier state stays valid.
+    Each call takes the state after the earlier chunks, None at the start of a video, and returns the next state. The
+    earlier state remains valid.
+
+    Attributes:
+        layout: The layout of its latents, which are normalised.
     """
 
     layout: LatentLayout
 
     def decode(self, latents: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """latents: float [B, C, F, h, w].   Returns frames, float32 [B, 3, N, H, W] in -1..1, and the state behind them.
+        """Decode latents; the first latent frame of a video gives a single frame, each other `layout.frames`.
 
-        The first latent frame of a video gives one frame, every other `layout.frames`.
+        Args:
+            latents: float [B, C, F, h, w].
+            state: The state after the earlier chunks.
+
+        Returns:
+            Frames, float32 [B, 3, N, H, W] in -1..1, and the next state.
         """
 
     def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """frames: float [B, 3, N, H, W] in -1..1.   Returns latents, float32 [B, C, F, h, w], and the state behind them."""
+        """Encode frames.
+
+        Args:
+            frames: float [B, 3, N, H, W] in -1..1.
+            state: The state after the earlier chunks.
+
+        Returns:
+            Latents, float32 [B, C, F, h, w], and the next state.
+        """
 
 
 def small_frames(device: torch.device, dtype: torch.dtype) -> AbstractContextManager[object]:
-    """Inside, norms over channels of float32 on a CPU take a few times less, and so do convolutions without gradients.
+    """Return a context with faster kernels for small float32 frames on a CPU; values differ in rounding only.
 
-    PyTorch leaves 3D convolutions of few values to a kernel that takes five times as long as oneDNN's, and its norm over a
-    dimension that is not the last does not vectorise. Values differ in rounding only.
+    PyTorch runs 3D convolutions of few values in a kernel that is five times slower than oneDNN's. Its norm over a
+    dimension other than the last is not vectorised. Convolutions are replaced only without gradients.
     """
     lean = device.type == "cpu" and dtype == torch.float32 and torch.backends.mkldnn.is_available()
     return _SmallFrames() if lean else nullcontext()
@@ -143,18 +170,23 @@ def _three(value: int | tuple[int, ...]) -> tuple[int, ...]:
     return (value,) * 3 if isinstance(value, int) else tuple(value)
 
 
-# latents of a frame up to which frames are decoded together: there launches matter, and memory does not
+# the largest latent frame that is decoded with others in a call: below it, launches cost more than memory
 SMALL_FRAME = 32 * 32
 
 
 class StreamingWanVAE:
     """`AutoencoderKLWan` of any size (Wan 2.1 and 2.2) as a `StreamingVAE`.
 
-    Any cut of a video into chunks gives the pixels of one call of the model. Frames and latents are float32 on the model's
-    device, whatever dtype the model computes in.
-    quick: small frames of one chunk together, and on a CPU through kernels that take less (see `small_frames`): pixels then
-    differ from those of the model's own calls in rounding.
-    Raises ValueError for a model that tiles: its cache would hold one tile.
+    Any split of a video into chunks gives the pixels of a single call of the model. Frames and latents are float32 on
+    the model's device, whatever dtype the model computes in.
+
+    Args:
+        model: The autoencoder of diffusers.
+        quick: Whether the small frames of a chunk are decoded together, on a CPU with faster kernels (see
+            `small_frames`); pixels then differ from the model's own calls in rounding.
+
+    Raises:
+        ValueError: The model tiles, so its cache would hold a single tile.
     """
 
     def __init__(self, model: AutoencoderKLWan, quick: bool = False):
@@ -163,17 +195,21 @@ class StreamingWanVAE:
 
     @property
     def device(self) -> torch.device:
-        """Of the weights."""
+        """The device of the weights."""
         return self.model.post_quant_conv.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The dtype of the weights."""
         return self.model.post_quant_conv.weight.dtype
 
     @torch.no_grad()
     def decode(self, latents: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """As `StreamingVAE.decode`.   Raises ValueError for latents of another shape."""
+        """Decode latents as `StreamingVAE.decode`.
+
+        Raises:
+            ValueError: The latents have another shape.
+        """
         from diffusers.models.autoencoders.autoencoder_kl_wan import unpatchify
 
         self._check_whole()
@@ -182,18 +218,20 @@ class StreamingWanVAE:
         cache = _cache(self.model, "decoder", state)
         with self._kernels():
             parts = [
-                self.model.decoder(one, feat_cache=cache, feat_idx=[0], first_chunk=state is None and number == 0)
-                for number, one in enumerate(self._parts(self.model.post_quant_conv(restored), state is None))
+                self.model.decoder(chunk, feat_cache=cache, feat_idx=[0], first_chunk=state is None and number == 0)
+                for number, chunk in enumerate(self._parts(self.model.post_quant_conv(restored), state is None))
             ]
         frames = unpatchify(torch.cat(parts, dim=2), patch_size=self.model.config.patch_size or 1)
         return frames.float().clamp_(-1, 1), VAEState(tuple(cache))
 
     @torch.no_grad()
     def encode(self, frames: Tensor, state: VAEState | None = None) -> tuple[Tensor, VAEState]:
-        """As `StreamingVAE.encode`; latents are the posterior's mode.
+        """Encode frames as `StreamingVAE.encode`; latents are the posterior's mode.
 
-        At the start of a video a multiple of `layout.frames` and one frame more, later a multiple: one frame alone gives a
-        first latent. Raises ValueError for any other number and for sides the stride does not divide.
+        The number of frames is a multiple of `layout.frames`, plus 1 at the start of a video.
+
+        Raises:
+            ValueError: The number of frames is another, or the stride does not divide a side.
         """
         from diffusers.models.autoencoders.autoencoder_kl_wan import patchify
 
@@ -213,7 +251,7 @@ class StreamingWanVAE:
         return small_frames(self.device, self.dtype) if self.quick else nullcontext()
 
     def _parts(self, hidden: Tensor, first: bool) -> list[Tensor]:
-        """The frames of each call of the decoder: one frame, or all but a video's first."""
+        """Return the latent frames of each decoder call: a single frame, or all frames but the first of a video."""
         if not self.quick or hidden.shape[3] * hidden.shape[4] > SMALL_FRAME:
             return list(hidden.split(1, dim=2))
         count = hidden.shape[2]
@@ -235,11 +273,13 @@ class StreamingWanVAE:
                              f"{frames.dtype} {tuple(frames.shape)}; convert or crop them")  # fmt: skip
         if not frames.numel() or (frames.shape[2] - first) % each:
             more = "and one more, at the start of a video" if first else "behind the start of a video"
-            raise ValueError(f"frames: expected a multiple of {each} {more}, got {frames.shape[2]}; cut them so")
+            raise ValueError(
+                f"frames: expected a multiple of {each} {more}, got {frames.shape[2]}; cut the video to such a number"
+            )
 
 
 def _cache(model: AutoencoderKLWan, side: str, state: VAEState | None) -> list[Tensor | str | None]:
-    """A list the model may write: it puts new entries in place of the old and never writes into one."""
+    """Return a list that the model may write: it replaces entries and never writes into a tensor."""
     from diffusers.models.autoencoders.autoencoder_kl_wan import WanCausalConv3d
 
     if state is not None:

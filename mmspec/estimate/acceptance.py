@@ -1,4 +1,4 @@
-"""How often drafted values are accepted: by position from a list or from records, or a published accept length."""
+"""Acceptance curves: by position from a list or from records, or from a published accept length."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from mmspec.io.readers import read_json, read_json_lines
 
 @dataclass(frozen=True, slots=True)
 class AcceptanceCurve:
-    """The chance of each drafted value, given that all before it are accepted.
+    """The acceptance probability of each drafted value, given that all values before it are accepted.
 
     Attributes:
-        chances: By position, from the first drafted value on; the last one holds for all further positions.
-        source: Where it is from, in words.
-        beside: Nodes of the drafts beside their longest path, 0 for chains.
+        chances: By position, from the first drafted value; the last entry holds for all further positions.
+        source: The origin of the numbers, in words.
+        beside: Nodes of the drafts outside their longest path, 0 for chains.
     """
 
     chances: tuple[float, ...]
@@ -25,28 +25,28 @@ class AcceptanceCurve:
     beside: int = 0
 
     def __post_init__(self) -> None:
-        wrong = [one for one in self.chances if not 0 <= one <= 1]
+        wrong = [chance for chance in self.chances if not 0 <= chance <= 1]
         if wrong or not self.chances:
             got = wrong[0] if wrong else "none"
-            raise ValueError(f"--acceptance: expected chances from 0 to 1, a value a position, got {got}, correct it")
+            raise ValueError(f"--acceptance: expected chances from 0 to 1, a value per position, got {got}, correct it")
 
     def at(self, position: int) -> float:
-        """The chance at a position, from 0."""
+        """Return the chance at a position, from 0."""
         return self.chances[min(position, len(self.chances) - 1)]
 
     def chain(self) -> AcceptanceCurve:
-        """The curve of chains, where this one is of trees."""
+        """Return the curve of chains that corresponds to a curve of trees."""
         missed = 1 / missed_share(self.beside)
-        chances = tuple(max(1 - missed * (1 - one), 0.0) if one else 0.0 for one in self.chances)
+        chances = tuple(max(1 - missed * (1 - chance), 0.0) if chance else 0.0 for chance in self.chances)
         return AcceptanceCurve(chances, self.source)
 
     def tokens(self, length: int, nodes: int | None = None) -> float:
-        """Values a round, the target's own included.
+        """Return the expected values per round, the target's own value included.
 
         Args:
             length: Levels of the draft.
-            nodes: Of the draft; those of the curve's own drafts, if left out. A larger tree misses less, as dynamic trees
-                of trained drafters do.
+            nodes: Nodes of the draft, by default those of the curve's own drafts. A larger tree misses less, as dynamic
+                trees of trained drafters do.
         """
         beside = self.beside if nodes is None else max(nodes - length, 0)
         missed, chain = missed_share(beside), self.chain()
@@ -59,13 +59,13 @@ class AcceptanceCurve:
 
 
 def curve_of_length(accept_length: float, length: int, source: str = "", nodes: int = 0) -> AcceptanceCurve:
-    """The curve of equal chances whose drafts of `length` levels give a published accept length.
+    """Return the curve of equal chances that gives a published accept length for drafts of `length` levels.
 
     Args:
-        accept_length: Values a target pass, the target's own included.
+        accept_length: Values per target pass, the target's own value included.
         length: Levels of those drafts.
-        source: The paper or table it is from.
-        nodes: Of those drafts, 0 for chains.
+        source: The paper or table with the number.
+        nodes: Nodes of those drafts, 0 for chains.
 
     Raises:
         ValueError: No such draft has this accept length.
@@ -84,18 +84,18 @@ def curve_of_length(accept_length: float, length: int, source: str = "", nodes: 
 
 
 def curve_of_counts(accepted: Iterable[int], length: int, source: str) -> AcceptanceCurve:
-    """The curve of rounds that accepted so many of `length` drafted values.
+    """Return the curve of rounds with these numbers of accepted values.
 
     Args:
-        accepted: Of every round.
+        accepted: The number of accepted values of each round.
         length: Levels of the drafts.
-        source: Where the counts are from.
+        source: The origin of the counts.
 
     Raises:
         ValueError: There is no round.
     """
-    rounds = [min(one, length) for one in accepted]
-    tries = [sum(one >= position for one in rounds) for position in range(length + 1)]
+    rounds = [min(count, length) for count in accepted]
+    tries = [sum(count >= position for count in rounds) for position in range(length + 1)]
     chances = [after / before for before, after in zip(tries, tries[1:], strict=False) if before]
     if not chances:
         raise ValueError(f"--bench: expected rounds with drafts in {source}, got none, name another file or row")
@@ -103,41 +103,41 @@ def curve_of_counts(accepted: Iterable[int], length: int, source: str) -> Accept
 
 
 def read_bench(file: Path, row: str | None, length: int) -> AcceptanceCurve:
-    """The curve of a bench file's row, or of the records of a run.
+    """Return the curve of a bench file's row, or of the records of a run.
 
     Args:
-        file: What `mmspec bench --json` wrote, whose rows have accept lengths; or records with the accepted values of every
-            round (JSONL), which give the curve by position.
-        row: Its key or title; None where there is one drafted row.
+        file: The output of `mmspec bench --json`, whose rows have accept lengths; or records with the accepted values
+            of every round (JSONL), which give the curve by position.
+        row: Its key or title; None where there is a single drafted row.
         length: Levels of its drafts.
 
     Raises:
-        ValueError: The file is no such file, or the row is not there or ambiguous.
+        ValueError: The file has another format, or the row is missing or ambiguous.
     """
     if file.suffix == ".jsonl":
         return _curve_of_records(file, row, length)
     rows = read_json(file).get("rows", [])
-    drafted = [one for one in rows if (one.get("accept_length") or 0) > 1]
-    fitting = [one for one in drafted if row in (None, one.get("key"), one.get("method"))]
-    names = list(dict.fromkeys(str(one.get("key")) for one in fitting or drafted))
+    drafted = [entry for entry in rows if (entry.get("accept_length") or 0) > 1]
+    fitting = [entry for entry in drafted if row in (None, entry.get("key"), entry.get("method"))]
+    names = list(dict.fromkeys(str(entry.get("key")) for entry in fitting or drafted))
     if not fitting or len(names) > 1:
         known = ", ".join(names) or "no drafted rows"
         raise ValueError(f"--row: expected one of {known} in {file}, got {row!r}, name one")
-    lengths = [one["accept_length"] for one in fitting]
+    lengths = [entry["accept_length"] for entry in fitting]
     words = f"{fitting[0]['method']} of {file.name}"
     return curve_of_length(sum(lengths) / len(lengths), length, words)
 
 
 def _curve_of_records(file: Path, row: str | None, length: int) -> AcceptanceCurve:
-    found: dict[str, list[int]] = {}
+    by_name: dict[str, list[int]] = {}
     for record in read_json_lines(file, torn=True):
         if not isinstance(record.get("accepted"), list):
             continue
         name = record.get("of", {}).get("decoding", "")
-        counts = [one for one in record["accepted"][1:] if one is not None]
+        counts = [count for count in record["accepted"][1:] if count is not None]
         if row in (None, name, record.get("title")):
-            found.setdefault(name, []).extend(counts)
-    drafted = {name: counts for name, counts in found.items() if any(counts)}
+            by_name.setdefault(name, []).extend(counts)
+    drafted = {name: counts for name, counts in by_name.items() if any(counts)}
     if len(drafted) != 1:
         known = ", ".join(drafted) or "no drafted rows"
         raise ValueError(f"--row: expected one of {known} in {file}, got {row!r}, name one")

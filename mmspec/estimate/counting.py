@@ -1,4 +1,4 @@
-"""Counting the work of code that runs: every operator that torch dispatches, on any device, the meta device included."""
+"""Counting the work of running code: all operators that torch dispatches, on any device including meta."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class WorkCounter(TorchDispatchMode):
     """Counts operators, and the floating-point operations and bytes of their tensors, while it is entered.
 
     Args:
-        skipped: Sizes of tensors, in numbers, whose bytes are not counted, such as recurrent states.
+        skipped: Element counts of tensors whose bytes are not counted, such as recurrent states.
 
     Attributes:
-        weights: Bytes of the distinct weights that products have read, by address.
+        weights: By address, the bytes of the distinct weights that products have read.
     """
 
     def __init__(self, skipped: frozenset[int] = frozenset()) -> None:
@@ -42,30 +42,30 @@ class WorkCounter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        made = func(*args, **kwargs)
+        result = func(*args, **kwargs)
         packet, name = func.overloadpacket, func.overloadpacket.__name__
         if name in _FREE:
-            return made
+            return result
         if func.is_view or name == "_unsafe_view":
             self.views += 1
-            return made
+            return result
         self.calls += 1
-        tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
+        tensors = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, Tensor)]
         if name in _PRODUCTS:
             left, right = tensors[-2:]
             if left.numel() and right.numel():
                 self.products[left.shape[0], left.shape[1], right.shape[1]] += 1
             self.weights[right.data_ptr()] = right.numel() * right.element_size()
-            return made
+            return result
         if packet in flop_registry:
-            self.flops += flop_registry[packet](*args, **kwargs, out_val=made)
+            self.flops += flop_registry[packet](*args, **kwargs, out_val=result)
         elif name == "_scaled_dot_product_flash_attention_for_cpu":
             self.flops += _attention_flops(*args[:3])
-        read = [] if name == "embedding" else tensors  # which reads some rows of its table
-        written = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
-        sizes = [(one.numel(), one.element_size()) for one in (*read, *written)]
+        read = [] if name == "embedding" else tensors  # an embedding reads a few rows of its table
+        written = [leaf for leaf in tree_leaves(result) if isinstance(leaf, Tensor)]
+        sizes = [(tensor.numel(), tensor.element_size()) for tensor in (*read, *written)]
         self.moved += sum(count * itemsize for count, itemsize in sizes if count not in self.skipped)
-        return made
+        return result
 
     @property
     def work(self) -> Work:
@@ -79,14 +79,14 @@ def _attention_flops(query: Tensor, key: Tensor, value: Tensor) -> int:
 
 
 def count_work(function: Callable[[], object]) -> Work:
-    """The work of a call."""
+    """Return the work of a call."""
     with WorkCounter() as counter:
         function()
     return counter.work
 
 
 def own_clock(device: str = "cpu") -> Callable[[], float]:
-    """The clock of figures: of this thread alone where it does all the work, so that other processes lengthen nothing."""
+    """Return the clock for timings; that of this thread if it does all the work, undisturbed by other processes."""
     return thread_time if device == "cpu" and torch.get_num_threads() == 1 else perf_counter
 
 
@@ -96,10 +96,10 @@ class CountedRequest:
 
     Attributes:
         prefill: The work up to the first value.
-        rest: The mean work of a round, without the target's pass.
+        rest: The mean work of a round without the target's pass.
         target: The mean work of the target's pass of a round.
         weights: Bytes of the distinct weights that rounds have read.
-        passed: Seconds of the target's pass of a round over those of a pass over a single value, where passes were timed.
+        passed: The time of the target's pass of a round over that of a pass over a single value; None where untimed.
     """
 
     prefill: Work
@@ -117,15 +117,14 @@ class CountedRequest:
 def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int = 1) -> CountedRequest:
     """Count the work of a request's prefill and of its first rounds.
 
+    A request that ends early counts with the rounds that it had.
+
     Args:
         run: A request that has not begun.
-        rounds: Rounds that are counted.
-        every: Of how many rounds one is counted.
-        timed: How often the target's pass of each round, and one over a single value, are timed in turn beside; 0 times
-            nothing. A pass that is not committed leaves no trace, so a round is never timed.
-
-    Returns:
-        The work; where a request ends earlier, of the rounds that it had.
+        rounds: The number of rounds to count.
+        timed: How often the target's pass of each round, and a pass over a single value, are timed in turn; 0 for no
+            timing. Uncommitted passes leave no trace, while rounds cannot be timed this way.
+        every: The distance between counted rounds.
     """
     with WorkCounter() as first:
         alive = run.step()
@@ -147,7 +146,7 @@ def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int 
 
 
 def _ratio(seconds: list[tuple[float, float]]) -> float | None:
-    """The seconds of all timed passes over those of the passes over a single value; None for none."""
+    """Return the time of all timed passes over that of the passes over a single value; None without timings."""
     wide, single = (sum(column) for column in zip(*seconds, strict=True)) if seconds else (0.0, 0.0)
     return wide / single if single else None
 
@@ -167,7 +166,7 @@ def _watched_passes(
         return clock() - began
 
     def watched(draft: Draft) -> Evidence:
-        with _disable_current_modes():  # neither counted nor slowed by counting
+        with _disable_current_modes():  # timing must not be counted or slowed by counting
             for _ in range(timed):
                 single = timed_pass(root_only(run.target.pending))
                 seconds.append((timed_pass(draft), single))

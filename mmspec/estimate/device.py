@@ -9,18 +9,18 @@ from math import exp, log
 
 from mmspec.estimate.work import BYTES, Work
 
-# shares of the published peaks that long kernels reach; assumptions, which an estimate states
+# assumed shares of the published peaks that long kernels reach; every estimate states them
 BANDWIDTH_SHARE, FLOPS_SHARE = 0.8, 0.6
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredProducts:
-    """Seconds of products of activations [rows, n] with a square weight [n, n] that lies in a cache.
+    """Seconds of products of activations [rows, n] with a square weight [n, n] in a cache.
 
     Attributes:
         rows: The measured rows, ascending.
         sizes: The measured n, ascending.
-        seconds: A line a size, a value a number of rows.
+        seconds: By size, a list by number of rows.
     """
 
     rows: Sequence[int]
@@ -28,17 +28,16 @@ class MeasuredProducts:
     seconds: Sequence[Sequence[float]]
 
     def __call__(self, rows: float, numbers: float) -> float:
-        """Seconds of a product, without those of a call.
+        """Return the seconds of a product, without those of a call.
+
+        Logarithms are interpolated between the nearest sizes and rows. Beyond them, seconds rise in proportion.
 
         Args:
             rows: Rows of the activations.
-            numbers: Numbers of the weight, inner times columns.
-
-        Returns:
-            The interpolation between the nearest sizes and rows in logarithms; beyond them, in proportion.
+            numbers: Elements of the weight, inner times columns.
         """
         across = [log(n * n) for n in self.sizes]
-        call = self.seconds[0][0]  # the smallest product computes next to nothing
+        call = self.seconds[0][0]  # the smallest product is almost pure call overhead
         lines = [_between([log(n) for n in self.rows], [log(x) for x in line], log(rows)) for line in self.seconds]
         return max(exp(_between(across, lines, log(numbers))) - call, 0.0)
 
@@ -47,14 +46,14 @@ class MeasuredProducts:
 class MeasuredReads:
     """Seconds of products whose weights are read in turn, with the other operators of a decoder between them.
 
-    Those operators displace the weights, and the code of the product, from the fast caches, so that a product inside a
-    model takes longer than the same product in a loop.
+    Those operators evict the weights, and the code of the product, from the fast caches. So a product inside a model
+    takes longer than the same product in a loop.
 
     Attributes:
         rows: The measured rows of the activations, ascending.
         ready: The measured bytes of all weights that are read in turn, ascending.
-        numbers: Numbers of the smaller and of the larger measured weight.
-        seconds: A line a number of rows, a pair (smaller, larger) for each number of bytes, without those of a call.
+        numbers: Elements of the smaller and of the larger measured weight.
+        seconds: By rows and by bytes, a pair (smaller, larger), without the seconds of a call.
     """
 
     rows: Sequence[int]
@@ -63,15 +62,14 @@ class MeasuredReads:
     seconds: Sequence[Sequence[tuple[float, float]]]
 
     def __call__(self, rows: float, numbers: float, ready: float) -> float:
-        """Seconds of a product, without those of a call.
+        """Return the seconds of a product, without those of a call.
+
+        They lie on the line through the smaller and the larger weight: a start, and a time per element.
 
         Args:
-            rows: Rows of the activations; beyond the last measured ones, seconds rise in proportion.
-            numbers: Numbers of the weight, inner times columns.
+            rows: Rows of the activations; beyond the largest measured number, seconds rise in proportion.
+            numbers: Elements of the weight, inner times columns.
             ready: Bytes of all weights that are read in turn.
-
-        Returns:
-            The line through the smaller and the larger weight: a start, and a time for each number.
         """
         sizes, widths = [log(size) for size in self.ready], [log(n) for n in self.rows]
         place, width = min(log(max(ready, 1.0)), sizes[-1]), log(rows)
@@ -91,7 +89,7 @@ class MeasuredReads:
 
 
 def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
-    """The line through two neighbours; behind the last x it rises as x does, before the first it stays."""
+    """Interpolate linearly: constant before the first x, with slope 1 after the last."""
     if x <= xs[0]:
         return ys[0]
     if x >= xs[-1]:
@@ -106,23 +104,23 @@ class Device:
     """A device.
 
     Attributes:
-        name: As the command line calls it.
-        title: In words.
-        source: Where its figures are from.
-        bandwidth: Bytes a second of its memory.
-        flops: Floating-point operations a second, by dtype.
-        call: Seconds that a small operator takes from one call to the next.
-        memory: Bytes.
-        waits: Whether the host waits for an operator before it calls the next, as on a processor.
-        products: Measured seconds of products, by dtype; empty for a device that is known by its data sheet.
-        reads: Measured seconds of products that read their weights in turn; None for a device known by its data sheet.
-        streaming: Bytes a second of operators that go over numbers once, in a cache; 0 for those of the memory.
-        round: Seconds of a round on the host beside its operators.
-        view: Seconds of an operator that only describes memory anew, on a processor; None for those of a call.
-        request: Seconds of a request's beginning on the host beside its operators.
-        attention: Measured floating-point operations a second of attention; 0 for those of products.
-        drafting: How many times longer a small operator takes around the target's pass of a drafted round, where other
-            Python code and other weights displace its own from the caches.
+        name: The name on the command line.
+        title: The name in words.
+        source: The origin of the figures.
+        bandwidth: Memory bandwidth in bytes per second.
+        flops: Floating-point operations per second, by dtype.
+        call: Seconds from the call of a small operator to the next.
+        memory: Bytes of memory.
+        waits: Whether the host waits for an operator before it calls the next, as on a CPU.
+        products: Measured seconds of products, by dtype; empty for a device known by its data sheet.
+        reads: Measured seconds of products that read weights in turn; None for a device known by its data sheet.
+        streaming: Bytes per second of element-wise operators in a cache; 0 for the memory bandwidth.
+        round: Seconds of a round on the host outside operators.
+        view: Seconds of an operator that only creates a view, on a CPU; None for those of a call.
+        request: Seconds on the host at the start of a request outside operators.
+        attention: Measured floating-point operations per second of attention; 0 for those of products.
+        drafting: The slowdown of a small operator in the drafting part of a round, where other Python code and other
+            weights evict its own from the caches.
     """
 
     name: str
@@ -150,20 +148,17 @@ class Device:
             raise ValueError(f"device {self.name!r}: expected figures above 0, got none for {missing}, state them")
 
     def seconds(self, work: Work, dtype: str, weights: float | None = None, *, drafting: bool = False) -> float:
-        """The time that a work takes.
+        """Return the seconds that a work takes.
 
         Args:
-            work: What is computed.
-            dtype: Of the products.
-            weights: Bytes of the weights that lie ready between two rounds, which decides the caches that serve them; None
-                for those that the work reads.
-            drafting: Whether this is the part of a drafted round around the target's pass.
-
-        Returns:
-            Seconds.
+            work: The work.
+            dtype: The dtype of the products.
+            weights: Bytes of all weights between two reads of the same weight, which decide the caches that hold them;
+                None for the weights of the work.
+            drafting: Whether this is the part of a drafted round outside the target's pass.
 
         Raises:
-            ValueError: For a dtype that the device has no figures of.
+            ValueError: The device has no figures for the dtype.
         """
         if dtype not in self.flops:
             known = ", ".join(self.flops)
@@ -173,7 +168,7 @@ class Device:
         return (self._on_processor if self.waits else self._on_accelerator)(work, dtype, weights)
 
     def _on_accelerator(self, work: Work, dtype: str, weights: float | None) -> float:
-        """Kernels run one after another; the host calls ahead, so that each takes its own time or a call's."""
+        """Return seconds on a GPU: kernels run in sequence, and each takes its own time or that of a call."""
         share = 1.0 if self.products else BANDWIDTH_SHARE
         bandwidth, rate = share * self.bandwidth, (1.0 if self.products else FLOPS_SHARE) * self.flops[dtype]
         seconds, itemsize = 0.0, BYTES[dtype]
@@ -184,7 +179,7 @@ class Device:
         return seconds + max(work.moved / bandwidth, work.flops / rate, others * self.call)
 
     def _on_processor(self, work: Work, dtype: str, weights: float | None) -> float:
-        """Every operator takes a call and then its own time."""
+        """Return seconds on a CPU: every operator takes a call and then its own time."""
         itemsize, products = BYTES[dtype], (self.products or {}).get(dtype)
         ready = work.weight_bytes(itemsize) if weights is None else weights
         seconds = self.call * work.calls + work.flops / (self.attention or self.flops[dtype])
@@ -197,16 +192,16 @@ class Device:
         return seconds
 
     def _reading(self, rows: float, size: float, ready: float) -> float:
-        """Seconds of a product that reads `size` bytes of weights; reads are measured in float32."""
+        """Return the seconds of a product that reads `size` bytes of weights; reads are measured in float32."""
         return size / self.bandwidth if self.reads is None else self.reads(rows, size / BYTES["float32"], ready)
 
 
-# dense figures, without sparsity, from the makers' data sheets; a call is what eager PyTorch needs to launch a kernel
+# dense figures without sparsity from the vendors' data sheets; a call is a kernel launch of eager PyTorch
 _LAUNCH = 5e-6
 _TERA, _GIGA = 1e12, 1e9
 DEVICES: dict[str, Device] = {
-    one.name: one
-    for one in (
+    device.name: device
+    for device in (
         Device("h100", "NVIDIA H100 SXM 80 GB", "NVIDIA H100 Tensor Core GPU data sheet", 3.35 * _TERA,
                {"float16": 989 * _TERA, "bfloat16": 989 * _TERA, "float32": 67 * _TERA}, _LAUNCH, 80 * _GIGA),
         Device("a100", "NVIDIA A100 SXM 80 GB", "NVIDIA A100 Tensor Core GPU data sheet", 2.039 * _TERA,
@@ -222,7 +217,11 @@ HERE = "here"
 
 
 def device_of(name: str) -> Device:
-    """The device of the table called `name`.   Raises ValueError for an unknown name."""
+    """Return the device of the table called `name`.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
     if name not in DEVICES:
         raise ValueError(f"--device: expected one of {', '.join((*DEVICES, HERE))}, got {name!r}, choose one")
     return DEVICES[name]

@@ -1,4 +1,4 @@
-"""What drafters compute, as data: by the names that `mmspec methods` lists."""
+"""The work of drafters, as data: by the names that `mmspec methods` lists."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Pattern = Literal["nothing", "levels", "block", "heads", "model"]
 
 @dataclass(frozen=True, slots=True)
 class DrafterCost:
-    """A drafter.
+    """The cost of a drafter.
 
     Attributes:
-        name: Of the method.
-        pattern: "nothing": no model; "levels": a pass a level; "block": a pass a draft; "heads": a head a level on the
-            target's last state; "model": a pass of another model a level.
-        layers: Like the target's, of the drafter.
-        joined: Hidden states of the target's width that come together at its entry, 0 for none.
+        name: The name of the method.
+        pattern: "nothing": no model; "levels": a pass per level; "block": a pass per draft; "heads": a head per level
+            on the target's last state; "model": a pass of another model per level.
+        layers: Layers of the drafter, each like those of the target.
+        joined: Hidden states of the target's width that the drafter's input combines, 0 for none.
         tree: Whether it drafts trees.
-        head_share: Rows of the head, of the target's vocabulary.
+        head_share: The share of the target's vocabulary in the drafter's head.
     """
 
     name: str
@@ -38,25 +38,25 @@ class DrafterCost:
         self, target: ModelCost, length: int, width: float, context: float, dtype: str, batch: int = 1,
         small: ModelCost | None = None,
     ) -> Work:  # fmt: skip
-        """The work of a draft.
+        """Return the work of a draft.
 
         Args:
             target: The model that verifies.
             length: Levels.
-            width: Nodes of a level that are gone on from.
+            width: Nodes per level that are expanded.
             context: Tokens in the cache.
-            dtype: Of the cache and of activations.
+            dtype: The dtype of cache and activations.
             batch: Requests.
-            small: The model that drafts, of the pattern "model".
+            small: The model that drafts, for the pattern "model".
 
         Raises:
-            ValueError: The drafter needs a model and none is given.
+            ValueError: The drafter needs a model and there is none.
         """
         if self.pattern == "nothing" or length == 0:
             return NOTHING
         if self.pattern == "model":
             if small is None:
-                raise ValueError(f"--drafter: expected a model behind {self.name}, such as {self.name}@smollm2, got none, "
+                raise ValueError(f"--drafter: expected a model for {self.name}, such as {self.name}@smollm2, got none, "
                                  "name one")  # fmt: skip
             return length * small.pass_work(1, context, dtype, batch=batch)
         rows = batch * target.branches * (length if self.pattern == "block" else width)
@@ -72,7 +72,7 @@ class DrafterCost:
     def prefill_work(
         self, target: ModelCost, tokens: float, dtype: str, batch: int = 1, small: ModelCost | None = None
     ) -> Work:
-        """The work of reading a prompt."""
+        """Return the work of reading a prompt."""
         if self.pattern == "model" and small is not None:
             return small.prefill_work(tokens, dtype, batch=batch)
         if self.pattern in ("nothing", "heads"):
@@ -83,7 +83,7 @@ class DrafterCost:
 
 
 def _layer_work(target: ModelCost, rows: float, context: float, dtype: str, batch: int) -> Work:
-    """A layer like the target's last one, with its share of the cache and of the operators."""
+    """Return the work of a layer like the target's last, with its share of the cache and of the operators."""
     share = 1 / target.layers
     products = {(rows, inner, columns): count for (inner, columns), count in target.layer.items()}
     moved = share * BYTES[dtype] * (batch * target.branches * context * target.kept + rows * target.touched)
@@ -91,23 +91,27 @@ def _layer_work(target: ModelCost, rows: float, context: float, dtype: str, batc
 
 
 def drafter_costs() -> dict[str, DrafterCost]:
-    """The drafters for text, and the decodings of codes that draft without a model, by the names of `mmspec methods`."""
+    """Return the drafters for text, and the decodings of codes that draft without a model, by method name."""
     windows = (
-        one for one in methods("image", "decoding", models="codes") if not one.needs and "relaxed" not in one.facts
+        info for info in methods("image", "decoding", models="codes") if not info.needs and "relaxed" not in info.facts
     )
-    found = (*(one for one in methods("vlm", "drafter") if one.name != "auto"), *windows)
-    return {one.name: _cost(one) for one in reversed(found)}
+    known = (*(info for info in methods("vlm", "drafter") if info.name != "auto"), *windows)
+    return {info.name: _cost(info) for info in reversed(known)}
 
 
 def _cost(info: MethodInfo) -> DrafterCost:
-    """The cost of a method, from what its class says of its steps; a method that says nothing runs no model."""
+    """Return the cost of a method from the steps that its class declares; without them it runs no model."""
     steps = info.facts.get("steps", ("nothing", 0, 0))
     tree = steps[0] in ("levels", "block", "heads") or any("tree" in form for form in info.facts.get("drafts", ()))
     return DrafterCost(info.name, *steps, tree=tree)
 
 
 def drafter_cost(name: str) -> DrafterCost:
-    """The drafter called `name`.   Raises ValueError for an unknown name."""
+    """Return the drafter called `name`.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
     known = drafter_costs()
     if name not in known:
         raise ValueError(f"--drafter: expected one of {', '.join(known)}, got {name!r}{nearest(name, tuple(known))}")

@@ -1,4 +1,4 @@
-"""What a pass of a model costs, from its config: one pass of the model on the meta device is counted, without any weights."""
+"""The cost of a model's pass from its config: a pass on the meta device is counted, without weights."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from mmspec.estimate.counting import WorkCounter
 from mmspec.estimate.pictures import picture_work
 from mmspec.estimate.work import BYTES, NOTHING, Work, product
 
-_FIRST, _SECOND = 8, 24  # tokens before the counted passes, whose difference is the cost of a token in the cache
+_FIRST, _SECOND = 8, 24  # cached tokens of the counted passes; their difference is the cost of a token in the cache
 
 
 @dataclass(frozen=True, slots=True)
 class Experts:
-    """The experts of some layers.
+    """The experts of a mixture.
 
     Attributes:
-        layers: That have them.
-        count: Experts of a layer.
+        layers: The number of layers with experts.
+        count: Experts per layer.
         chosen: Experts that a token passes through.
         weights: (inner, columns) of an expert's products.
     """
@@ -33,11 +33,14 @@ class Experts:
     weights: tuple[tuple[int, int], ...]
 
     def active(self, rows: float) -> float:
-        """Experts of a layer that at least one of so many tokens chooses, where all are as likely (MoESD)."""
+        """Return the expected number of experts per layer that at least one of `rows` tokens chooses.
+
+        All experts are equally likely, as in MoESD.
+        """
         return self.count * (1 - (1 - self.chosen / self.count) ** rows)
 
     def work(self, rows: float) -> Work:
-        """The products of so many tokens; a call each, as grouped kernels do."""
+        """Return the products of `rows` tokens, with a call each, as in grouped kernels."""
         active = self.active(rows)
         shared = {
             (rows * self.chosen / active, inner, columns): self.layers * active for inner, columns in self.weights
@@ -50,20 +53,22 @@ class ModelCost:
     """The costs of a model.
 
     Attributes:
-        name: Of the model.
-        products: (inner, columns) of the products that every token passes through, head excluded, and how many there are.
+        name: The name of the model.
+        products: By (inner, columns), the number of products that every token passes through, without the head.
         head: (inner, columns) of the product that gives the logits.
-        parameters: Of the whole model, shared ones once.
-        kept: Numbers of a token in the cache.
-        states: Numbers of the recurrent and convolution states of a request.
-        attention: Floating-point operations of a token's attention for each token that it sees.
-        touched: Numbers of a token that operators beside products and attention read and write.
-        calls, views: Operators of a pass, whatever its size.
+        parameters: The number of parameters; shared parameters count once.
+        kept: Elements of a token in the cache.
+        states: Elements of the recurrent and convolution states of a request.
+        attention: Floating-point operations of a token's attention per visible token.
+        touched: Elements per token that operators other than products and attention read and write.
+        calls: Operators of a pass, whatever its size, that compute.
+        views: Operators of a pass that only create views.
+        layers: The number of decoder layers.
         picture: The work of a picture up to its embeddings.
         picture_rows: Prompt tokens of a picture.
-        experts: Of a mixture.
-        branches: Passes of a value, 2 with guidance, which are one pass over twice the rows.
-        layer: Products of a decoder layer, for drafters that are like one.
+        experts: The experts of a mixture; None without.
+        branches: Passes per value, 2 with guidance, which run as a single pass over twice the rows.
+        layer: Products of a decoder layer, for drafters with such a layer.
     """
 
     name: str
@@ -84,29 +89,26 @@ class ModelCost:
     layer: Mapping[tuple[int, int], float] = field(default_factory=dict)
 
     def weight_bytes(self, dtype: str) -> float:
-        """Bytes of all parameters."""
+        """Return the bytes of all parameters."""
         return self.parameters * BYTES[dtype]
 
     def kv_bytes(self, tokens: float, dtype: str) -> float:
-        """Bytes of the cache of a request of so many tokens; recurrent states are float32."""
+        """Return the bytes of the cache of a request with `tokens` tokens; recurrent states are float32."""
         return self.branches * (tokens * self.kept * BYTES[dtype] + 4 * self.states)
 
     def active_parameters(self, rows: float = 1) -> float:
-        """Numbers of the weights that a pass over so many tokens reads, head included."""
+        """Return the elements of the weights that a pass over `rows` tokens reads, head included."""
         return self.pass_work(rows, 0, "float32").weight_bytes(1)
 
     def pass_work(self, rows: float, context: float, dtype: str, *, batch: int = 1, heads: float | None = None) -> Work:
-        """The work of a pass.
+        """Return the work of a pass.
 
         Args:
             rows: Tokens of a request.
-            context: Tokens of a request that lie in the cache.
-            dtype: Of the cache and of activations.
+            context: Tokens of a request in the cache.
+            dtype: The dtype of cache and activations.
             batch: Requests.
-            heads: Tokens of a request that logits are computed of; None for all.
-
-        Returns:
-            The work.
+            heads: Tokens of a request whose logits are computed; None for all.
         """
         itemsize, requests = BYTES[dtype], batch * self.branches
         every = requests * rows
@@ -120,31 +122,28 @@ class ModelCost:
         return work + product(requests * (rows if heads is None else heads), *self.head)
 
     def prefill_work(self, tokens: float, dtype: str, *, batch: int = 1, pictures: int = 0) -> Work:
-        """The work of a prompt.
+        """Return the work of a prompt.
 
         Args:
-            tokens: Of the text of a request.
-            dtype: Of activations.
+            tokens: Text tokens of a request.
+            dtype: The dtype of activations.
             batch: Requests.
-            pictures: Of a request.
+            pictures: Pictures of a request.
         """
         rows = tokens + pictures * self.picture_rows
         return self.pass_work(rows, 0, dtype, batch=batch, heads=1) + batch * pictures * self.picture
 
 
 def cost_of_config(config: Any, name: str = "", picture_tokens: int | None = None) -> ModelCost:
-    """The costs of a transformers model.
+    """Return the costs of a transformers model, counted on the meta device.
 
     Args:
         config: Its config.
-        name: Of the model; the class of the config's, if left out.
+        name: The name of the model; the class name by default.
         picture_tokens: Prompt tokens of a picture, where pictures may have any size.
 
-    Returns:
-        The costs, counted on the meta device.
-
     Raises:
-        ValueError: No class of transformers decodes such a config, or its pass cannot be counted.
+        ValueError: No class of transformers decodes with this config, or its pass cannot be counted.
     """
     from transformers import AutoModelForCausalLM, AutoModelForImageTextToText
 
@@ -161,11 +160,11 @@ def cost_of_config(config: Any, name: str = "", picture_tokens: int | None = Non
 
 
 def cost_of_model(model: nn.Module, name: str, picture_tokens: int | None = None) -> ModelCost:
-    """The costs of a transformers model that is there, on any device: its modules are run on the meta device.
+    """Return the costs of a loaded transformers model on any device; its modules run on the meta device.
 
     Args:
         model: The model.
-        name: In words.
+        name: The name in words.
         picture_tokens: Prompt tokens of a picture, where pictures may have any size.
     """
     if next(model.parameters()).device.type != "meta":
@@ -177,10 +176,11 @@ def cost_of_model(model: nn.Module, name: str, picture_tokens: int | None = None
     seen = _SECOND - _FIRST
     attention = (second.flops - first.flops) / seen
     picture, rows = picture_work(model, picture_tokens)
-    kept = (second.cached - first.cached) / seen
+    per_token = (second.cached - first.cached) / seen
     return ModelCost(
-        name, products, (head.in_features, head.out_features), sum(one.numel() for one in model.parameters()), kept,
-        first.cached - (_FIRST + 1) * kept, attention, first.touched - (_FIRST + 1) * (second.touched - first.touched) / seen,
+        name, products, (head.in_features, head.out_features), sum(p.numel() for p in model.parameters()), per_token,
+        first.cached - (_FIRST + 1) * per_token, attention,
+        first.touched - (_FIRST + 1) * (second.touched - first.touched) / seen,
         first.calls, first.views, layers, picture, rows, experts,
         layer=_last_layer(decoder),
     )  # fmt: skip
@@ -188,7 +188,7 @@ def cost_of_model(model: nn.Module, name: str, picture_tokens: int | None = None
 
 @dataclass(frozen=True, slots=True)
 class _SinglePass:
-    """A counted pass over one token behind some others."""
+    """A counted pass over a single token after cached tokens."""
 
     products: Mapping[tuple[int, int], float]
     flops: float
@@ -210,9 +210,9 @@ class _SinglePass:
 
         with torch.no_grad(), torch.device("meta"):
             read(0, context)
-            # reference code goes over recurrent states many times, kernels once, which `pass_work` counts
+            # reference code reads recurrent states many times, kernels read them once; `pass_work` adds that read
             states = frozenset(
-                one.numel() for one in _tensors(past) if one.dtype == torch.float32 and _is_state(one, context)
+                held.numel() for held in _tensors(past) if held.dtype == torch.float32 and _is_state(held, context)
             )
             with WorkCounter(states) as counter:
                 read(context, 1)
@@ -221,22 +221,22 @@ class _SinglePass:
 
 
 def _tensors(past: Any) -> list[Tensor]:
-    """What a cache holds."""
-    found: list[Tensor] = []
+    """Return the tensors of a cache."""
+    tensors: list[Tensor] = []
     for layer in past.layers:
-        for one in vars(layer).values():
-            parts = one.values() if isinstance(one, dict) else one if isinstance(one, list | tuple) else [one]
-            found += [part for part in parts if isinstance(part, Tensor) and part.dim() > 2]
-    return found
+        for value in vars(layer).values():
+            parts = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+            tensors += [part for part in parts if isinstance(part, Tensor) and part.dim() > 2]
+    return tensors
 
 
-def _is_state(one: Tensor, context: int) -> bool:
-    return one.dim() == 4 and one.shape[-2] != context
+def _is_state(tensor: Tensor, context: int) -> bool:
+    return tensor.dim() == 4 and tensor.shape[-2] != context
 
 
 def _cached(past: Any) -> float:
-    """Numbers that a cache holds."""
-    return float(sum(one.numel() for one in _tensors(past)))
+    """Return the number of elements in a cache."""
+    return float(sum(tensor.numel() for tensor in _tensors(past)))
 
 
 def _layer_count(decoder: nn.Module) -> int:
@@ -244,25 +244,25 @@ def _layer_count(decoder: nn.Module) -> int:
 
 
 def _last_layer(decoder: nn.Module) -> dict[tuple[int, int], float]:
-    """Products of the last layer."""
-    found: dict[tuple[int, int], float] = {}
-    for one in decoder.layers[-1].modules():
-        if isinstance(one, nn.Linear):
-            shape = (one.in_features, one.out_features)
-            found[shape] = found.get(shape, 0.0) + 1
-    return found
+    """Return the products of the last layer."""
+    products: dict[tuple[int, int], float] = {}
+    for module in decoder.layers[-1].modules():
+        if isinstance(module, nn.Linear):
+            shape = (module.in_features, module.out_features)
+            products[shape] = products.get(shape, 0.0) + 1
+    return products
 
 
 def _take_experts(decoder: nn.Module) -> Experts | None:
-    """The experts of a decoder, which then let activations through, since what they compute hangs on the tokens."""
-    layers, found = 0, None
+    """Return the experts of a decoder and replace them by identities, since their work depends on the tokens."""
+    layers, experts = 0, None
     for module in decoder.modules():
         first, last = getattr(module, "gate_up_proj", None), getattr(module, "down_proj", None)
         if isinstance(first, nn.Parameter) and isinstance(last, nn.Parameter) and first.dim() == 3:
             config = decoder.config
             chosen = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", 1)
             inner = last.numel() // (last.shape[0] * config.hidden_size)
-            found = Experts(0, first.shape[0], chosen, ((config.hidden_size, 2 * inner), (inner, config.hidden_size)))
+            experts = Experts(0, first.shape[0], chosen, ((config.hidden_size, 2 * inner), (inner, config.hidden_size)))
             module.forward = lambda states, *others, **named: states
             layers += 1
-    return None if found is None else Experts(layers, found.count, found.chosen, found.weights)
+    return None if experts is None else Experts(layers, experts.count, experts.chosen, experts.weights)

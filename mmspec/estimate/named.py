@@ -1,4 +1,4 @@
-"""The costs of a model that is named: by a config folder or file, or by the published model that the project describes."""
+"""The costs of a named model: by a config folder or file, or by a published model in the project's table."""
 
 from __future__ import annotations
 
@@ -19,25 +19,30 @@ GUIDED = 2  # branches of a guided image
 
 
 def named_cost(name: str, *, picture_tokens: int | None = None, guided: bool = True) -> ModelCost:
-    """The costs of a model.
+    """Return the costs of a model.
 
     Args:
-        name: A folder with a `config.json`, that file, or a name of `CONFIGS`.
+        name: A folder with a `config.json`, that file, or a name in `CONFIGS`.
         picture_tokens: Prompt tokens of a picture, where pictures may have any size.
-        guided: Image models pass over every value twice, with and without the condition.
+        guided: Whether image models run with and without the condition, so twice per value.
 
     Raises:
-        ValueError: There is no such model, or its config is none of a decoder.
+        ValueError: There is no such model, or its config is no decoder's.
     """
     return cost_of_values(config_values(name), name, picture_tokens, guided)
 
 
 def config_values(name: str) -> dict[str, Any]:
-    """The config of a model by its name.   Raises ValueError where there is none."""
+    """Return the config of a model by its name.
+
+    Raises:
+        ValueError: There is no such model.
+    """
     if name in CONFIGS:
         return CONFIGS[name]
     path = Path(name)
-    file = next((one for one in (path / "config.json", path / "transformer" / "config.json") if one.is_file()), path)
+    files = (path / "config.json", path / "transformer" / "config.json")
+    file = next((candidate for candidate in files if candidate.is_file()), path)
     if not file.is_file():
         known = ", ".join(CONFIGS)
         raise ValueError(
@@ -48,40 +53,40 @@ def config_values(name: str) -> dict[str, Any]:
 
 
 def is_video(values: Mapping[str, Any]) -> bool:
-    """Whether a config is that of a video transformer (Wan)."""
+    """Return whether a config is that of a video transformer (Wan)."""
     return {"attention_head_dim", "ffn_dim", "num_layers"} <= values.keys()
 
 
 def cost_of_values(
     values: Mapping[str, Any], name: str, picture_tokens: int | None = None, guided: bool = True
 ) -> ModelCost:
-    """The costs of a config: of transformers, or of LlamaGen, whose fields have other names."""
+    """Return the costs of a config of transformers, or of LlamaGen, whose fields have other names."""
     if {"dim", "n_layer", "n_head"} <= values.keys():
         return _codes_cost(values, name, guided)
     if "model_type" not in values:
-        raise ValueError(f"MODEL: expected a config with a model_type, got one of {', '.join(list(values)[:4])} for {name!r}, "
-                         "name another model")  # fmt: skip
+        raise ValueError(f"MODEL: expected a config with a model_type, got the fields {', '.join(list(values)[:4])} of "
+                         f"{name!r}, name another model")  # fmt: skip
     from transformers import AutoConfig
 
     try:
         config = AutoConfig.for_model(**values)
-    except Exception as error:  # configs check their values in many ways
+    except Exception as error:  # each config class checks its values in its own way
         reason = " ".join(str(error).split())[:120]
         raise ValueError(f"MODEL: expected a config of transformers in {name!r}, got {reason!r}, correct it") from error
     return cost_of_config(config, name, picture_tokens)
 
 
 def _codes_cost(values: Mapping[str, Any], name: str, guided: bool) -> ModelCost:
-    """A model of image codes decodes like a Llama of its sizes, but for its prefix."""
+    """Return the cost of a model of image codes, which decodes like a Llama of its sizes except for its prefix."""
     from transformers import LlamaConfig
 
     from mmspec.imagegen.llamagen.transformer import Transformer
 
-    known = {one.name for one in fields(GPTConfig)}
+    known = {field.name for field in fields(GPTConfig)}
     config = GPTConfig(**{key: value for key, value in values.items() if key in known})
     like = LlamaConfig(hidden_size=config.dim, intermediate_size=config.hidden, num_hidden_layers=config.n_layer,
                        num_attention_heads=config.n_head, num_key_value_heads=config.kv_heads, head_dim=config.head_dim,
                        vocab_size=config.vocab_size)  # fmt: skip
     with torch.device("meta"):
-        parameters = sum(one.numel() for one in Transformer(config).parameters())
+        parameters = sum(p.numel() for p in Transformer(config).parameters())
     return replace(cost_of_config(like, name), parameters=parameters, branches=GUIDED if guided else 1)

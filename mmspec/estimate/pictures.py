@@ -1,4 +1,4 @@
-"""What a picture costs before the decoder reads it: its vision tower and what brings its rows into the decoder's width."""
+"""The cost of a picture before the decoder: its vision tower and the projection to the decoder's width."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from torch import nn
 from mmspec.estimate.work import NOTHING, Work, product
 
 VARIABLE = 576  # prompt tokens of a picture, for models that take pictures of any size
-# modules behind the tower, whose rows are prompt tokens
+# modules after the tower, whose rows are prompt tokens
 _BEHIND = ("multi_modal_projector", "merger", "connector", "aligner")
 
 
 def picture_work(model: nn.Module, tokens: int | None = None) -> tuple[Work, int]:
-    """The work of a picture, by the modules that it passes through.
+    """Return the work of a picture, by the modules that it passes through.
 
     Args:
-        model: A model of transformers, on any device.
-        tokens: Prompt tokens of a picture; the config's own, or `VARIABLE`, if left out.
+        model: A transformers model on any device.
+        tokens: Prompt tokens of a picture; by default the config's number, or `VARIABLE`.
 
     Returns:
-        The work, and the prompt tokens; nothing and 0 for a model without a vision tower.
+        The work and the prompt tokens; nothing and 0 for a model without a vision tower.
 
     Raises:
-        ValueError: `tokens` contradicts a config of pictures of one size.
+        ValueError: `tokens` contradicts a config with a fixed number.
     """
     config = getattr(model.config, "vision_config", None)
     if config is None:
@@ -55,13 +55,13 @@ def _sees_pictures(name: str) -> bool:
 
 
 def _grid(config: Any, tokens: int) -> int:
-    """Patches of a tower whose pictures have one size."""
+    """Return the patches of a tower with a fixed image size."""
     size, patch = getattr(config, "image_size", None), getattr(config, "patch_size", None)
     return (size // patch) ** 2 if isinstance(size, int) and isinstance(patch, int) else tokens
 
 
 def _attention(config: Any, patches: int) -> Work:
-    """Every layer's attention; layers with windows see the patches of a window."""
+    """Return the attention of all layers; layers with windows see the patches of a window."""
     depth = getattr(config, "depth", None) or config.num_hidden_layers
     full = len(getattr(config, "fullatt_block_indexes", ())) or depth
     window = getattr(config, "window_size", None)

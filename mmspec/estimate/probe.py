@@ -1,4 +1,4 @@
-"""Measuring this machine in a few seconds: small operators, products by rows and sizes, decoder layers, drafted rounds."""
+"""Measurement of this machine in a few seconds: small operators, products, decoder layers and drafted rounds."""
 
 from __future__ import annotations
 
@@ -31,31 +31,31 @@ from mmspec.estimate.work import Work
 DTYPES = ("float32", "bfloat16", "float16")
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 256)
 SIZES = (32, 128, 256, 512, 1024, 2048)
-STACKS = (16, 32, 64, 256)  # megabytes of the layers that are read in turn
+STACKS = (16, 32, 64, 256)  # megabytes of the stacked layers
 STACK_ROWS = (1, 4, 12, 32, 128)
-SAMPLE = 1e-3  # seconds that a sample is repeated for, where it takes less
-_STREAMED = (1 << 11, 1 << 15)  # bytes of the tensors that element-wise operators go over
-_STREAMS = 3  # such operators in a sample
-_QUERIES = 12  # rows that attention is timed with
-_LARGE = 1 << 13  # the side of the product whose speed an accelerator is rated by
+SAMPLE = 1e-3  # seconds for which shorter samples are repeated
+_STREAMED = (1 << 11, 1 << 15)  # bytes of the tensors of element-wise operators
+_STREAMS = 3  # element-wise operators per sample
+_QUERIES = 12  # rows of the timed attention
+_LARGE = 1 << 13  # side of the product that gives a GPU's peak rate
 
 
 @torch.no_grad()
 def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: str | None = None) -> Device:
     """Measure this machine.
 
-    Every figure is the median of samples that are taken in turn, so that a busy machine slows all of them alike.
+    Every figure is a median. The samples are taken in turn, so that a busy machine slows all of them alike.
 
     Args:
-        seconds: Of measuring; all samples are taken three times at least.
-        dtypes: Of the products.
-        device: cpu or cuda; a GPU where there is one, if left out.
+        seconds: Seconds of measuring; every sample is taken three times at least.
+        dtypes: The dtypes of the products.
+        device: cpu or cuda; by default a GPU if available.
 
     Returns:
         The device called `here`.
 
     Raises:
-        ValueError: A dtype is unknown, or the device is not there.
+        ValueError: A dtype is unknown, or the device is unavailable.
     """
     for dtype in dtypes:
         if dtype not in DTYPES:
@@ -84,14 +84,14 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
 def _device(
     measured: Mapping[Hashable, float], work: Mapping[Hashable, Work], dtypes: Sequence[str], where: torch.device
 ) -> Device:
-    """The figures as a device."""
+    """Return the figures as a device."""
     tables = {
         dtype: MeasuredProducts(ROWS, SIZES, [[measured[dtype, n, rows] for rows in ROWS] for n in SIZES])
         for dtype in dtypes
     }
     best = {dtype: max(2 * rows * n * n / measured[dtype, n, rows] for n in SIZES for rows in ROWS) for dtype in dtypes}
     best |= {dtype: 2 * _LARGE**3 / measured[dtype, "large"] for dtype in dtypes if (dtype, "large") in measured}
-    # inside a model both take longer, as Python stands between them
+    # inside a model both take longer because of the Python code between them
     weight = min(measured["views"] / measured["calls"], 1.0)
     slow = measured["pass"] / (work["pass"].calls + weight * work["pass"].views)
     call = slow if where.type == "cpu" else measured[dtypes[0], SIZES[0], 1]
@@ -112,14 +112,14 @@ def _device(
 def _reads(
     measured: Mapping[Hashable, float], work: Mapping[Hashable, Work], device: Device, dtype: str
 ) -> MeasuredReads:
-    """Seconds of the products of decoder layers, without the other operators of a pass."""
+    """Return the seconds of the products of decoder layers, without the other operators of a pass."""
 
     def seconds(size: int, rows: int, width: int) -> float:
         whole, first = (("stack", megabytes, rows, width) for megabytes in (size, 0))
-        layers = layers_in(size, width) - layers_in(0, width)  # the first has the work around the layers
-        taken, passed = measured[whole] - measured[first], work[whole] + -1 * work[first]
+        layers = layers_in(size, width) - layers_in(0, width)  # the smallest stack has the work around the layers
+        elapsed, passed = measured[whole] - measured[first], work[whole] + -1 * work[first]
         others = device.seconds(replace(passed, products={}), dtype)
-        return max(taken - others, taken / 10) / (PRODUCTS * layers)
+        return max(elapsed - others, elapsed / 10) / (PRODUCTS * layers)
 
     numbers = tuple(round(NUMBERS * width**2 / PRODUCTS) for width in WIDTHS)
     lines = [[tuple(seconds(size, rows, width) for width in WIDTHS) for size in STACKS] for rows in STACK_ROWS]
@@ -127,7 +127,7 @@ def _reads(
 
 
 def _drafting(measured: Mapping[Hashable, float], work: Mapping[Hashable, Work], device: Device, dtype: str) -> float:
-    """How many times longer an operator takes around the target's pass of a drafted round than inside plain decoding."""
+    """Return the slowdown of an operator outside the target's pass of a drafted round, compared with plain decoding."""
     beside = measured["drafted"] - measured["verified"] - device.round
     drafted = work["drafted"] + -1 * work["verified"]
     ready = work["drafted"].weight_bytes(4)
@@ -139,32 +139,32 @@ def _drafting(measured: Mapping[Hashable, float], work: Mapping[Hashable, Work],
 def _in_turn(
     samples: Mapping[Hashable, tuple[Sample, float]], seconds: float, where: torch.device
 ) -> dict[Hashable, float]:
-    """Median seconds of each sample over its calls, taken in turn."""
-    found: dict[Hashable, list[float]] = {name: [] for name in samples}
-    times = {name: _repeats(one, where) for name, (one, _) in samples.items()}
+    """Return the median seconds per call of each sample, with the samples taken in turn."""
+    timings: dict[Hashable, list[float]] = {name: [] for name in samples}
+    times = {name: _repeats(sample, where) for name, (sample, _) in samples.items()}
     began, turns = perf_counter(), 0
     while turns < 3 or perf_counter() - began < seconds:
-        for name, (one, calls) in samples.items():
-            found[name].append(_timed(one, times[name], where) / calls)
+        for name, (sample, calls) in samples.items():
+            timings[name].append(_timed(sample, times[name], where) / calls)
         turns += 1
-    return {name: median(some) for name, some in found.items()}
+    return {name: median(seconds_of) for name, seconds_of in timings.items()}
 
 
-def _repeats(one: Callable[[], object], where: torch.device) -> int:
-    """How often a function runs in a sample."""
-    _timed(one, 1, where)
-    return max(1, int(SAMPLE / max(_timed(one, 1, where), 1e-7)))
+def _repeats(function: Callable[[], object], where: torch.device) -> int:
+    """Return the number of runs of a function in a sample."""
+    _timed(function, 1, where)
+    return max(1, int(SAMPLE / max(_timed(function, 1, where), 1e-7)))
 
 
-def _timed(one: Callable[[], object], times: int, where: torch.device) -> float:
-    """Seconds of a call, of so many calls behind an untimed one that brings its data into the caches."""
+def _timed(function: Callable[[], object], times: int, where: torch.device) -> float:
+    """Return the seconds per call over `times` calls, after an untimed call that fills the caches."""
     clock = own_clock(where.type)
-    one()
+    function()
     if where.type == "cuda":
         torch.cuda.synchronize()
     began = clock()
     for _ in range(times):
-        one()
+        function()
     if where.type == "cuda":
         torch.cuda.synchronize()
     return (clock() - began) / times

@@ -1,4 +1,4 @@
-"""Samples of the probe: what is run and timed to measure a machine."""
+"""Samples of the probe: functions whose time measures a machine."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from mmspec.vlm.drafters.kinds import new_drafter
 
 Sample = Callable[[], object]
 
-WIDTHS = (192, 384)  # of the stacks of decoder layers
-PRODUCTS = 7  # of a layer
-NUMBERS = 12.25  # of a layer's weights, in squares of its width
-_TINY = 32  # width of the decoder whose operators compute next to nothing
-_LAYERS = 8  # of the decoders
-_TOKENS = 1024  # of a request whose rounds are timed
-_KEYS = 512  # that attention is timed over
-_DRAFTED = 256  # width of the decoder that rounds with a draft are timed on
+WIDTHS = (192, 384)  # widths of the stacks of decoder layers
+PRODUCTS = 7  # products of a layer
+NUMBERS = 12.25  # elements of a layer's weights, in squares of its width
+_TINY = 32  # width of the decoder whose passes are almost pure call overhead
+_LAYERS = 8  # layers of the decoders
+_TOKENS = 1024  # tokens of a request whose rounds are timed
+_KEYS = 512  # keys of the timed attention
+_DRAFTED = 256  # width of the decoder of the timed drafted rounds
 
 
 def decoder(width: int, layers: int, where: torch.device) -> nn.Module:
-    """An untrained Llama of transformers.
+    """Return an untrained Llama of transformers.
 
     Args:
         width: Its hidden size; the MLP is 2.75 times as wide.
@@ -44,12 +44,12 @@ def decoder(width: int, layers: int, where: torch.device) -> nn.Module:
 
 
 class TimedRounds:
-    """Requests that are timed round by round, one after another.
+    """Requests whose rounds are timed, each request after the previous.
 
     Args:
         width: Hidden size of the target.
         where: Its device.
-        drafter: The kind of an untrained drafter; None decodes plainly.
+        drafter: The kind of an untrained drafter; None for plain decoding.
     """
 
     def __init__(self, width: int, where: torch.device, drafter: str | None = None) -> None:
@@ -61,7 +61,7 @@ class TimedRounds:
             self._keep_a_draft()
 
     def begin(self) -> DecodingRun:
-        """A request behind its prefill."""
+        """Return a request after its prefill."""
         token = torch.zeros(1, 1, dtype=torch.long, device=self.where)
         run = start(self.model, drafter=self.drafter, input_ids=token, max_new_tokens=_TOKENS, do_sample=False,
                     eos_token_id=None)  # fmt: skip
@@ -69,13 +69,13 @@ class TimedRounds:
         return run
 
     def round(self) -> object:
-        """A round; where the request ends, the next begins."""
+        """Run a round; at the end of a request the next begins."""
         if not self.run.step():
             self.run = self.begin()
         return self.run
 
     def verify(self) -> object:
-        """The target's pass of a round; it is not committed, so it leaves no trace."""
+        """Run the target's pass of a round without a commit, so that it leaves no trace."""
         return self.run.target.score(self.draft)
 
     def _keep_a_draft(self) -> None:
@@ -93,10 +93,10 @@ class TimedRounds:
 
 
 def rounds(where: torch.device) -> tuple[dict[str, Sample], dict[str, Work]]:
-    """Rounds of plain decoding on a tiny decoder, and drafted rounds on a larger one.
+    """Return plain rounds of a tiny decoder and drafted rounds of a larger decoder.
 
     Returns:
-        The samples, and the work of "pass" and of "drafted" and "verified".
+        The samples, and the work of "pass", "drafted" and "verified".
     """
     plain, drafted = TimedRounds(_TINY, where), TimedRounds(_DRAFTED, where, "eagle")
     samples: dict[str, Sample] = {"pass": plain.verify, "round": plain.round, "request": plain.begin,
@@ -105,7 +105,7 @@ def rounds(where: torch.device) -> tuple[dict[str, Sample], dict[str, Work]]:
 
 
 def operators(where: torch.device) -> dict[str, tuple[Sample, int]]:
-    """Small operators that compute and that only describe memory anew, and how many there are of each kind."""
+    """Return small operators that compute and operators that create views, each with their number per sample."""
     row, weight = torch.randn(1, _TINY, device=where), torch.randn(_TINY, _TINY, device=where)
 
     def compute() -> object:
@@ -118,27 +118,28 @@ def operators(where: torch.device) -> dict[str, tuple[Sample, int]]:
 
 
 def streams(sizes: Sequence[int], where: torch.device) -> dict[int, Sample]:
-    """Element-wise operators by the bytes of their tensor."""
+    """Return element-wise operators by the bytes of their tensor."""
 
-    def go_over(block: Tensor) -> object:
+    def stream(block: Tensor) -> object:
         return F.silu(block), block * block, torch.cat((block,))
 
-    return {size: partial(go_over, torch.randn(size // 4, device=where)) for size in sizes}
+    return {size: partial(stream, torch.randn(size // 4, device=where)) for size in sizes}
 
 
 def products(
     sizes: Sequence[int], rows: Sequence[int], where: torch.device, dtype: torch.dtype
 ) -> dict[tuple[int, int], Sample]:
-    made = {}
+    """Return products of activations [rows, n] with a weight [n, n], by (n, rows)."""
+    samples = {}
     for n in sizes:
         weight = torch.randn(n, n, device=where).to(dtype)
         for count in rows:
-            made[n, count] = partial(F.linear, torch.randn(count, n, device=where).to(dtype), weight)
-    return made
+            samples[n, count] = partial(F.linear, torch.randn(count, n, device=where).to(dtype), weight)
+    return samples
 
 
 def attention(rows: int, where: torch.device) -> tuple[Sample, Work]:
-    """Attention of some rows over the cache of a small layer, under a mask, and its work."""
+    """Return masked attention of `rows` rows over the cache of a small layer, and its work."""
     heads, size = 4, 64
     query = torch.randn(1, heads, rows, size, device=where)
     keys, values = (torch.randn(1, heads, _KEYS, size, device=where) for _ in range(2))
@@ -150,7 +151,7 @@ def attention(rows: int, where: torch.device) -> tuple[Sample, Work]:
 def stacks(
     megabytes: Sequence[int], rows: Sequence[int], where: torch.device
 ) -> tuple[dict[Hashable, Sample], Mapping[Hashable, Work]]:
-    """Passes over stacks of decoder layers, which read their weights in turn, by megabytes, rows and width.
+    """Return passes over stacks of decoder layers, which read their weights in turn, by megabytes, rows and width.
 
     Returns:
         The samples, and the work of each.
@@ -173,5 +174,5 @@ def stacks(
 
 
 def layers_in(megabytes: int, width: int) -> int:
-    """Layers whose weights take so many megabytes in float32, at least one."""
+    """Return the number of layers whose float32 weights take `megabytes`, at least 1."""
     return max(1, round(megabytes * 1e6 / (4 * NUMBERS * width**2)))

@@ -1,11 +1,11 @@
-"""Published models as data: their configs, and the speedups that papers report of them beside what an estimate needs."""
+"""Published models as data: their configs, and reported speedups with the settings that an estimate needs."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-# the fields of the published configs that decide costs
+# the fields of the published configs that determine costs
 _QWEN_LAYERS = [*(["linear_attention"] * 3), "full_attention"] * 8
 CONFIGS: dict[str, dict[str, Any]] = {
     "llava-1.5-7b": {
@@ -46,18 +46,20 @@ CONFIGS: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class PublishedSpeedup:
-    """A reported speedup beside the accept length that goes with it.
+    """A reported speedup with its accept length.
 
     Attributes:
-        model: Of `CONFIGS`.
-        drafter: As the estimate calls it.
-        accept_length: Values a pass, or the share of accepted blocks of a video.
-        length, nodes: Levels and nodes of its drafts; nodes 0 for chains.
-        speedup: As reported; None where no figure of this model is at hand.
-        paper: The paper, and the hardware that it names.
-        device: The nearest of the table's devices.
-        accept_from: Whose accept length it is, where it is another model's.
-        pictures, new_tokens: Of the request.
+        model: A key of `CONFIGS`.
+        drafter: The drafter's name in the estimate.
+        accept_length: Values per pass, or the share of accepted blocks of a video.
+        length: Levels of its drafts.
+        nodes: Nodes of its drafts; 0 for chains.
+        speedup: The reported speedup; None where no figure of this model is available.
+        paper: The paper and its hardware.
+        device: The nearest device of the table.
+        accept_from: The origin of the accept length, where it is that of another model.
+        pictures: Pictures of the request.
+        new_tokens: New tokens of the request.
         draft_vocabulary: Rows of the drafter's head; 0 for the target's.
     """
 

@@ -1,4 +1,4 @@
-"""Estimates of published models beside the speedups that papers report, as rows and as a Markdown page."""
+"""Estimates of published models beside reported speedups, as rows and as a Markdown page."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mmspec.estimate.round_cost import Request, RoundCost
 from mmspec.estimate.table import BATCHES, NOT_MEASURED
 from mmspec.estimate.videos import BlockModel, estimate_video
 
-_CONTEXT = 64  # tokens of a prompt's text
+_CONTEXT = 64  # text tokens of a prompt
 _LENGTHS = range(1, 17)
 _DRAFTING_VIDEO = "wan-1.3b"
 HEADS = ("model", "drafter", "accept length", "from", "device", "x plain, estimate", "published", "draft of plain pass",
@@ -28,8 +28,8 @@ class PublishedEstimate:
 
     Attributes:
         reported: The figure and its circumstances.
-        device: Of the estimate.
-        speedup: Estimated, prefill included.
+        device: The device of the estimate.
+        speedup: The estimated speedup, prefill included.
         draft: Seconds of a draft over those of a plain pass.
         stops: The smallest tried batch at which no draft is faster; None for none, and for videos.
     """
@@ -42,8 +42,8 @@ class PublishedEstimate:
 
 
 def published_estimates(devices: Sequence[Device] = tuple(DEVICES.values())) -> list[PublishedEstimate]:
-    """The estimates of all published models on some devices."""
-    return [_estimate(one, device) for one in REPORTED for device in devices]
+    """Return the estimates of all published models on some devices."""
+    return [_estimate(reported, device) for reported in REPORTED for device in devices]
 
 
 @cache
@@ -51,30 +51,30 @@ def _costs(name: str) -> object:
     return named_cost(name)
 
 
-def _estimate(one: PublishedSpeedup, device: Device) -> PublishedEstimate:
-    values = config_values(one.model)
+def _estimate(reported: PublishedSpeedup, device: Device) -> PublishedEstimate:
+    values = config_values(reported.model)
     if is_video(values):
         small = BlockModel.of(config_values(_DRAFTING_VIDEO))
-        found = estimate_video(device, BlockModel.of(values), small, one.accept_length)
-        return PublishedEstimate(one, device.name, found.speedup, found.draft_block / found.target_block, None)
-    curve = curve_of_length(one.accept_length, one.length, "", one.nodes)
-    costs = RoundCost(device, _costs(one.model), drafter_cost(one.drafter), curve)
-    request = Request(context=_CONTEXT, pictures=one.pictures, new_tokens=one.new_tokens)
-    own = costs.estimate(request, one.length, one.nodes or None)
-    trees = (one.nodes,) if one.nodes else ()
+        video = estimate_video(device, BlockModel.of(values), small, reported.accept_length)
+        return PublishedEstimate(reported, device.name, video.speedup, video.draft_block / video.target_block, None)
+    curve = curve_of_length(reported.accept_length, reported.length, "", reported.nodes)
+    costs = RoundCost(device, _costs(reported.model), drafter_cost(reported.drafter), curve)
+    request = Request(context=_CONTEXT, pictures=reported.pictures, new_tokens=reported.new_tokens)
+    own = costs.estimate(request, reported.length, reported.nodes or None)
+    trees = (reported.nodes,) if reported.nodes else ()
     slower = [n for n in BATCHES if costs.best(costs.with_batch(request, n), _LENGTHS, trees).decoding <= 1]
     return PublishedEstimate(
-        one, device.name, own.speedup, own.draft / costs.plain(request)[1], min(slower, default=None)
+        reported, device.name, own.speedup, own.draft / costs.plain(request)[1], min(slower, default=None)
     )
 
 
-def rows(found: Sequence[PublishedEstimate]) -> list[tuple[str, ...]]:
-    """A line a model and drafter on the device that is nearest to the paper's; all devices in the column of estimates."""
-    made = []
-    for reported in dict.fromkeys(one.reported for one in found):
-        own = [one for one in found if one.reported == reported]
-        near = next((one for one in own if one.device == reported.device), own[0])
-        others = ", ".join(f"{one.device} {one.speedup:.2f}" for one in own if one is not near)
+def rows(estimates: Sequence[PublishedEstimate]) -> list[tuple[str, ...]]:
+    """Return a row per model and drafter, on the device nearest to the paper's, with the speedups on the others."""
+    lines = []
+    for reported in dict.fromkeys(estimate.reported for estimate in estimates):
+        own = [estimate for estimate in estimates if estimate.reported == reported]
+        near = next((estimate for estimate in own if estimate.device == reported.device), own[0])
+        others = ", ".join(f"{estimate.device} {estimate.speedup:.2f}" for estimate in own if estimate is not near)
         published = "-" if reported.speedup is None else f"{reported.speedup:.2f}"
         accepted = (
             f"{reported.accept_length:.2f}"
@@ -88,13 +88,13 @@ def rows(found: Sequence[PublishedEstimate]) -> list[tuple[str, ...]]:
             if near.stops
             else f"not up to batch {BATCHES[-1]}"
         )
-        made.append((reported.model, reported.drafter, accepted, reported.paper or reported.accept_from, near.device,
+        lines.append((reported.model, reported.drafter, accepted, reported.paper or reported.accept_from, near.device,
                      f"{near.speedup:.2f} ({others})", published, f"{near.draft:.2f}", stops))  # fmt: skip
-    return made
+    return lines
 
 
-def markdown(found: Sequence[PublishedEstimate]) -> str:
-    """The rows as a Markdown table."""
+def markdown(estimates: Sequence[PublishedEstimate]) -> str:
+    """Return the rows as a Markdown table."""
     lines = ["| " + " | ".join(HEADS) + " |", "| --- " * len(HEADS) + "|"]
     return "\n".join([f"Every figure in the column of estimates is an {NOT_MEASURED}.", "", *lines,
-                      *("| " + " | ".join(row) + " |" for row in rows(found))]) + "\n"  # fmt: skip
+                      *("| " + " | ".join(row) + " |" for row in rows(estimates))]) + "\n"  # fmt: skip

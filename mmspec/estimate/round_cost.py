@@ -1,4 +1,4 @@
-"""Seconds of a request: its prefill with pictures, plain passes, and rounds of a draft and a verification."""
+"""Seconds of a request: its prefill with pictures, plain passes, and rounds of draft and verification."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from mmspec.estimate.work import BYTES
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked.
+    """The size of a request.
 
     Attributes:
         batch: Requests at once.
-        context: Tokens of the prompt's text.
-        pictures: Of a prompt.
-        new_tokens: Values that are generated.
-        dtype: Of weights, cache and activations.
+        context: Text tokens of the prompt.
+        pictures: Pictures of the prompt.
+        new_tokens: Values to generate.
+        dtype: The dtype of weights, cache and activations.
     """
 
     batch: int = 1
@@ -41,12 +41,15 @@ class Estimate:
     """Seconds of a request and of its parts.
 
     Attributes:
-        length, nodes: Levels and nodes of a draft; 0 of plain decoding.
-        tokens: Values a round and row.
-        prefill, draft, verify: Seconds of the prompt, and of a round's draft and of its pass of the target.
-        seconds: Of the request.
+        length: Levels of a draft; 0 for plain decoding.
+        nodes: Nodes of a draft; 0 for plain decoding.
+        tokens: Values per round and row.
+        prefill: Seconds of the prompt.
+        draft: Seconds of a round's draft.
+        verify: Seconds of a round's target pass.
+        seconds: Seconds of the request.
         speedup: Plain decoding's seconds over these, prefill included.
-        decoding: The same without the prefill.
+        decoding: The speedup without the prefill.
         memory: Bytes of weights and cache.
     """
 
@@ -63,7 +66,7 @@ class Estimate:
 
     @property
     def round(self) -> float:
-        """Seconds of a round, what the host does beside included in `verify`."""
+        """Seconds of a round; the time of the host is part of `verify`."""
         return self.draft + self.verify
 
 
@@ -72,16 +75,16 @@ class MeasuredPasses:
     """Timed passes of a target.
 
     Attributes:
-        seconds: Of a pass by its values, ascending, 1 among them.
+        seconds: By the number of values, ascending from 1, the seconds of a pass.
     """
 
     seconds: Mapping[int, float]
 
     def at(self, values: int) -> float:
-        """Seconds of a pass over so many values, on the line between the nearest that were timed."""
+        """Return the seconds of a pass over `values` values, interpolated linearly."""
         widths = sorted(self.seconds)
-        above = next((one for one in widths if one >= values), widths[-1])
-        below = max((one for one in widths if one <= values), default=widths[0])
+        above = next((width for width in widths if width >= values), widths[-1])
+        below = max((width for width in widths if width <= values), default=widths[0])
         low, high = self.seconds[below], self.seconds[above]
         return low if above == below else low + (high - low) * (values - below) / (above - below)
 
@@ -95,9 +98,9 @@ class RoundCost:
         target: The model that verifies.
         drafter: The drafter.
         curve: The acceptance of its drafts.
-        small: The model that drafts, where the drafter is one.
-        passes: Timed passes, which then take the place of estimated ones; None for none.
-        width: Nodes of a level that a tree goes on from, at most.
+        small: The model that drafts, for a drafter that is a model.
+        passes: Timed passes that replace the estimated passes; None without timings.
+        width: The most nodes of a level that a tree expands.
     """
 
     device: Device
@@ -112,7 +115,7 @@ class RoundCost:
         object.__setattr__(self, "plain", cache(self._plain))
 
     def _plain(self, request: Request) -> tuple[float, float]:
-        """Seconds of a prefill and of a pass of plain decoding."""
+        """Return the seconds of a prefill and of a pass of plain decoding."""
         tokens = request.context + request.pictures * self.target.picture_rows
         weights = self._ready(request)
         prompt = self.target.prefill_work(
@@ -122,7 +125,7 @@ class RoundCost:
         return prefill, self._pass(request, 1, tokens + request.new_tokens / 2)
 
     def _pass(self, request: Request, values: int, context: float) -> float:
-        """Seconds of a pass of the target and what the host does beside."""
+        """Return the seconds of a pass of the target, with the time of the host."""
         if self.passes is not None and request.batch == 1:
             return self.passes.at(values) + self.device.round
         work = self.target.pass_work(values, context, request.dtype, batch=request.batch)
@@ -132,12 +135,12 @@ class RoundCost:
         return self.target.weight_bytes(request.dtype)
 
     def estimate(self, request: Request, length: int, nodes: int | None = None) -> Estimate:
-        """The seconds of a request.
+        """Return the seconds of a request.
 
         Args:
-            request: What is asked.
-            length: Levels of a draft; 0 decodes plainly.
-            nodes: Of a tree; those of a chain, if left out.
+            request: The request.
+            length: Levels of a draft; 0 for plain decoding.
+            nodes: Nodes of a tree; by default those of a chain.
 
         Raises:
             ValueError: The drafter drafts no trees.
@@ -171,12 +174,12 @@ class RoundCost:
                         plain * tokens / (draft + verify), memory)  # fmt: skip
 
     def best(self, request: Request, lengths: Sequence[int], trees: tuple[int, ...] = ()) -> Estimate:
-        """The fastest estimate over draft lengths and tree sizes."""
-        found = [self.estimate(request, length) for length in lengths]
+        """Return the fastest estimate over draft lengths and tree sizes."""
+        estimates = [self.estimate(request, length) for length in lengths]
         if self.drafter.tree:
-            found += [self.estimate(request, n, nodes) for nodes in trees for n in lengths if 0 < n < nodes]
-        return max(found, key=lambda one: one.speedup)
+            estimates += [self.estimate(request, n, nodes) for nodes in trees for n in lengths if 0 < n < nodes]
+        return max(estimates, key=lambda estimate: estimate.speedup)
 
     def with_batch(self, request: Request, batch: int) -> Request:
-        """The same request in another batch."""
+        """Return the request with another batch size."""
         return replace(request, batch=batch)

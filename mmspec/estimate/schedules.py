@@ -1,6 +1,6 @@
-"""Schedules that overlap drafting and verification, simulated by one clock: nothing here is measured on two devices.
+"""Simulated schedules that overlap drafting and verification, on one clock; they are not measured on two devices.
 
-Acceptance is drawn from the curve by a seed, so that all schedules see the same luck.
+Acceptance is sampled from the curve with a seed, so that all schedules accept the same values.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from random import Random
 from mmspec.estimate.acceptance import AcceptanceCurve
 
 LABEL = "simulated"
-_VALUES = 4000  # that a simulation emits
+_VALUES = 4000  # values per simulation
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,9 +20,9 @@ class Durations:
     """Seconds of the steps.
 
     Attributes:
-        draft: A drafter's step, which drafts a value.
-        verify: A pass of the target by the values that it judges; 0 gives a plain pass.
-        transfer: Between two devices.
+        draft: Seconds of a drafter's step, which drafts a value.
+        verify: From the number of judged values to the seconds of a target pass; 0 gives a plain pass.
+        transfer: Seconds of a transfer between two devices.
     """
 
     draft: float
@@ -32,14 +32,14 @@ class Durations:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """A schedule on the clock.
+    """The result of a simulated schedule.
 
     Attributes:
         schedule: Its name.
-        devices: That it needs.
-        seconds: Of a value.
+        devices: The number of devices that it needs.
+        seconds: Seconds per value.
         speedup: Plain decoding's seconds over these.
-        note: What was assumed.
+        note: Its assumptions.
     """
 
     schedule: str
@@ -50,13 +50,13 @@ class Simulated:
 
 
 class AcceptedDraws:
-    """Accepted values of drafts, drawn from a curve."""
+    """Numbers of accepted values, sampled from a curve."""
 
     def __init__(self, curve: AcceptanceCurve, seed: int):
         self.curve, self.random = curve, Random(seed)
 
     def accepted(self, length: int, start: int = 0) -> int:
-        """How many of `length` values are accepted, the first one standing at position `start` of its draft."""
+        """Sample how many of `length` values are accepted; the first value has position `start` in its draft."""
         for n in range(length):
             if self.random.random() >= self.curve.at(start + n):
                 return n
@@ -64,31 +64,31 @@ class AcceptedDraws:
 
 
 def ordinary(times: Durations, luck: AcceptedDraws, length: int) -> tuple[float, int]:
-    """A round of draft, then verification, on one device: seconds and values."""
+    """Return seconds and values of a round of draft, then verification, on one device."""
     return length * times.draft + times.verify(length), luck.accepted(length) + 1
 
 
 def pearl(times: Durations, luck: AcceptedDraws, length: int, values: int) -> float:
-    """PEARL: the target judges a draft while the next one is made, and its first value while the draft itself is made.
+    """PEARL: the target judges a draft during the next draft, and the draft's first value while the draft is computed.
 
     Args:
-        times: Of the steps.
-        luck: What is accepted.
+        times: Seconds of the steps.
+        luck: The sampled acceptance.
         length: Values of a draft.
-        values: To emit.
+        values: Values to emit.
 
     Returns:
-        Seconds of a value.
+        Seconds per value.
     """
     clock, emitted, judged_later = 0.0, 0, False
     both = max(length * times.draft, times.verify(length)) + times.transfer
     first = max(length * times.draft, times.verify(1)) + times.transfer
     while emitted < values:
-        if not judged_later:  # pre-verify: a wrong first value is replaced at once
+        if not judged_later:  # pre-verify: a rejected first value is replaced at once
             clock += first
             judged_later = luck.accepted(1) == 1
             emitted += 1
-        else:  # post-verify: the values behind the first, beside the next draft
+        else:  # post-verify: the later values, during the next draft
             clock += both
             accepted = luck.accepted(length - 1, 1)
             judged_later = accepted == length - 1 and luck.accepted(1) == 1
@@ -97,15 +97,18 @@ def pearl(times: Durations, luck: AcceptedDraws, length: int, values: int) -> fl
 
 
 def mirror(times: Durations, luck: AcceptedDraws, length: int, values: int, hit: float, early: float) -> float:
-    """Mirror-SD: from an early exit on, a second device drafts a branch for each likely outcome of the verification.
+    """Mirror-SD: after an early exit, a second device drafts a branch for each likely outcome of the verification.
 
     Args:
-        times: Of the steps.
-        luck: What is accepted.
+        times: Seconds of the steps.
+        luck: The sampled acceptance.
         length: Values of a draft.
-        values: To emit.
+        values: Values to emit.
         hit: The chance that the outcome is among the branches.
         early: The share of the pass before the exit.
+
+    Returns:
+        Seconds per value.
     """
     clock, emitted, ready = 0.0, 0, False
     late = (1 - early) * times.verify(length)
@@ -118,8 +121,10 @@ def mirror(times: Durations, luck: AcceptedDraws, length: int, values: int, hit:
 
 
 def easyspec(times: Durations, luck: AcceptedDraws, length: int, values: int, group: int) -> float:
-    """EasySpec: `group` layers of the drafter run at once on as many devices, and one exact pass over accepted values mends
-    its cache; acceptance is taken as it was."""
+    """EasySpec: `group` layers of the drafter run at once on as many devices.
+
+    An exact pass over the accepted values repairs the drafter's cache. The acceptance rate is assumed unchanged.
+    """
     clock = emitted = 0.0
     while emitted < values:
         accepted = luck.accepted(length)
@@ -129,8 +134,10 @@ def easyspec(times: Durations, luck: AcceptedDraws, length: int, values: int, gr
 
 
 def faser(times: Durations, luck: AcceptedDraws, length: int, values: int, chunks: int) -> float:
-    """FASER: the verification of a draft begins chunk by chunk while the rest of it is still drafted, on one device whose
-    passes are bound by memory. The target's passes over chunks follow one another."""
+    """FASER: the target verifies a draft in chunks while the rest is still drafted, on one device.
+
+    Its passes are memory-bound, and passes over chunks run in sequence.
+    """
     clock = emitted = 0.0
     size = -(-length // chunks)
     while emitted < values:
@@ -140,7 +147,7 @@ def faser(times: Durations, luck: AcceptedDraws, length: int, values: int, chunk
             ended += part * times.draft
             judged = max(judged, ended) + times.verify(part)
             drafted += part
-            if accepted < drafted:  # later chunks need no judging
+            if accepted < drafted:  # later chunks are dropped
                 break
         clock += judged
         emitted += accepted + 1
@@ -151,20 +158,18 @@ def simulate(
     times: Durations, curve: AcceptanceCurve, length: int, *, hit: float = 0.5, early: float = 0.5, group: int = 4,
     chunks: int = 2, seed: int = 0, values: int = _VALUES,
 ) -> list[Simulated]:  # fmt: skip
-    """All schedules on the same costs and acceptance.
+    """Return all schedules on the same costs and acceptance, ordinary rounds first.
 
     Args:
-        times: Of the steps.
+        times: Seconds of the steps.
         curve: The acceptance.
         length: Values of a draft.
-        hit, early: See `mirror`.
+        hit: See `mirror`.
+        early: See `mirror`.
         group: See `easyspec`.
         chunks: See `faser`.
-        seed: Of the accepted values.
-        values: That each simulation emits.
-
-    Returns:
-        A line a schedule, ordinary rounds first.
+        seed: The seed of the accepted values.
+        values: Values that each simulation emits.
     """
     plain = times.verify(0)
 
@@ -179,9 +184,9 @@ def simulate(
         ("draft, then verify", 1, rounds(), "one device"),
         ("PEARL", 2, pearl(times, AcceptedDraws(curve, seed), length, values), "drafter and target on a device each"),
         ("Mirror-SD", 2, mirror(times, AcceptedDraws(curve, seed), length, values, hit, early),
-         f"exit after {early:.0%} of the pass, branch at hand {hit:.0%} of the time"),
+         f"exit after {early:.0%} of the pass, branch available {hit:.0%} of the time"),
         ("EasySpec", group, easyspec(times, AcceptedDraws(curve, seed), length, values, group),
-         f"{group} drafter layers at once, acceptance as without"),
+         f"{group} drafter layers at once, unchanged acceptance"),
         ("FASER", 1, faser(times, AcceptedDraws(curve, seed), length, values, chunks),
          f"{chunks} chunks, drafting and judging overlap freely"),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Speed by draft length, tree size and batch, and the point from which on drafting is no longer faster."""
+"""Speed by draft length, tree size and batch, and the point beyond which drafting is not faster."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class EstimateTable:
     """The estimates of one model, drafter and device.
 
     Attributes:
-        costs: What they rest on.
-        request: What is asked.
-        chosen: At the draft that was asked for, or at the fastest.
-        lengths: By draft length, chains.
-        trees: By tree size at the chosen length.
-        batches: By batch, each at its fastest draft.
+        costs: The costs of target and drafter.
+        request: The size of a request.
+        chosen: The estimate at the requested draft size, or at the fastest.
+        lengths: Estimates of chains, by draft length.
+        trees: Estimates by tree size at the chosen length.
+        batches: By batch, the estimate of the fastest draft.
         schedules: Simulated schedules at the chosen length.
     """
 
@@ -41,8 +41,8 @@ class EstimateTable:
 
     @property
     def stops(self) -> str:
-        """From where on drafting is no longer faster, in a sentence."""
-        slower = [batch for batch, one in self.batches if one.speedup <= 1]
+        """The point beyond which drafting is not faster, as a sentence."""
+        slower = [batch for batch, estimate in self.batches if estimate.speedup <= 1]
         if self.chosen.length and self.chosen.speedup <= 1:
             return f"drafts of {self.chosen.length} levels are slower than plain decoding here"
         if slower:
@@ -55,7 +55,7 @@ class EstimateTable:
         return self.chosen.memory <= self.costs.device.memory
 
     def record(self) -> dict[str, Any]:
-        """The table as JSON."""
+        """Return the table as JSON."""
         costs = self.costs
         device = costs.device
         return {
@@ -70,10 +70,10 @@ class EstimateTable:
             "flops_per_token": costs.target.pass_work(1, 0, self.request.dtype).total_flops,
             "calls_per_pass": costs.target.calls, "fits": self.fits, "stops": self.stops,
             "chosen": asdict(self.chosen),
-            "lengths": [asdict(one) for one in self.lengths],
-            "trees": [asdict(one) for one in self.trees],
-            "batches": [{"batch": batch, **asdict(one)} for batch, one in self.batches],
-            "schedules": [asdict(one) for one in self.schedules],
+            "lengths": [asdict(estimate) for estimate in self.lengths],
+            "trees": [asdict(estimate) for estimate in self.trees],
+            "batches": [{"batch": batch, **asdict(estimate)} for batch, estimate in self.batches],
+            "schedules": [asdict(schedule) for schedule in self.schedules],
         }  # fmt: skip
 
 
@@ -81,13 +81,13 @@ def estimate_table(
     costs: RoundCost, request: Request, *, length: int | None = None, nodes: int | None = None,
     lengths: Sequence[int] = LENGTHS, trees: Sequence[int] = TREES, batches: Sequence[int] = BATCHES,
 ) -> EstimateTable:  # fmt: skip
-    """The estimates around a request.
+    """Return the estimates around a request.
 
     Args:
         costs: Target, drafter, device and acceptance.
-        request: What is asked.
-        length: Levels of its draft; the fastest of `lengths` and `trees`, if left out.
-        nodes: Of its tree; those of a chain, if left out.
+        request: The request.
+        length: Levels of its draft; by default the fastest of `lengths` and `trees`.
+        nodes: Nodes of its tree; by default those of a chain.
         lengths: Draft lengths of the table.
         trees: Tree sizes of the table.
         batches: Batches of the table.
@@ -107,7 +107,7 @@ def estimate_table(
 
 
 def _simulated(costs: RoundCost, request: Request, chosen: Estimate) -> list[Simulated]:
-    """The schedules at a chain of the chosen length."""
+    """Return the schedules for a chain of the chosen length."""
 
     @cache
     def verify(values: int) -> float:

@@ -1,4 +1,4 @@
-"""Videos block by block: a small model drafts a block, a reward judges it, and the target makes those that fall (SDVG)."""
+"""Estimates for videos by block (SDVG): a small model drafts, a reward scores, the target regenerates rejections."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from mmspec.estimate.device import Device
 from mmspec.estimate.work import BYTES, Work
 
-PASSES = 5  # of a block: four denoising steps and the one that fills the cache
+PASSES = 5  # passes per block: four denoising steps, and a pass that fills the cache
 BLOCKS = 9
 _TEXT = 512  # tokens of the prompt that every layer's cross-attention reads
 _CALLS = 40  # operators of a layer in eager code: two attentions, a feed-forward, six modulations and three norms
@@ -20,9 +20,11 @@ class BlockModel:
     """A block-causal video transformer.
 
     Attributes:
-        width, feed_forward, layers: Of the transformer.
-        channels: Of a latent.
-        patch: Latents of a token, in frames, lines and columns.
+        width: The width of the transformer.
+        feed_forward: The width of its feed-forward layers.
+        layers: The number of layers.
+        channels: The channels of a latent.
+        patch: Latents of a token, in frames, rows and columns.
     """
 
     width: int
@@ -33,26 +35,26 @@ class BlockModel:
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> BlockModel:
-        """From the fields of a diffusers config."""
+        """Return the model of a diffusers config."""
         width = values["num_attention_heads"] * values["attention_head_dim"]
         return cls(width, values["ffn_dim"], values["num_layers"], values["in_channels"], tuple(values["patch_size"]))
 
     @property
     def layer_weights(self) -> int:
-        """Numbers of the weights of all layers."""
+        """The number of weights of all layers."""
         return self.layers * (8 * self.width**2 + 2 * self.width * self.feed_forward)
 
     def tokens(self, frames: int, height: int, width: int) -> int:
-        """Tokens of a block of latents."""
+        """Return the tokens of a block of latents."""
         return (frames // self.patch[0]) * (height // self.patch[1]) * (width // self.patch[2])
 
     def pass_work(self, rows: int, context: int, dtype: str) -> Work:
-        """A denoising pass over a block, whose keys of the text are kept.
+        """Return the work of a denoising pass over a block; the keys of the text are cached.
 
         Args:
             rows: Tokens of the block.
-            context: Tokens of the blocks before it that it sees.
-            dtype: Of activations and cache.
+            context: Tokens of the visible earlier blocks.
+            dtype: The dtype of activations and cache.
         """
         products = {
             (rows, self.width, self.width): 6.0 * self.layers,
@@ -69,10 +71,12 @@ class BlockEstimate:
     """Seconds of a video.
 
     Attributes:
-        target_block, draft_block: Seconds of a block.
-        plain, drafted: Seconds of the video.
-        speedup: Their ratio, where the target reads context only for blocks that it makes.
-        eager: The ratio where it reads every accepted block too.
+        target_block: Seconds of a block of the target.
+        draft_block: Seconds of a block of the drafter.
+        plain: Seconds of the video with the target alone.
+        drafted: Seconds of the video with drafts.
+        speedup: Their ratio, where the target reads context only before it generates a block.
+        eager: The ratio where it also reads every accepted block.
     """
 
     target_block: float
@@ -83,7 +87,7 @@ class BlockEstimate:
     eager: float
 
     def record(self) -> dict[str, float]:
-        """As JSON."""
+        """Return the estimate as JSON."""
         return asdict(self)
 
 
@@ -91,19 +95,19 @@ def estimate_video(
     device: Device, target: BlockModel, drafter: BlockModel, accepted: float, *, blocks: int = BLOCKS, passes: int = PASSES,
     latents: tuple[int, int, int] = (3, 60, 104), window: int = 2, reward: float = 0.0, dtype: str = "bfloat16",
 ) -> BlockEstimate:  # fmt: skip
-    """The seconds of a video.
+    """Return the seconds of a video.
 
     Args:
-        device: For all of it.
-        target: Makes the first block and those that the reward refuses.
-        drafter: Drafts every further block.
+        device: The device of all parts.
+        target: The model of the first block and of rejected blocks.
+        drafter: The model that drafts every other block.
         accepted: The share of drafted blocks that the reward accepts.
-        blocks: Of the video.
-        passes: Of a block.
-        latents: Frames, lines and columns of a block; the default is three frames of 832 x 480 pixels.
-        window: Blocks that a block sees.
-        reward: Seconds of judging a block.
-        dtype: Of everything.
+        blocks: Blocks of the video.
+        passes: Passes per block.
+        latents: Frames, rows and columns of a block; by default three frames of 832 x 480 pixels.
+        window: The number of visible earlier blocks.
+        reward: Seconds of scoring a block.
+        dtype: The dtype of weights, activations and cache.
 
     Raises:
         ValueError: `accepted` is no share.
@@ -118,7 +122,7 @@ def estimate_video(
     own, small, once = block(target, passes), block(drafter, passes), block(target, 1)
     plain = blocks * own
     rejected = 1 + (blocks - 1) * (1 - accepted)
-    # the drafter passes once over every block that it did not make, to fill its cache
+    # the drafter reads every block of the target in a pass, to fill its cache
     drafted = rejected * (own + block(drafter, 1)) + (blocks - 1) * (small + reward)
     eager = drafted + (blocks - rejected) * once
     return BlockEstimate(own, small, plain, drafted, plain / drafted, plain / eager)

@@ -1,4 +1,4 @@
-"""The work of a pass or a round: products with weights, other operations, bytes, and calls. A device prices it in seconds."""
+"""The work of a pass or a round: products with weights, other operations, bytes and calls."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}  # of a number, by dtype
+BYTES = {"float32": 4, "bfloat16": 2, "float16": 2, "int8": 1}  # bytes of an element, by dtype
 
 Product = tuple[float, int, int]  # rows, inner size, columns
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is computed, without a device.
+    """Work in operations and bytes, independent of a device.
 
     Attributes:
         products: How often each product of activations [rows, inner] with a weight [inner, columns] is computed.
-        flops: Floating-point operations of all else: attention, convolutions, recurrent states.
-        moved: Bytes that all else reads and writes, the cache among them.
+        flops: Floating-point operations of the rest: attention, convolutions, recurrent states.
+        moved: Bytes that the rest reads and writes, including the cache.
         calls: Operators that compute, products included.
-        views: Operators that only describe memory anew.
+        views: Operators that only create views.
     """
 
     products: Mapping[Product, float] = field(default_factory=lambda: MappingProxyType({}))
@@ -44,11 +44,11 @@ class Work:
 
     @property
     def total_flops(self) -> float:
-        """Floating-point operations, a multiplication and an addition being two."""
+        """Floating-point operations; a multiply-add counts as two."""
         return self.flops + sum(2 * rows * inner * columns * n for (rows, inner, columns), n in self.products.items())
 
     def weight_bytes(self, itemsize: float) -> float:
-        """Bytes of weights that the products read, each product reading its own."""
+        """Return the bytes of weights that the products read, with each product reading its own weight."""
         return itemsize * sum(inner * columns * n for (_, inner, columns), n in self.products.items())
 
 
@@ -56,10 +56,10 @@ NOTHING = Work()
 
 
 def total(parts: list[Work]) -> Work:
-    """The sum of several works."""
+    """Return the sum of several works."""
     return sum(parts, NOTHING)
 
 
 def product(rows: float, inner: int, columns: int, count: float = 1) -> Work:
-    """The work of a linear layer, `count` times; a call each."""
+    """Return the work of a linear layer, `count` times, with a call each."""
     return Work({(rows, inner, columns): count}, calls=count)

@@ -86,7 +86,7 @@ WRONG = {
     "an unknown dtype": (("--acceptance", "0.5", "--dtype", "int4"), "--dtype: expected one of .* got 'int4'"),
     "a dtype without figures": (("--acceptance", "0.5", "--dtype", "int8"), "--dtype: expected one of .* got 'int8'"),
     "an unknown drafter": (("--acceptance", "0.5", "--drafter", "egle"), "did you mean 'eagle'"),
-    "a drafter without its model": (("--acceptance", "0.5", "--drafter", "small"), "expected a model behind small"),
+    "a drafter without its model": (("--acceptance", "0.5", "--drafter", "small"), "expected a model for small"),
     "pictures for a text model": (("--acceptance", "0.5", "--pictures", "1"), "--pictures: expected 0"),
     "a tree for chains": (
         ("--acceptance", "0.5", "--drafter", "lookup", "--length", "2", "--tree", "9"),

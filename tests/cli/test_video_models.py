@@ -55,7 +55,7 @@ def test_a_drafter_of_another_autoencoder_or_of_other_blocks_is_refused(tmp_path
     wrong = "expected latents of the same autoencoder, got mean (0.0, 0.0, 0.0) instead of (0.3, -0.2, 0.1)"
     assert f"drafter: {wrong}" in refused(*routed, str(tmp_path / "vae"))
     assert f"--draft: {wrong}" in refused("--model", big, "--decoding", "draft", "--draft", str(tmp_path / "vae"))
-    blocks = "expected blocks as the target's, 2 latent frames a block, got 3 latent frames a block"
+    blocks = "expected blocks as the target's, 2 latent frames per block, got 3 latent frames per block"
     assert f"drafter: {blocks}" in refused(*routed, str(tmp_path / "blocks"))
 
 

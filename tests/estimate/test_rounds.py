@@ -152,7 +152,7 @@ def test_a_device_without_figures_and_unknown_names_are_refused() -> None:
         DEVICES["h100"].seconds(Work(calls=1), "int8")
     with pytest.raises(ValueError, match="--tree: expected it left out for lookup"):
         costs(drafter="lookup").estimate(Request(), 2, 8)
-    with pytest.raises(ValueError, match="--drafter: expected a model behind small"):
+    with pytest.raises(ValueError, match="--drafter: expected a model for small"):
         costs(drafter="small").estimate(Request(), 2)
 
 

@@ -1,1 +1,1 @@
-"""Autoregressive video models of diffusers as block video models, one file a family."""
+"""Autoregressive video models of diffusers as block video models, a file per family."""

@@ -1,4 +1,4 @@
-"""AnyFlow FAR of diffusers: flow maps over chunks, older chunks kept as compressed keys."""
+"""AnyFlow FAR of diffusers: flow maps over chunks, with older chunks as compressed keys."""
 
 from __future__ import annotations
 
@@ -19,11 +19,16 @@ KV = dict[int, dict[str, Tensor]]
 
 @dataclass(frozen=True, slots=True)
 class AnyFlowVideo(TransformerVideo):
-    """nvidia/AnyFlow-FAR-Wan2.1-1.3B and -14B share latents: one drafts for the other.
+    """AnyFlow FAR as a block video model. Its attention is that of diffusers, which needs torch's flex attention.
 
-    transformer: diffusers' own.   sampler: any number of steps; `until=False` feeds it no end of a step (`use_mean_velocity`
-    of diffusers' pipeline).   plan: the published models are trained with 1, 3, 3, ... frames.   name: what tables print.
-    Attention is diffusers', which needs torch's flex attention.
+    nvidia/AnyFlow-FAR-Wan2.1-1.3B and -14B share latents, so the small model can draft for the large model.
+
+    Args:
+        transformer: The transformer of diffusers.
+        sampler: Any number of steps; `until=False` hides the end of a step from the model, as `use_mean_velocity` of
+            the diffusers pipeline.
+        plan: The frames of the blocks; the published models are trained with 1, 3, 3, ... frames.
+        name: The name in tables.
     """
 
     transformer: AnyFlowFARTransformer3DModel
@@ -32,14 +37,21 @@ class AnyFlowVideo(TransformerVideo):
     name: str = "anyflow"
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> AnyFlowState:
-        """The state of B videos, see `BlockVideoModel`.   Raises ValueError for a size that is no multiple of the patches."""
+        """Return the state of B videos, see `BlockVideoModel`.
+
+        Raises:
+            ValueError: The size is no multiple of the patches.
+        """
         self._check_size(size, self.transformer.config.compressed_patch_size, "a compressed patch")
         return AnyFlowState(self, text, noise, size)
 
 
 class AnyFlowState(VideoState):
-    """watermark: blocks whose keys and values are held. The model compresses older chunks anew, so reading a block is one
-    pass over all blocks so far, whether one or several of them were unread: lazy costs a pass for each run of drafts."""
+    """The state of a request; `watermark` counts the blocks whose keys and values are held.
+
+    The model compresses older chunks anew, so a read is a single pass over all blocks so far, however many of them are
+    unread. Lazy reading costs a pass per run of drafts.
+    """
 
     def __init__(self, model: AnyFlowVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]):
         super().__init__(model, text, noise, size)
@@ -67,8 +79,10 @@ class AnyFlowState(VideoState):
 
     @torch.no_grad()
     def absorb(self, video: CommittedBlocks) -> None:
-        """One pass over the whole video, if it has grown or the prompt that is next has changed since the last: keys of all
-        frames belong to the prompt of the block they are read for."""
+        """Read the whole video in one pass, if it has grown or the prompt of the next block has changed.
+
+        The keys of all frames depend on the prompt of the block that they are read for.
+        """
         self._check_read(video)
         text = self._text(len(video))
         if not video or (self._held[0] == len(video) and self._held[1] is text):
@@ -93,7 +107,7 @@ class AnyFlowState(VideoState):
         return self._text(block).to(self.model.device, self.model.dtype)
 
     def _empty(self, blocks: int) -> KV:
-        """Buffers for keys and values of so many blocks; new ones for every pass, so that the held ones do not change."""
+        """Return new buffers for the keys and values of `blocks` blocks; the held buffers never change."""
         config, plan = self.model.transformer.config, self.model.plan
         full = min(blocks, config.full_chunk_limit - 1)
         parts = (

@@ -1,4 +1,4 @@
-"""Autoregressive video pipelines of diffusers as ours: one call from a loaded one."""
+"""Conversion of loaded autoregressive video pipelines of diffusers into `BlockVideoPipeline`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from mmspec.video.vae import StreamingWanVAE
 if TYPE_CHECKING:
     from diffusers import DiffusionPipeline
 
-TEXT = 512  # tokens of a prompt, in every family
+TEXT = 512  # tokens per prompt, in every family
 Steps = int | tuple[int, ...] | None
 
 
@@ -27,17 +27,24 @@ def from_diffusers(
     pipe: DiffusionPipeline, *, steps: Steps = None, guidance_scale: float | None = None, negative_prompt: str = "",
     size: tuple[int, int] = (480, 832), blocks: int = 7,
 ) -> BlockVideoPipeline:  # fmt: skip
-    """The pipeline with diffusers' own transformer, autoencoder, text encoder and scheduler.
+    """Return a pipeline with the transformer, autoencoder, text encoder and scheduler of a diffusers pipeline.
 
-    pipe: AnyFlowFARPipeline, HeliosPipeline, HeliosPyramidPipeline or SkyReelsV2DiffusionForcingPipeline, loaded.
-    steps: a block; of each stage for HeliosPyramidPipeline. None: 4 for AnyFlow; 50, (10, 10, 10) or, distilled, (2, 2, 2)
-        with a doubled first chunk for Helios; 50 for SkyReels-V2.
-    guidance_scale: None for the pipeline's default, 1 for distilled models. negative_prompt: of the pass without the prompt.
-    size, blocks: what calls use by default.   SkyReels-V2 gets blocks of 5 latent frames where its config says none.
-    Raises ValueError for another pipeline, for guidance of models that have it in their weights, and as the families do.
+    SkyReels-V2 gets blocks of 5 latent frames where its config has no block size.
+
+    Args:
+        pipe: A loaded AnyFlowFARPipeline, HeliosPipeline, HeliosPyramidPipeline or SkyReelsV2DiffusionForcingPipeline.
+        steps: Steps per block, or per stage for HeliosPyramidPipeline. None takes 4 for AnyFlow, 50 for SkyReels-V2,
+            and 50 or (10, 10, 10) for Helios; distilled Helios takes (2, 2, 2) with a doubled first chunk.
+        guidance_scale: None for the pipeline's default, 1 for distilled models.
+        negative_prompt: The text of the pass without the prompt.
+        size: The default height and width of calls, in pixels.
+        blocks: The default number of blocks of calls.
+
+    Raises:
+        ValueError: The pipeline is unsupported, or guidance is set for weights that include it.
     """
-    make = _FAMILIES.get(type(pipe).__name__)
-    if make is None:
+    build = _FAMILIES.get(type(pipe).__name__)
+    if build is None:
         known = ", ".join(_FAMILIES)
         raise ValueError(f"pipe: expected one of {known}, got {type(pipe).__name__}; load one of these")
     encoder = PromptEncoder(pipe.text_encoder, pipe.tokenizer, TEXT)
@@ -46,7 +53,7 @@ def from_diffusers(
         scale = usual if guidance_scale is None else guidance_scale
         return kind(scale, encoder([negative_prompt])) if scale > 1 else VideoGuidance()
 
-    model = make(pipe, steps, guided)
+    model = build(pipe, steps, guided)
     return BlockVideoPipeline(model, StreamingWanVAE(pipe.vae), encoder, size=size, blocks=blocks)
 
 
@@ -55,7 +62,7 @@ Guided = Callable[..., VideoGuidance]
 
 def _anyflow(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
     if (scale := guided(1.0).scale) > 1:
-        raise ValueError(f"guidance_scale: expected 1 for AnyFlow, whose weights have guidance in them, got {scale}; leave "
+        raise ValueError(f"guidance_scale: expected 1 for AnyFlow, whose weights include guidance, got {scale}; leave "
                          "it out")  # fmt: skip
     return AnyFlowVideo(pipe.transformer, FlowMap(_single_count(steps, 4), pipe.scheduler.config.shift))
 
@@ -68,7 +75,7 @@ def _helios_stages(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
     distilled = pipe.config.is_distilled
     steps = ((2,) if distilled else (10,)) * pipe.scheduler.config.stages if steps is None else steps
     if isinstance(steps, int):
-        raise ValueError(f"steps: expected those of each stage, such as (10, 10, 10), got {steps}; say them one by one")
+        raise ValueError(f"steps: expected a number per stage, such as (10, 10, 10), got {steps}; pass a tuple")
     kind = ZeroStarGuidance if pipe.config.is_cfg_zero_star else VideoGuidance
     guidance = guided(1.0 if distilled else 5.0, kind)
     return HeliosVideo(pipe.transformer, pipe.scheduler, tuple(steps), guidance=guidance, doubled=distilled)
@@ -83,9 +90,9 @@ def _skyreels(pipe: Any, steps: Steps, guided: Guided) -> BlockVideoModel:
 
 
 def _single_count(steps: Steps, usual: int) -> int:
-    """Raises ValueError for steps of several stages."""
+    """Return the number of steps; a tuple for several stages is refused."""
     if isinstance(steps, tuple):
-        raise ValueError(f"steps: expected one number for a pipeline without stages, got {steps}; say how many in all")
+        raise ValueError(f"steps: expected one number for a pipeline without stages, got {steps}; pass the total")
     return usual if steps is None else steps
 
 

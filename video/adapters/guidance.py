@@ -12,8 +12,14 @@ from mmspec.io.validation import check_fields
 
 @dataclass(frozen=True, slots=True)
 class VideoGuidance:
-    """flow = without + scale (with - without), two passes a step, as the pipelines of diffusers have it: only above a scale
-    of 1.   negative: float [1 or B, L, d], the text of the pass without the prompt.   Raises ValueError where it is missing.
+    """flow = without + scale (with - without), in two passes per step, as in diffusers' pipelines.
+
+    Args:
+        scale: The guidance scale; guidance is off at 1 and below.
+        negative: float [1 or B, L, d], the text of the pass without the prompt.
+
+    Raises:
+        ValueError: The scale is above 1 without `negative`.
     """
 
     scale: float = 1.0
@@ -28,16 +34,16 @@ class VideoGuidance:
 
     @property
     def passes(self) -> int:
-        """Forward passes of one step."""
+        """Forward passes per step."""
         return 2 if self.scale > 1 else 1
 
     @property
     def still(self) -> int:
-        """Steps at the beginning of a block that leave its noise as it is, without a pass."""
+        """Steps at the start of a block that leave its noise unchanged, without a pass."""
         return 0
 
     def flow(self, call: Callable[[Tensor], Tensor], text: Tensor) -> Tensor:
-        """The guided flow. call(text): one forward pass."""
+        """Return the guided flow; `call(text)` is a forward pass."""
         wanted = call(text)
         if self.scale <= 1:
             return wanted
@@ -50,9 +56,17 @@ class VideoGuidance:
 
 @dataclass(frozen=True, slots=True)
 class ZeroStarGuidance(VideoGuidance):
-    """The flow without the prompt is scaled to the least distance from the one with it, and the first `zeroed` steps do not
-    move: "CFG-Zero*: Improved Classifier-Free Guidance for Flow Matching Models". What Helios' pipeline of stages does for
-    models whose `is_cfg_zero_star` is set, with two such steps.   Raises ValueError for less than none.
+    """Guidance with a rescaled flow without the prompt, and first steps that leave the noise unchanged.
+
+    Paper: "CFG-Zero*: Improved Classifier-Free Guidance for Flow Matching Models". The scale minimises the distance
+    to the flow with the prompt. HeliosPyramidPipeline does the same, with two such steps, for models whose
+    `is_cfg_zero_star` is set.
+
+    Args:
+        zeroed: The number of first steps that leave the noise unchanged.
+
+    Raises:
+        ValueError: `zeroed` is negative.
     """
 
     zeroed: int = 2
@@ -67,7 +81,7 @@ class ZeroStarGuidance(VideoGuidance):
         return self.zeroed if self.scale > 1 else 0
 
     def _joined(self, wanted: Tensor, other: Tensor) -> Tensor:
-        one, two = (flow.float().flatten(1) for flow in (wanted, other))
-        share = (one * two).sum(1) / (two.square().sum(1) + 1e-8)
+        prompted, plain = (flow.float().flatten(1) for flow in (wanted, other))
+        share = (prompted * plain).sum(1) / (plain.square().sum(1) + 1e-8)
         other = other * share.to(other.dtype).reshape(-1, *[1] * (other.dim() - 1))
         return other + self.scale * (wanted - other)

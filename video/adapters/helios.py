@@ -1,4 +1,4 @@
-"""Helios of diffusers: chunks of 33 frames behind a history that is the coarser the longer ago."""
+"""Helios of diffusers: chunks of 33 frames, with a history that is coarser for older frames."""
 
 from __future__ import annotations
 
@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class HeliosVideo(TransformerVideo):
-    """As HeliosPipeline draws, or HeliosPyramidPipeline.
+    """Helios as a block video model, sampled as in HeliosPipeline or HeliosPyramidPipeline.
 
-    transformer: diffusers' own.   scheduler: that of the checkpoint, one that draws no noise.
-    steps: of a chunk; or of each stage of a pyramid, the smallest first, see `Pyramid`.
-    plan: latent frames of a chunk, 9 in the published models; the autoencoder decodes every chunk as a video of its own.
-    history: latent frames of the coarse, the middle and the fine past; the video's first frame is always with them.
-    guidance: `VideoGuidance`, or `ZeroStarGuidance` where the checkpoint's `is_cfg_zero_star` is set.
-    doubled: whether the first chunk takes twice the steps, which is for distilled models (`is_amplify_first_chunk`).
-    name: what tables print.   Raises ValueError as `Pyramid` does, and for guidance that rests beyond the first stage.
+    Args:
+        transformer: The transformer of diffusers.
+        scheduler: The checkpoint's scheduler, which must draw no noise.
+        steps: Steps per chunk; or per stage of a pyramid, the smallest first, see `Pyramid`.
+        plan: Latent frames of a chunk, 9 in the published models; the autoencoder decodes each chunk as its own video.
+        history: Latent frames of the coarse, the middle and the fine past; the video's first frame is always added.
+        guidance: `VideoGuidance`, or `ZeroStarGuidance` where the checkpoint's `is_cfg_zero_star` is set.
+        doubled: Whether the first chunk takes twice the steps, for distilled models (`is_amplify_first_chunk`).
+        sampler: Derived from the scheduler and the steps; leave it out.
+        name: The name in tables.
+
+    Raises:
+        ValueError: The steps do not fit the scheduler, or the unchanged steps of the guidance exceed the first stage.
     """
 
     transformer: HeliosTransformer3DModel
@@ -48,14 +54,14 @@ class HeliosVideo(TransformerVideo):
             first = self.steps
             if self.doubled:
                 raise ValueError("doubled: expected the steps of each stage of a distilled model, got "
-                                 f"{self.steps} steps of one; leave it out")  # fmt: skip
+                                 f"{self.steps} steps without stages; leave it out")  # fmt: skip
         else:
             sampler = Pyramid(self.scheduler, self.steps, tuple(self.transformer.config.patch_size))
-            replace(sampler, doubled=self.doubled)  # refuses what the first chunk cannot have
+            replace(sampler, doubled=self.doubled)  # validates the doubled steps of the first chunk
             object.__setattr__(self, "sampler", sampler)
             first = sampler.steps[0]
         if self.guidance.still > first:
-            raise ValueError(f"guidance: expected at most {first} steps that do not move, those of the first stage, got "
+            raise ValueError(f"guidance: expected at most {first} unchanged steps, as many as the first stage has, got "
                              f"{self.guidance.still}; lower them")  # fmt: skip
 
     latent_dtype = torch.float32
@@ -66,7 +72,11 @@ class HeliosVideo(TransformerVideo):
         return (steps - self.guidance.still) * self.guidance.passes
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> HeliosState:
-        """The state of B videos, see `BlockVideoModel`.   Raises ValueError for a size that the first stage cannot have."""
+        """Return the state of B videos, see `BlockVideoModel`.
+
+        Raises:
+            ValueError: The first stage does not support the size.
+        """
         if self.sampler is None:
             return replace(self, sampler=self._sampler(size)).open(text, noise, size)
         if isinstance(self.sampler, Pyramid):
@@ -84,7 +94,7 @@ class HeliosVideo(TransformerVideo):
 
 
 class HeliosState(StatelessVideoState):
-    """Keeps nothing: the history is tokens of every pass, zeros before the video's beginning."""
+    """A state without memory: the history is part of every pass, with zeros before the start of the video."""
 
     @torch.no_grad()
     def generate(self, video: CommittedBlocks) -> Tensor:
@@ -100,7 +110,7 @@ class HeliosState(StatelessVideoState):
 
         def flow(x: Tensor, time: Tensor, until: Tensor | None) -> Tensor:
             nonlocal done
-            self.passes, done = self.passes - 1, done + 1  # passes are counted where they are made
+            self.passes, done = self.passes - 1, done + 1  # `call` counts the passes
             if done <= model.guidance.still:
                 return torch.zeros_like(x, dtype=model.dtype)
             return model.guidance.flow(lambda prompt: call(x, time, prompt), text)
@@ -109,7 +119,7 @@ class HeliosState(StatelessVideoState):
         return self._draw(block, flow, first)
 
     def _history(self, video: CommittedBlocks) -> dict[str, Tensor]:
-        """What the transformer is told of the past: three parts of it, and the places of all frames."""
+        """Return the transformer's inputs for the past: three parts of it, and the positions of all frames."""
         model, sizes = self.model, list(self.model.history)
         held = sum(sizes)
         past = torch.zeros(self.noise.batch, model.channels, held, *self.size, device=model.device)

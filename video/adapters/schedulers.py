@@ -1,4 +1,4 @@
-"""Sampling with schedulers of diffusers: one walk, or a pyramid of stages of growing size."""
+"""Sampling with schedulers of diffusers: a single walk, or a pyramid of stages of growing size."""
 
 from __future__ import annotations
 
@@ -19,10 +19,15 @@ from mmspec.video.generation import Velocity
 
 @dataclass(frozen=True, slots=True)
 class Scheduled:
-    """Any scheduler that draws no noise of its own: Euler over flows, UniPC and others that remember their last steps.
+    """Sampling with any scheduler that draws no noise: Euler over flows, and multi-step schedulers such as UniPC.
 
-    scheduler: copied for every block, so that blocks share nothing.   passes: steps a block.   how: what else its
-    `set_timesteps` takes.   Raises ValueError for no steps.
+    Args:
+        scheduler: The scheduler, copied for every block so that blocks share no state.
+        passes: Steps per block.
+        how: Further arguments of its `set_timesteps`.
+
+    Raises:
+        ValueError: There are no steps.
     """
 
     scheduler: Any
@@ -45,7 +50,7 @@ class Scheduled:
 
 
 def dynamic_shift(tokens: int, config: Mapping[str, Any]) -> float:
-    """The shift of a picture of so many tokens, on the line through the two that the scheduler's config names."""
+    """Return the shift for `tokens` tokens, on the line through the two points in the scheduler's config."""
     few, many = config.get("base_image_seq_len", 256), config.get("max_image_seq_len", 4096)
     low, high = config.get("base_shift", 0.5), config.get("max_shift", 1.15)
     return low + (tokens - few) * (high - low) / (many - few)
@@ -53,13 +58,19 @@ def dynamic_shift(tokens: int, config: Mapping[str, Any]) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Pyramid:
-    """A block is drawn small, then enlarged twofold from stage to stage, each time with noise that hides the enlarging:
-    "Pyramidal Flow Matching for Efficient Video Generative Modeling", as HeliosPyramidPipeline of diffusers takes its steps.
+    """Sampling in stages: a small block is enlarged twofold from stage to stage, with noise that hides the enlarging.
 
-    scheduler: HeliosScheduler, or HeliosDMDScheduler for distilled models, of as many stages; copied for every block.
-    steps: of each stage, the smallest first.   patch: frames, rows and columns of a token.
-    doubled: twice the steps, which only distilled models have.   Raises ValueError for stages without steps, and where the
-    scheduler has another number of them or adds steps to none.
+    Paper: "Pyramidal Flow Matching for Efficient Video Generative Modeling". The steps are those of
+    HeliosPyramidPipeline in diffusers.
+
+    Args:
+        scheduler: A HeliosScheduler, or a HeliosDMDScheduler for distilled models, copied for every block.
+        steps: Steps per stage, the smallest first.
+        patch: Frames, rows and columns of a token.
+        doubled: Whether the steps are doubled, which only distilled models support.
+
+    Raises:
+        ValueError: A stage has no steps, the number of stages is not the scheduler's, or `doubled` is unsupported.
     """
 
     scheduler: Any
@@ -74,14 +85,14 @@ class Pyramid:
         stages = self.scheduler.config.stages
         if not self.steps or min(self.steps) < 1 or len(self.steps) != stages:
             raise ValueError(f"steps: expected at least 1 for each of the scheduler's {stages} stages, got "
-                             f"{list(self.steps)}; say how many each takes")  # fmt: skip
+                             f"{list(self.steps)}; give a number per stage")  # fmt: skip
         if self.doubled and not self.distilled:
             raise ValueError(f"doubled: expected a HeliosDMDScheduler to double the steps of, got "
                              f"{type(self.scheduler).__name__}; leave it out")  # fmt: skip
 
     @property
     def distilled(self) -> bool:
-        """Whether each step predicts the clean block and goes back to the noise that the stage began with."""
+        """Whether each step predicts the clean block and returns to the noise at the start of the stage."""
         from diffusers import HeliosDMDScheduler
 
         return isinstance(self.scheduler, HeliosDMDScheduler)
@@ -95,7 +106,7 @@ class Pyramid:
         for _ in self.steps[1:]:
             x = 2 * _resized(x, 0.5, "bilinear")  # the mean of four normals has half their spread
         for stage, steps in enumerate(self.steps):
-            # of the size before it is enlarged, as published
+            # counted before the enlarging, as published
             tokens = x.shape[2] * x.shape[3] * x.shape[4] // math.prod(self.patch)
             how = {"mu": dynamic_shift(tokens, scheduler.config), "is_amplify_first_chunk": self.doubled}
             scheduler.set_timesteps(steps, stage, device=x.device, **how)
@@ -105,20 +116,20 @@ class Pyramid:
         return x
 
     def _walk(self, velocity: Velocity, x: Tensor, scheduler: Any) -> Tensor:
-        """One stage."""
+        """Return the block after one stage."""
         start, times = x, scheduler.timesteps
         for number, timestep in enumerate(times):
-            flow = velocity(x, float(int(timestep)), float(int(timestep)))  # the models are given whole timesteps
+            flow = velocity(x, float(int(timestep)), float(int(timestep)))  # the models read whole timesteps
             back = {"cur_sampling_step": number, "dmd_noisy_tensor": start, "dmd_sigmas": scheduler.sigmas,
                     "dmd_timesteps": times, "all_timesteps": times} if self.distilled else {}  # fmt: skip
             x = scheduler.step(flow, timestep, x, return_dict=False, **back)[0]
         return x
 
     def _enlarged(self, x: Tensor, sigma: float, fresh: Tensor) -> Tensor:
-        """Twice the rows and columns at the level `sigma` at which the stage begins.
+        """Return a block with twice the rows and columns, at the level `sigma` at which the stage begins.
 
-        fresh: standard normals, at least as large. Cells of a patch, which are now equal, get noise that is negatively
-        correlated, by gamma of the scheduler, so that all of them together are as far apart as cells of noise are.
+        The cells of a patch are equal after the enlarging. Their noise is negatively correlated, by the scheduler's
+        gamma, so that the sum has the covariance of independent noise. `fresh` are standard normals, at least as large.
         """
         x, gamma = _resized(x, 2.0, "nearest"), self.scheduler.config.gamma
         signal = 1 - sigma
@@ -134,10 +145,12 @@ class Pyramid:
 
 
 def lower_factor(covariance: Tensor) -> Tensor:
-    """The Cholesky factor [n, n] of a covariance that may be singular, as that of cells correlated by -1 / (n - 1): the last
-    pivot is then 0, and rounding puts it on either side of that, as the processor has it.
+    """Return the Cholesky factor [n, n] of a covariance that may be singular.
 
-    Raises ValueError for what is no covariance.
+    Cells with correlation -1 / (n - 1) have a last pivot of 0, which rounding may make negative.
+
+    Raises:
+        ValueError: The matrix is no covariance.
     """
     factor, failed = torch.linalg.cholesky_ex(covariance)
     cells = len(covariance)
@@ -150,7 +163,7 @@ def lower_factor(covariance: Tensor) -> Tensor:
 
 
 def _resized(x: Tensor, scale: float, mode: str) -> Tensor:
-    """[B, C, F, H, W] with rows and columns scaled, frame by frame."""
+    """Return [B, C, F, H, W] with scaled rows and columns, frame by frame."""
     size = (int(x.shape[3] * scale), int(x.shape[4] * scale))
     frames = F.interpolate(rearrange(x, "b c f h w -> (b f) c h w"), size=size, mode=mode)
     return rearrange(frames, "(b f) c h w -> b c f h w", b=x.shape[0])

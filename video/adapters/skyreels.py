@@ -1,4 +1,4 @@
-"""SkyReels-V2 with diffusion forcing, of diffusers: a pass reads the whole window, clean frames and noisy ones."""
+"""SkyReels-V2 with diffusion forcing, of diffusers: each pass reads the whole window of clean and noisy frames."""
 
 from __future__ import annotations
 
@@ -19,13 +19,22 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class SkyReelsVideo(TransformerVideo):
-    """Block after block, as diffusers' pipeline does where a block waits for the one before (`ar_step` of all its steps).
+    """SkyReels-V2 as a block video model: each block waits for the previous block (diffusers' `ar_step` at all steps).
 
-    transformer: diffusers' own, with a block-causal mask of the plan's blocks.   sampler: `Scheduled` with its scheduler.
-    window: latent frames of a pass at most, those of the block included; the oldest whole blocks go first.
-    context_noise: thousandths of noise in the clean frames, and their timestep; 20 is what its authors take for long videos.
-    fps: what the model is told; it tells 16 from all others.   There is no cache: a pass costs what its window costs, and
-    drafting with it saves only what its size saves.   Raises ValueError for a transformer with another mask.
+    There is no cache, so a pass costs as much as its window, and a drafter saves only by its smaller size.
+
+    Args:
+        transformer: The transformer of diffusers, with a block-causal mask of the plan's blocks.
+        sampler: `Scheduled` with its scheduler.
+        plan: The frames of the blocks.
+        window: The most latent frames of a pass, with those of the block; the oldest whole blocks are dropped first.
+        context_noise: Thousandths of noise in the clean frames, and their timestep; the authors use 20 for long videos.
+        guidance: Classifier-free guidance.
+        fps: The frame rate that the model is conditioned on; it separates 16 from all other rates.
+        name: The name in tables.
+
+    Raises:
+        ValueError: The transformer has another mask, or the window is too small.
     """
 
     transformer: SkyReelsV2Transformer3DModel
@@ -44,7 +53,7 @@ class SkyReelsVideo(TransformerVideo):
             raise ValueError(f"plan: expected blocks of the transformer's {masked} frames each, more than one, got "
                              f"{self.plan}; set num_frame_per_block in its config to the size of the blocks")  # fmt: skip
         if self.window < 2 * self.plan.size:
-            raise ValueError(f"window: expected room for a block of {self.plan.size} frames and one before it, got "
+            raise ValueError(f"window: expected room for a block of {self.plan.size} frames and the previous block, got "
                              f"{self.window}; widen it")  # fmt: skip
 
     latent_dtype = torch.float32
@@ -54,12 +63,12 @@ class SkyReelsVideo(TransformerVideo):
         return self.sampler.passes * self.guidance.passes
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> SkyReelsState:
-        """The state of B videos, see `BlockVideoModel`."""
+        """Return the state of B videos, see `BlockVideoModel`."""
         return SkyReelsState(self, text, noise, size)
 
 
 class SkyReelsState(StatelessVideoState):
-    """Keeps nothing: the context is read in every pass."""
+    """A state without memory: every pass reads the context."""
 
     @torch.no_grad()
     def generate(self, video: CommittedBlocks) -> Tensor:
@@ -86,10 +95,10 @@ class SkyReelsState(StatelessVideoState):
         return self._draw(block, flow)
 
     def _context(self, video: CommittedBlocks) -> Tensor | None:
-        """The last blocks that fit the window, with their noise: that of the block to be drawn, so no decision moves it."""
+        """Return the last blocks that fit the window, with noise that is reserved for the next block."""
         model, block = self.model, len(video)
         room = (model.window - model.plan.size) // model.plan.size
-        late = [one.to(model.device, model.latent_dtype) for one in video[max(0, block - room) :]]
+        late = [latents.to(model.device, model.latent_dtype) for latents in video[max(0, block - room) :]]
         if not late:
             return None
         latents, share = torch.cat(late, 2), 0.001 * model.context_noise

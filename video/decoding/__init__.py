@@ -1,1 +1,1 @@
-"""Block by block through the one round: rows, the target that holds them, the drafter, what it all took."""
+"""Block-by-block decoding through the common loop: request, target, drafter, output and cost model."""

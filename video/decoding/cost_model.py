@@ -1,4 +1,4 @@
-"""The cost of a routed video: counts of passes, and seconds from the cost of each."""
+"""The cost of a routed video: counts of passes, and seconds from the cost of each pass."""
 
 from __future__ import annotations
 
@@ -11,8 +11,15 @@ Sync = Literal["lazy", "eager", "rebuilt"]
 
 @dataclass(frozen=True, slots=True)
 class BlockCosts:
-    """Seconds. target, drafter: of one pass over a block, P_t and P_d.   decode, reward: of one block, V and R; 0 where
-    another device has them done in the meantime.   steps, draft_steps: passes that draw a block; one more reads it.
+    """Measured costs in seconds, and the passes per block.
+
+    Args:
+        target: Seconds of a target pass over a block, P_t.
+        drafter: Seconds of a drafter pass over a block, P_d.
+        decode: Seconds to decode a block, V; 0 where another device decodes in parallel.
+        reward: Seconds to score a block, R; 0 where another device scores in parallel.
+        steps: Passes in which the target generates a block; reading a block takes another pass.
+        draft_steps: Passes in which the drafter generates a block.
     """
 
     target: float
@@ -25,10 +32,15 @@ class BlockCosts:
 
 @dataclass(frozen=True, slots=True)
 class BlockWork:
-    """How often each thing is done for a video; a fraction where it is an expectation.
+    """The work for one video, in blocks; fractions where it is an expectation.
 
-    redrawn: blocks the target draws.   drafted: blocks the drafter draws.   target_reads, drafter_reads: blocks that
-    they read.   decoded, scored: blocks.
+    Attributes:
+        redrawn: Blocks that the target generates.
+        drafted: Blocks that the drafter generates.
+        target_reads: Blocks that the target reads.
+        drafter_reads: Blocks that the drafter reads.
+        decoded: Blocks that the autoencoder decodes.
+        scored: Blocks that the reward scores.
     """
 
     redrawn: float
@@ -39,7 +51,7 @@ class BlockWork:
     scored: float
 
     def seconds(self, costs: BlockCosts) -> float:
-        """What it takes on one device, one thing after the other."""
+        """Return the seconds of this work on one device, without overlap."""
         target = costs.steps * self.redrawn + self.target_reads
         drafter = costs.draft_steps * self.drafted + self.drafter_reads
         return (
@@ -56,21 +68,26 @@ class BlockWork:
         decodes: bool = True,
         scored: int | None = None,
     ) -> BlockWork:
-        """Of a video whose blocks were so `drafted` and `kept`, as our round does it: nothing is read that nobody draws
-        behind.
+        """Return the work of our loop for a video, from the decision on each block.
 
-        A lazy target reads all it has missed before it draws, a rebuilt one a few latents, which is one pass; the drafter
-        reads likewise before it drafts.   decodes: whether pixels are wanted or looked at.   scored: blocks, None for the
-        drafted.
+        A block is read only if its model generates a later block. A lazy target reads all missing blocks before it
+        generates the next, and a rebuilt target reads a few latents in one pass.
+
+        Args:
+            kept: Per block, whether the draft is accepted.
+            drafted: Per block, whether it is drafted.
+            sync: How the target catches up with accepted drafts.
+            decodes: Whether blocks are decoded to pixels.
+            scored: The number of scored blocks; None for all drafted blocks.
         """
-        redrawn = [block for block, one in enumerate(kept) if not one]
-        drafts = [block for block, one in enumerate(drafted) if one]
+        redrawn = [block for block, accepted in enumerate(kept) if not accepted]
+        drafts = [block for block, was_drafted in enumerate(drafted) if was_drafted]
         reads = {
             "lazy": max(redrawn, default=0),
             "eager": len(kept) - 1,
             "rebuilt": sum(block > 0 for block in redrawn),
         }[sync]
-        wasted = sum(was and not one for was, one in zip(drafted, kept, strict=True))
+        wasted = sum(was_drafted and not accepted for was_drafted, accepted in zip(drafted, kept, strict=True))
         decoded = (len(kept) + wasted) * decodes
         return cls(
             len(redrawn), len(drafts), reads, max(drafts, default=0), decoded, len(drafts) if scored is None else scored

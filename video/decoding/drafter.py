@@ -1,4 +1,4 @@
-"""The smaller model of a video decoding, checked against the target."""
+"""The smaller model of a video decoding: its checks against the target."""
 
 from __future__ import annotations
 
@@ -11,18 +11,22 @@ from mmspec.video.prompt_encoder import PromptReader
 
 
 def model_of(drafter: Any) -> BlockVideoModel:
-    """The model of a drafter, without the pipeline around it."""
+    """Return the model of a drafter, without the pipeline around it."""
     return getattr(drafter, "model", drafter)
 
 
 def reader_of(drafter: Any, request: VideoRequest) -> PromptReader:
-    """How a drafter reads the prompts of a request: a pipeline reads with its own text encoder."""
+    """Return the prompt reader of a drafter; a pipeline reads prompts with its own text encoder."""
     encoder = getattr(drafter, "encoder", None)
     return request.read if encoder is None or encoder is request.read.encoder else PromptReader(encoder)
 
 
 def check_drafter(drafter: Any, target: BlockVideoModel, request: VideoRequest) -> None:
-    """Raises ValueError for what is no block video model, or draws latents of another autoencoder than the target's."""
+    """Check that a drafter is a block video model with latents of the target's autoencoder.
+
+    Raises:
+        ValueError: It is no block video model, or its latents are of another autoencoder.
+    """
     model = model_of(drafter)
     if not hasattr(model, "open") or not hasattr(model, "plan"):
         raise UnsupportedCombination(

@@ -1,4 +1,4 @@
-"""The result of a request for videos: its statistics, its records a block, and the output."""
+"""The result of a request for videos: statistics, a record per block, and the output."""
 
 from __future__ import annotations
 
@@ -14,11 +14,14 @@ from mmspec.io.interrupts import Stopped
 
 @dataclass(slots=True)
 class BlockRecord:
-    """One block of one video.
+    """The record of one block of one video.
 
-    drafted: a draft of it was judged.   kept: the draft stands, else the block is the target's.
-    scores, own_scores: a number a frame, of the draft and of the target's block; None where nobody asked.
-    features: of the draft, see `FEATURES`; None where nobody asked.
+    Attributes:
+        drafted: Whether the router judged a draft of it.
+        kept: Whether the draft is accepted; otherwise the target generated the block.
+        scores: A score per frame of the draft; None where it was not scored.
+        own_scores: A score per frame of the target's block; None where it was not scored.
+        features: Features of the draft, see `FEATURES`; None where they were not computed.
     """
 
     drafted: bool = False
@@ -30,13 +33,18 @@ class BlockRecord:
 
 @dataclass(slots=True)
 class VideoStats(Stats):
-    """`Stats` whose unit is a block: `accept_length` is blocks for each one the target had to draw, and `target_passes` are
-    rounds in which it drew any.
+    """`Stats` whose unit is a block.
 
-    target_forwards: forward passes of the target, row after row; `drafter_passes` are the drafter's.   context_forwards: how
-    many of the target's read blocks that others drew.   draft_s, target_s: of the models alone.   vae_s, reward_s: decoding
-    and scoring.   prefill_s, verify_s: what is left of the rounds.   block_s: seconds of each round, which ends with a block
-    of every row.   records: per row, per finished block.
+    `accept_length` is the number of blocks per block that the target generates. `target_passes` counts the rounds in
+    which the target generates at least one block. `prefill_s` and `verify_s` are the remaining seconds of the rounds.
+
+    Attributes:
+        target_forwards: Forward passes of the target, summed over rows; `drafter_passes` are those of the drafter.
+        context_forwards: Forward passes of the target that read context.
+        vae_s: Seconds of decoding to pixels.
+        reward_s: Seconds of scoring.
+        block_s: Seconds of each round; a round ends with a block of every row.
+        records: Per row, a record per finished block.
     """
 
     target_forwards: int = 0
@@ -55,31 +63,35 @@ class VideoStats(Stats):
 
     @property
     def split(self) -> dict[str, float]:
-        """Seconds of the whole call by who took them: draft, target, vae, reward, other."""
+        """Seconds of the whole call by part: draft, target, vae, reward, other."""
         parts = self.seconds()
         rest = parts.pop("prefill") + parts.pop("verify") + self.other_s
         return parts | {"other": rest}
 
     @property
     def acceptance(self) -> list[float]:
-        """Per block, the share of rows whose draft stands; a block that nobody drafted counts as drawn by the target."""
+        """Per block, the share of rows whose draft is accepted; a block without a draft counts as the target's."""
         longest = max(map(len, self.records), default=0)
         columns = [[row[block].kept for row in self.records if len(row) > block] for block in range(longest)]
         return [sum(column) / len(column) for column in columns]
 
     @property
     def accepted_share(self) -> float:
-        """Of all blocks but the first of each video."""
+        """The share of accepted drafts among all blocks except the first block of each video."""
         later = [block.kept for row in self.records for block in row[1:]]
         return sum(later) / max(len(later), 1)
 
     @property
     def target_blocks(self) -> list[int]:
-        """Per row, blocks that the target drew: the budget a router used."""
+        """Per row, the number of blocks that the target generated: the budget that a router used."""
         return [sum(not block.kept for block in row) for row in self.records]
 
     def latency(self, percent: int = 50) -> float:
-        """Seconds within which so many of a hundred blocks were finished.   Raises ValueError before the first block."""
+        """Return the seconds within which `percent` of a hundred blocks are finished.
+
+        Raises:
+            ValueError: No block is finished, or `percent` is not between 1 and 99.
+        """
         if not self.block_s or not 0 < percent < 100:
             raise ValueError(f"percent: expected 1 to 99 and a finished block, got {percent} of {len(self.block_s)}; run the "
                              "request first")  # fmt: skip
@@ -97,9 +109,13 @@ class VideoStats(Stats):
 
 @dataclass(slots=True)
 class VideoOutput:
-    """videos: uint8 [F, H, W, 3] a row, the finished blocks of one that failed, None where it finished none; empty where no
-    pixels were asked for.   latents: float [C, F, h, w] a row, None likewise.   stats: see `VideoStats`.
-    errors: per failed row, one sentence.
+    """The videos of a request.
+
+    Attributes:
+        videos: Per row, uint8 [F, H, W, 3]. A failed row has its finished blocks, or None; empty with `pixels=False`.
+        latents: Per row, float [C, F, h, w], or None where no block is finished.
+        stats: See `VideoStats`.
+        errors: Per failed row, a sentence.
     """
 
     videos: list[np.ndarray | None]
@@ -109,7 +125,11 @@ class VideoOutput:
 
 
 class VideoStopped(Stopped):
-    """A request that Ctrl-C ended behind a block. output: what is finished, as of a call that ended by itself."""
+    """A request that a signal ended between two blocks.
+
+    Attributes:
+        output: The finished blocks, in the form of a complete call.
+    """
 
     def __init__(self, output: VideoOutput, blocks: int, number: int):
         most = max(output.stats.emitted)

@@ -17,19 +17,24 @@ from mmspec.video.prompt_encoder import PromptReader
 from mmspec.video.vae import StreamingVAE, VAEState
 
 Prompt = str | Tensor  # a text, or its states from a text encoder, float [1, L, d]
-# (row, block, frames uint8 [N, H, W, 3] or None where no pixels are wanted), once the block is finished
+# called with (row, block, frames uint8 [N, H, W, 3] or None with `pixels=False`) after each finished block
 Listener = Callable[[int, int, np.ndarray | None], None]
 
 
 @dataclass(frozen=True, slots=True)
 class VideoRequest:
-    """The settings of one call, which a decoding prepares for the round.
+    """The settings of one call, which a decoding prepares for the loop.
 
-    prompts: per row, the prompt from each block on; block 0 has one.   reward_prompts: the same, of the texts that blocks are
-    scored by; None where a row has no text.   keys: of the rows.   size: rows and columns of a latent frame.
-    blocks: of every video.   vae: decodes them.   read: encodes prompts for the target.
-    pixels: whether frames are stored; without them a block is decoded only for a reward.
-    listener: called for every row's block once it is committed.
+    Args:
+        prompts: Per row, the prompts by the block from which each applies; block 0 always has a prompt.
+        reward_prompts: Per row, the texts that blocks are scored by, in the same form; None where a row has no text.
+        keys: The random keys of the rows.
+        size: Rows and columns of a latent frame.
+        blocks: The number of blocks of every video.
+        vae: The autoencoder that decodes them.
+        read: The reader that encodes prompts for the target.
+        pixels: Whether frames are stored; without them a block is decoded only for a reward.
+        listener: Called for every row's block once it is committed.
     """
 
     prompts: Sequence[Mapping[int, Prompt]]
@@ -44,13 +49,16 @@ class VideoRequest:
 
     @property
     def anchors(self) -> frozenset[int]:
-        """Blocks that begin a prompt."""
+        """The blocks at which a prompt begins."""
         return frozenset(block for row in self.prompts for block in row)
 
     def open(self, model: BlockVideoModel, read: PromptReader) -> list[BlockVideoState]:
-        """A model's state for every row, each a request of its own: rows decide apart, and none meets another's numbers.
+        """Return a model's state for every row.
 
-        Raises ValueError as the model does.
+        Each row is a request of its own, so rows decide independently and no row depends on another.
+
+        Raises:
+            ValueError: The model does not fit the request.
         """
         states = []
         for row, prompts in enumerate(self.prompts):
@@ -62,7 +70,7 @@ class VideoRequest:
         return states
 
     def text(self, row: int, block: int) -> str:
-        """The text that a block is scored by."""
+        """Return the text that a block is scored by."""
         texts = self.reward_prompts[row]
         return texts[max(first for first in texts if first <= block)]
 
@@ -71,10 +79,15 @@ Prompts = str | Sequence[str] | Tensor
 
 
 def prompt_rows(prompts: Prompts, rows: int | None = None, name: str = "prompts") -> list[Prompt]:
-    """One prompt a row: of a text, texts, or states float [B, L, d].
+    """Return one prompt per row.
 
-    rows: how many there must be; one for all where it is a single text. None for as many as there are.
-    Raises ValueError for anything else.
+    Args:
+        prompts: A text, texts, or encoder states float [B, L, d].
+        rows: The expected number of rows, to which a single text is repeated; None for as many as there are prompts.
+        name: The argument that errors name.
+
+    Raises:
+        ValueError: The prompts have another form or another number of rows.
     """
     if isinstance(prompts, str):
         return [prompts] * (rows or 1)
@@ -86,22 +99,26 @@ def prompt_rows(prompts: Prompts, rows: int | None = None, name: str = "prompts"
     if not each or rows is not None and len(each) != rows:
         wanted = "texts or float [B, L, d]" if rows is None else f"one text or {rows}"
         got = tuple(prompts.shape) if isinstance(prompts, Tensor) else f"{prompts!r:.60}"
-        raise ValueError(f"{name}: expected {wanted}, got {got}; give one a video")
+        raise ValueError(f"{name}: expected {wanted}, got {got}; give a prompt per video")
     return each
 
 
 def prompts_by_block(
     first: Sequence[Prompt], later: Mapping[int, Prompts] | None, blocks: int, name: str
 ) -> list[dict[int, Prompt]]:
-    """Per row, from which block on there is which prompt.   Raises ValueError for a block the video does not have."""
+    """Return, per row, the prompts by the block from which each applies.
+
+    Raises:
+        ValueError: A block is outside the video, or `later` is no dict.
+    """
     timeline = [{0: prompt} for prompt in first]
     if not isinstance(later, Mapping | None):
         raise ValueError(
-            f"{name}: expected prompts by the block from which on they hold, got {later!r:.60}; pass a dict"
+            f"{name}: expected a dict from a prompt's first block to the prompt, got {later!r:.60}; pass a dict"
         )
     for block, prompts in sorted((whole(name, block), prompts) for block, prompts in (later or {}).items()):
         if not 0 <= block < blocks:
-            raise ValueError(f"{name}: expected blocks 0 to {blocks - 1}, got {block}; name one of the video's")
+            raise ValueError(f"{name}: expected blocks 0 to {blocks - 1}, got {block}; name a block of the video")
         for row, prompt in zip(timeline, prompt_rows(prompts, len(timeline), name), strict=True):
             row[block] = prompt
     return timeline
@@ -110,8 +127,13 @@ def prompts_by_block(
 def reward_prompts(
     shown: Sequence[Mapping[int, Prompt]], given: Prompts | Mapping[int, Prompts] | None, blocks: int
 ) -> list[dict[int, str]] | None:
-    """Per row, what blocks are scored by: what is shown, but where `given` says it in other words. None where a row is left
-    without words."""
+    """Return, per row, the texts that blocks are scored by; None where a row has no text.
+
+    Args:
+        shown: Per row, the prompts by block.
+        given: Texts that replace them for scoring, alone or by block; None for the prompts.
+        blocks: The number of blocks of a video.
+    """
     more = dict(given) if isinstance(given, Mapping) else {} if given is None else {0: given}
     own = prompts_by_block([rows[0] for rows in shown], more, blocks, "reward_prompt")
     texts = [{**rows, **others} for rows, others in zip(shown, own, strict=True)]
@@ -120,7 +142,12 @@ def reward_prompts(
 
 @dataclass(frozen=True, slots=True)
 class DecodedBlock:
-    """frames: uint8 [N, 3, H, W] of a block.   after: the place in the autoencoder behind it; None for a start."""
+    """The pixels of a block.
+
+    Attributes:
+        frames: uint8 [N, 3, H, W].
+        after: The state of the autoencoder after the block; None where the next block starts anew.
+    """
 
     frames: Tensor
     after: VAEState | None
@@ -130,11 +157,17 @@ class DecodedBlock:
 class VideoRowState:
     """The committed blocks of a row and, until the round ends, the candidates for the next block.
 
-    state: the target's.   committed: latents [1, C, F, h, w] a block.   frames: their pixels, uint8 [N, 3, H, W] on the host.
-    vae_state: in the autoencoder, behind what is committed: a value, so a draft is decoded from it and cannot move it.
-    slots: latents of the candidates by handle.   decoded: pixels of the candidates that have been decoded.
-    anchor: scores of the frames of the block that began the prompt, where they are asked for.
-    run: drafts that stand since the target's last block.   records: see `BlockRecord`.
+    Attributes:
+        state: The target's state.
+        committed: Per block, latents [1, C, F, h, w].
+        frames: Per block, pixels uint8 [N, 3, H, W] on the host.
+        vae_state: The autoencoder's state after the committed blocks. Decoding a draft does not change it.
+        slots: Latents of the candidates by handle.
+        decoded: Pixels of the candidates that have been decoded, by handle.
+        anchor: Frame scores of the block that began the prompt, where a router reads them.
+        run: Consecutive accepted drafts since the target's last block.
+        records: Per committed block, see `BlockRecord`.
+        record: The record of the next block.
     """
 
     state: BlockVideoState
@@ -150,17 +183,17 @@ class VideoRowState:
 
     @property
     def target_blocks(self) -> int:
-        """Blocks the target drew."""
+        """The number of blocks that the target generated."""
         return sum(not record.kept for record in self.records)
 
     def put(self, latents: Tensor, drafted: bool) -> int:
-        """Keeps a candidate for the next block until the round ends; returns its handle."""
+        """Store a candidate for the next block until the round ends; return its handle."""
         handle = 2 * len(self.committed) + drafted
         self.slots[handle] = latents
         return handle
 
     def commit(self, handle: int, kept: bool) -> None:
-        """Commits a candidate and forgets the others."""
+        """Commit a candidate and drop the others."""
         self.record.kept = kept
         self.run = self.run + 1 if kept else 0
         self.committed.append(self.slots[handle])
@@ -171,5 +204,5 @@ class VideoRowState:
         self.clear()
 
     def clear(self) -> None:
-        """Forgets every candidate, without a trace."""
+        """Drop all candidates and their record."""
         self.slots, self.decoded, self.record = {}, {}, BlockRecord()

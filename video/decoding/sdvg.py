@@ -1,4 +1,4 @@
-"""Speculative decoding of video blocks: a small model drafts each block, a router says which the target redraws."""
+"""Speculative decoding of video blocks: a small model drafts each block, a router selects blocks to regenerate."""
 
 from __future__ import annotations
 
@@ -27,21 +27,25 @@ from mmspec.video.wan.rebuilt import Rebuilt
 
 @dataclass(frozen=True, slots=True)
 class SDVG:
-    """Drafts every block but those that begin a prompt, scores its frames, and has the target redraw what the router does
-    not let stand: "Speculative Decoding for Autoregressive Video Generation". Relaxed; threshold infinity is the target
-    alone, bit for bit. Both models draw a block from the same reserved noise.
+    """Drafts every block except those that begin a prompt, scores the frames, and regenerates the rejected blocks.
 
-    drafter: a model of the target's latents and plan of blocks, or a pipeline of one.
-    reward: frames and prompt to scores; may be left out with a router that looks at none.
-    threshold: of the block's score, see `Threshold`; or else router: `Relative`, `Strided`, `Random`, `Hybrid`, `Learned`...,
-        or the text of one, "strided:budget=3".
-    reduction: a block's score of its frames': the least, as published, or their mean.
-    sync: how the target keeps up with blocks that it did not draw. "lazy": reads them before it draws again. "eager": reads
-        each at once, a pass a block. A `Rebuilt`: reads a few latents anew before it draws, which costs one pass, but is
-        another target than one with all its context (unless the pipeline's target is rebuilt too).
-    optimistic: drafts the next block before the score of this one is known, and drops it with this one; for a drafter on a
-        device of its own, which then does not wait. The videos are the same.
-    Raises ValueError for settings that do not go together.
+    Paper: "Speculative Decoding for Autoregressive Video Generation". Relaxed; with an infinite threshold the videos
+    are the target's own, bit for bit. Both models generate a block from the same reserved noise.
+
+    Args:
+        drafter: A model with the target's latents and plan of blocks, or a pipeline of such a model.
+        reward: A function from frames and prompt to scores; not needed for a router that reads no score.
+        threshold: The score that a draft needs, see `Threshold`. Pass this or `router`.
+        router: `Relative`, `Strided`, `Random`, `Hybrid`, `Learned` and others, or a text such as "strided:budget=3".
+        reduction: How a block's score follows from its frames: the minimum, as published, or the mean.
+        sync: How the target catches up with accepted drafts. "lazy" reads them before the target generates again.
+            "eager" reads each at once, in a pass per block. A `Rebuilt` reads a few latents in one pass, which makes
+            another target unless the pipeline's target is rebuilt too.
+        optimistic: Whether the next block is drafted before this block is scored; a rejection drops both. This helps
+            a drafter on its own device. The videos are the same.
+
+    Raises:
+        ValueError: Settings conflict.
     """
 
     drafter: BlockVideoModel
@@ -55,8 +59,8 @@ class SDVG:
 
     def __post_init__(self) -> None:
         if (self.threshold is None) == (self.router is None):
-            raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; say which "
-                             "drafts stand")  # fmt: skip
+            raise ValueError(f"threshold, router: expected one of them, got {self.threshold} and {self.router}; pass "
+                             "either")  # fmt: skip
         object.__setattr__(self, "router", value_of(self.router, "video", "router"))
         if self.router is not None and not isinstance(self.router, Router):
             raise ValueError(f"router: expected a Router, got {self.router!r}; make one, such as Strided(3)")
@@ -72,7 +76,7 @@ class SDVG:
 
     @property
     def name(self) -> str:
-        """What tables print."""
+        """The name in tables."""
         sync = self.sync if isinstance(self.sync, str) else f"rebuilt {self.sync.frames}"
         return ", ".join(["sdvg", *(["mean"] if self.reduction == "mean" else []), sync])
 
@@ -83,13 +87,14 @@ class SDVG:
 
     @property
     def model(self) -> BlockVideoModel:
-        """The drafter's, without the pipeline around it."""
+        """The drafter's model, without the pipeline around it."""
         return model_of(self.drafter)
 
     def target(self, model: BlockVideoModel) -> BlockVideoModel:
-        """The target model, with its context under `sync`.
+        """Return the target model, with its context under `sync`.
 
-        Raises UnsupportedCombination for a model whose context cannot be chosen.
+        Raises:
+            UnsupportedCombination: The context of the model cannot be chosen.
         """
         if not isinstance(self.sync, Rebuilt):
             return model
@@ -101,7 +106,7 @@ class SDVG:
         return replace(model, context=self.sync)
 
     def rule(self, model: BlockVideoModel) -> Router:
-        """The router, which is relaxed too where the target's context is another than that of `model`."""
+        """Return the router; it is relaxed where the target's context differs from that of `model`."""
         router = self.active_router
         if router.exact and self.target(model) != model:
             router = copy(router)
@@ -112,9 +117,10 @@ class SDVG:
         return SDVGState(self, self.active_router.drafts, target)
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, SDVG, Router]:
-        """The target, the drafter and the rule of one request.
+        """Return the target, the drafter and the rule of one request.
 
-        Raises ValueError for a drafter or a router that does not fit the request, and where a reward has no text.
+        Raises:
+            ValueError: The drafter or the router does not fit the request, or a reward has no text.
         """
         self._check(model, request)
         rule, scoring = self.rule(model), RewardScoring(self.reward, self.reduction)
@@ -127,21 +133,21 @@ class SDVG:
             raise UnsupportedCombination(f"drafter: expected blocks as the target's, {target.plan}, got {self.model.plan}; "
                                          "take a model of the same plan")  # fmt: skip
         if self.needs.reward and request.reward_prompts is None:
-            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; write the "
-                             "text that a reward looks for")  # fmt: skip
+            raise ValueError("reward_prompt: expected a text for every video whose prompt is encoded, got none; pass the "
+                             "text that the reward scores by")  # fmt: skip
         self.active_router.check_rows(len(request.prompts), request.blocks)
 
 
 @dataclass(frozen=True, slots=True)
 class _OptimisticDraft:
-    """A draft of the block after a draft without a verdict.   before: the drafter's state without that draft."""
+    """A draft of the block after an unjudged draft, and the drafter's state `before` it."""
 
     latents: Tensor
     before: object
 
 
 class SDVGState:
-    """One request's drafting: the drafter's state of every row."""
+    """The drafter's state of every row in one request."""
 
     def __init__(self, settings: SDVG, drafts: Callable[[BlockPosition], bool], target: BlockTarget):
         self.settings, self.drafts, self.device = settings, drafts, settings.model.device
@@ -178,7 +184,7 @@ class SDVGState:
         return Draft(value, chain(1, target.device), Law("none"), value >= 0 if -1 in handles else None)
 
     def _further(self, block: int, target: BlockTarget) -> bool:
-        """Whether a block may be drafted before the one in front of it is judged."""
+        """Return whether a block may be drafted before the previous block is judged."""
         request = target.request
         return self.settings.optimistic and block < request.blocks and block not in request.anchors
 
@@ -191,7 +197,7 @@ class SDVGState:
             raise
 
     def observe(self, target: BlockTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        """Where a draft did not stand, the one behind it goes, and the drafter has never read it."""
+        """Drop the optimistic drafts behind rejected blocks and restore the drafter's states."""
         if verdict.redo is None:
             return
         for row, redo in enumerate(verdict.redo.tolist()):
@@ -202,7 +208,7 @@ class SDVGState:
 
 @method(
     "sdvg", domain="video", kind="decoding", title="SDVG", exact=False, models=("blocks",), needs=("draft", "reward"),
-    about="the drafter draws blocks, and the target redraws those that a router does not let stand", order=2,
+    about="the drafter generates blocks, and the target regenerates those that a router rejects", order=2,
     paper="Speculative Decoding for Autoregressive Video Generation",
 )  # fmt: skip
 def sdvg(
@@ -212,18 +218,16 @@ def sdvg(
     """`SDVG` with the smaller pipeline of a model and a reward.
 
     Args:
-        parts: The model, the smaller pipeline "draft", and what scores frames, "reward".
-        threshold: The score that a draft needs to stand; infinity is the target alone.
-        router: The router in the threshold's place, such as strided:budget=3 or (hybrid:run=3,least=0.2).
-        reduction: Whether a block's score is the least of its frames' or their mean.
-        sync: How the target keeps up with drafts; rebuilt reads a few latents anew.
-        optimistic: Whether the next block is drafted before the score of this block is known.
-        reward: What scores frames, zoo:NAME or a published model such as imagereward:FILE; the zoo's for its drafters.
+        parts: The model, the smaller pipeline "draft", and the frame scorer "reward".
+        threshold: The score from which a draft is accepted; infinity is the target alone.
+        router: The router instead of a threshold, such as strided:budget=3 or (hybrid:run=3,least=0.2).
+        reduction: Whether a block's score is the minimum of its frames' scores or their mean.
+        sync: How the target reads accepted drafts: lazy, eager, or rebuilt from a few latents.
+        optimistic: Whether the next block is drafted before this block is scored.
+        reward: The scorer of frames: zoo:NAME or a published model such as imagereward:FILE.
     """
     if (threshold is None) == (router is None):
-        raise ValueError(
-            f"threshold, router: expected one of them, got {threshold} and {router}; say which drafts stand"
-        )
+        raise ValueError(f"threshold, router: expected one of them, got {threshold} and {router}; pass either")
     chosen = Threshold(threshold) if router is None else value_of(router, "video", "router", parts)
     drafter, context = parts.part("draft"), Rebuilt() if sync == "rebuilt" else sync
     scores = parts.part("reward", reward) if chosen.needs.reward else None

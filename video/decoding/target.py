@@ -1,4 +1,4 @@
-"""The target of a request for videos: rows that commit a block a round, each by its own verdict."""
+"""The target of a request for videos: every row commits a block per round, by its own verdict."""
 
 from __future__ import annotations
 
@@ -21,19 +21,30 @@ from mmspec.video.routing.routers import BlockEvidence, BlockPosition, ScoringNe
 
 @dataclass(frozen=True, slots=True)
 class RewardScoring:
-    """reward: scores frames; None for a router that reads no score.   reduction: of the scores of frames to a block's."""
+    """How blocks are scored.
+
+    Attributes:
+        reward: The scorer of frames; None for a router that reads no score.
+        reduction: From the scores of frames to the score of a block.
+    """
 
     reward: Reward | None = None
     reduction: Reduction = "min"
 
 
 class BlockTarget(BatchTarget):
-    """A batch of videos; values are handles of blocks, whose latents lie in `rows`. No row's numbers depend on another row.
+    """A batch of videos. Values are handles of blocks whose latents are in `rows`; no row depends on another.
 
-    model: draws the blocks that no draft stands for.   request: the settings of the call.   needs: of the router.
-    scoring: the reward; see `RewardScoring`.   eager: whether a committed block is read at once instead of when the model
-    draws next: more passes, but a rejection waits for none. The blocks are the same.
-    Where latents, frames or scores are NaN or Inf the row stops, with its finished blocks and a sentence in `errors`.
+    A row stops at latents, frames or scores that are NaN or Inf. It keeps its finished blocks, and `errors` has a
+    sentence.
+
+    Args:
+        model: The model that generates the blocks without an accepted draft.
+        request: The settings of the call.
+        needs: The scores that the router reads.
+        scoring: The reward; see `RewardScoring`.
+        eager: Whether a committed block is read at once instead of before the next generation. This takes more
+            passes, but a rejection does not wait for them. The blocks are the same.
     """
 
     verdicts = ("regenerate",)
@@ -61,18 +72,18 @@ class BlockTarget(BatchTarget):
 
     @property
     def block(self) -> int:
-        """The number of the block that is drawn next: the same in every row that has not stopped."""
+        """The number of the next block, which is the same in every active row."""
         return max(len(row.committed) for row, live in zip(self.rows, self.live, strict=True) if live)
 
     def position(self, row: int, uniform: float) -> BlockPosition:
-        """The place of a row, which a router reads before a block is drafted."""
+        """Return the position of a row, which a router reads before a block is drafted."""
         video = self.rows[row]
         return BlockPosition(row, len(video.committed), self.request.blocks, video.target_blocks, video.run, uniform)
 
     def settle(self, device: torch.device) -> None:
-        """Waits for a device, so that seconds are those of the part that took them; not where work runs on two of them, which
-        would wait for each other."""
-        devices = {torch.device(one) for one in (device, self.device, getattr(self.request.vae, "device", self.device))}
+        """Wait for a device, so that its time counts for the right part; a no-op where two devices work in parallel."""
+        used = (device, self.device, getattr(self.request.vae, "device", self.device))
+        devices = {torch.device(place) for place in used}
         if len(devices) == 1 and self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
@@ -80,7 +91,7 @@ class BlockTarget(BatchTarget):
         return root_only(self.pending), self._evidence(1)
 
     def score(self, draft: Draft) -> BlockEvidence:
-        """Decodes the drafted blocks, each from its row's place in the autoencoder, and scores their frames."""
+        """Decode each drafted block from its row's autoencoder state and score the frames."""
         nodes = draft.value.shape[1]
         evidence = self._evidence(nodes)
         if nodes == 1:
@@ -106,14 +117,14 @@ class BlockTarget(BatchTarget):
     def commit(self, draft: Draft, evidence: BlockEvidence, verdict: Verdict) -> list[int | None]:
         handle = torch.where(verdict.redo, verdict.correction, draft.value[:, -1])
         accepted: list[int | None] = []
-        for row, (one, redo) in enumerate(torch.stack((handle, verdict.redo), 1).tolist()):
-            committed = self.live[row] and self._attempt(row, self._commit_row, one, not redo)
+        for row, (chosen, redo) in enumerate(torch.stack((handle, verdict.redo), 1).tolist()):
+            committed = self.live[row] and self._attempt(row, self._commit_row, chosen, not redo)
             accepted.append(int(not redo) if committed else None)
         self.pending = handle
         return accepted
 
     def _attempt(self, row: int, work: Callable[..., None], *arguments: Any) -> bool:
-        """Whether a row's work could be done; else the row has stopped and its candidates are gone."""
+        """Run a row's work; return False where it fails, after the row has stopped and lost its candidates."""
         try:
             work(row, *arguments)
         except NotFinite as error:
@@ -163,7 +174,7 @@ class BlockTarget(BatchTarget):
             self._count()
 
     def _decode(self, video: VideoRowState, handle: int) -> Tensor:
-        """Frames of a candidate, uint8 [N, 3, H, W] on the host; its row's place stays where it is."""
+        """Return a candidate's frames, uint8 [N, 3, H, W] on the host, without a change of the row's state."""
         if handle not in video.decoded:
             with self.stats.time("vae"):
                 frames, after = self.request.vae.decode(video.slots[handle], video.vae_state)
@@ -182,7 +193,7 @@ class BlockTarget(BatchTarget):
         self.stats.context_forwards = sum(row.state.context_passes for row in self.rows)
 
     def _evidence(self, nodes: int) -> BlockEvidence:
-        """Of blocks that nobody scored."""
+        """Return evidence without scores."""
 
         def unknown(*shape: int) -> Tensor:
             return torch.full((self.batch, *shape), torch.nan, device=self.device)

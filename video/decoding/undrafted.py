@@ -15,47 +15,47 @@ from mmspec.video.routing.routers import Router, TargetAlone
 
 
 class VideoDecoding(Protocol):
-    """How the blocks of a video are decided."""
+    """A way to decide the blocks of a video."""
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
-        """The target, the drafter and the rule of one request."""
+        """Return the target, the drafter and the rule of one request."""
 
 
 @method(
     "ar", domain="video", kind="decoding", title="target alone", exact=True, models=("blocks",), order=0,
-    about="the target draws every block",
+    about="the target generates every block",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class PlainVideoDecoding:
-    """Every block is drawn by the target alone, through the same round. Exact."""
+    """The target alone generates every block, through the same loop. Exact."""
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
-        """The target, the drafter and the rule of one request."""
+        """Return the target, the drafter and the rule of one request."""
         rule = TargetAlone()
         return BlockTarget(model, request, rule.needs), NoDraft(), rule
 
 
 @dataclass(frozen=True, slots=True)
 class DrafterAlone:
-    """Every block is drawn by a smaller model, the first one too. Relaxed, as nothing is the target's.
+    """A smaller model generates every block, the first included. Relaxed, since no block is the target's.
 
     Args:
-        drafter: A model of the target's latents, or a pipeline of one.
+        drafter: A model with the target's latents, or a pipeline of such a model.
     """
 
     drafter: Any
 
     def rule(self, model: BlockVideoModel) -> Router:
-        """The rule of its requests, which says that they are relaxed."""
+        """Return the rule of its requests, which is marked as relaxed."""
         router = TargetAlone()
         router.exact, router.name = False, "drafter alone (relaxed)"
         return router
 
     def prepare(self, model: BlockVideoModel, request: VideoRequest) -> tuple[BlockTarget, Drafter, Router]:
-        """The smaller model as the target, no drafter, and the rule of one request.
+        """Return the smaller model as the target, no drafter, and the rule of one request.
 
         Raises:
-            ValueError: The smaller model draws latents of another autoencoder.
+            ValueError: The smaller model generates latents of another autoencoder.
         """
         check_drafter(self.drafter, model, request)
         rule, read = self.rule(model), reader_of(self.drafter, request)
@@ -64,7 +64,7 @@ class DrafterAlone:
 
 @method(
     "draft", domain="video", kind="decoding", title="drafter alone", exact=False, models=("blocks",), needs=("draft",),
-    about="the drafter draws every block", order=1,
+    about="the drafter generates every block", order=1,
 )  # fmt: skip
 def drafter_alone(parts: MethodParts) -> DrafterAlone:
     """`DrafterAlone` with the smaller pipeline of a model.

@@ -1,1 +1,1 @@
-"""Reward models that score frames: one protocol, published models, what is made of the scores of a block."""
+"""Reward models that score frames: a protocol, published models, and the score of a block."""

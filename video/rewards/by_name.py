@@ -1,4 +1,4 @@
-"""Rewards by name: published models and their files, such as "imagereward:FILE", and those of the zoo, "zoo:NAME"."""
+"""Rewards by name: files of published models, such as "imagereward:FILE", and rewards of the zoo, "zoo:NAME"."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ REWARD_FILES = ", ".join(f"{kind}:FILE" for kind in PUBLISHED_CONFIGS)
 
 
 def is_published(name: str) -> bool:
-    """Whether a name is that of a published reward and a file, which need not exist."""
+    """Return whether a name consists of a published reward and a file, which need not exist."""
     kind, colon, file = name.partition(":")
     return kind in PUBLISHED_CONFIGS and bool(colon and file)
 
 
 def published_reward(name: str) -> Reward:
-    """The reward of a published model's file, such as "pickscore:FILE", with the config beside it where there is one.
+    """Load the reward in a published model's file, such as "pickscore:FILE", with the config beside it if present.
 
     Raises:
-        ValueError: There is no such file, and as the loaders do.
+        ValueError: The file does not exist or does not fit the model.
     """
     kind, _, file = name.partition(":")
     if not Path(file).is_file():
-        raise ValueError(f"reward: expected a file, got {file!r}, which is none, name the .safetensors file")
+        raise ValueError(f"reward: expected a file, got {file!r}, which does not exist; name the .safetensors file")
     return reward_of_file(kind, Path(file))
 
 
 def reward_of_file(kind: str, file: Path, vocabulary: Path | None = None, *, whole: bool = True) -> Reward:
-    """The reward of a published model's file.
+    """Load the reward in a published model's file.
 
     Args:
         kind: A key of `PUBLISHED_CONFIGS`.
         file: The safetensors file.
-        vocabulary: The `vocab.txt` of ImageReward; None for the one beside the file.
-        whole: Whether wide frames are seen in several squares, where the published centre crop would leave parts out.
-            HPSv2's stand in one square.
+        vocabulary: The `vocab.txt` of ImageReward; None for that beside the file.
+        whole: Whether several squares cover a wide frame, instead of the published centre crop. HPSv2 always reads the
+            whole frame in one square.
     """
     from mmspec.io.readers import read_json
     from mmspec.video.rewards.clip import hpsv2_from_state_dict, pickscore_from_state_dict
@@ -63,25 +63,25 @@ def reward_of_file(kind: str, file: Path, vocabulary: Path | None = None, *, who
 
 
 def load_reward(source: str, pipe: Any) -> Reward:
-    """The reward that a text names.
+    """Return the reward that a text names.
 
     Args:
-        source: "zoo:NAME" of a reward or of the zoo's "clip"; a published model and its file, such as "imagereward:FILE"; or
-            a drafter of the zoo, which a reward of the zoo belongs to.
+        source: "zoo:NAME" of a reward or of the zoo's "clip"; a published model and its file, such as
+            "imagereward:FILE"; or a drafter of the zoo with its own reward.
         pipe: The pipeline whose frames it scores.
 
     Raises:
-        ValueError: It is none of these, and as the loaders do.
+        ValueError: The text names none of these, or a file does not fit.
     """
     if is_published(source):
         return published_reward(source)
-    made = from_zoo(source.removesuffix("/draft") + "/reward" if source.endswith("/draft") else source)
-    if made is not None and source == f"{ZOO}clip":
+    reward = from_zoo(source.removesuffix("/draft") + "/reward" if source.endswith("/draft") else source)
+    if reward is not None and source == f"{ZOO}clip":
         from mmspec.video.rewards.clip import CosineReward
 
-        return CosineReward(made, name="clip")
-    if not callable(made):
+        return CosineReward(reward, name="clip")
+    if not callable(reward):
         raise ValueError(
             f"reward: expected zoo:NAME or {REWARD_FILES} as the setting 'reward', got {source!r}; name one"
         )
-    return made
+    return reward

@@ -1,4 +1,4 @@
-"""Rewards of CLIP's kind: the cosine of prompt and frame, encoders of two libraries, HPSv2 and PickScore."""
+"""CLIP-like rewards: the cosine of prompt and frame, encoders of two libraries, HPSv2 and PickScore."""
 
 from __future__ import annotations
 
@@ -17,20 +17,24 @@ from mmspec.video.rewards.state_dicts import filled, named, weights_of
 
 
 class ImageTextEncoder(Protocol):
-    """Two towers of one space. `mmspec.zoo.load("clip")` is one."""
+    """An image tower and a text tower with a shared space, such as `mmspec.zoo.load("clip")`."""
 
     def encode_images(self, images: Tensor) -> Tensor:
-        """uint8 [N, 3, H, W] -> float32 [N, D], each of norm one."""
+        """Return unit vectors float32 [N, D] of images uint8 [N, 3, H, W]."""
 
     def encode_texts(self, prompts: Sequence[str]) -> Tensor:
-        """float32 [N, D], each of norm one."""
+        """Return unit vectors float32 [N, D]."""
 
 
 @dataclass(frozen=True)
 class CosineReward:
-    """scale * cosine, as a `Reward`.
+    """The scaled cosine of frame and prompt, as a `Reward`.
 
-    views: the squares of a frame that the encoder is shown; None for whole frames, which it brings to its size itself.
+    Args:
+        encoder: The image and text encoder.
+        scale: The factor of the cosine.
+        views: The squares of a frame that the encoder reads; None for whole frames, which it resizes itself.
+        name: The name in tables.
     """
 
     encoder: ImageTextEncoder
@@ -39,7 +43,7 @@ class CosineReward:
     name: str = "cosine"
 
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
-        """float32 [F], as `Reward`."""
+        """Return a score per frame, float32 [F]."""
         seen = to_bytes(frames)
         squares = seen if self.views is None else rearrange(self.views(seen), "f v c h w -> (f v) c h w")
         images = self.encoder.encode_images(squares)
@@ -52,10 +56,12 @@ Features = Callable[[Tensor], Tensor]
 
 
 class ClipEncoder:
-    """An `ImageTextEncoder` of a model that takes squares of one size: the names are open_clip's.
+    """An `ImageTextEncoder` of an open_clip model that reads squares of a fixed size.
 
-    tokenizer: from prompts to ids, int64 [N, T]; None for the published one of CLIP, which open_clip carries.
-    batch: squares a pass.
+    Args:
+        model: The model.
+        tokenizer: From prompts to ids, int64 [N, T]; None for the published tokenizer of CLIP, from open_clip.
+        batch: Squares per pass.
     """
 
     def __init__(self, model: nn.Module, tokenizer: Tokenizer | None = None, batch: int = 16):
@@ -68,7 +74,7 @@ class ClipEncoder:
         self.tokenizer = tokenizer
 
     def _parts(self, model: Any) -> tuple[int, int, Features, Features]:
-        """The side of a square, the tokens of a prompt, and the features [N, D] of pixels [N, 3, S, S] and of ids [N, T]."""
+        """Return a square's side, a prompt's tokens, and the functions from pixels and ids to features [N, D]."""
         side = model.visual.image_size
         return side if isinstance(side, int) else side[0], model.context_length, model.encode_image, model.encode_text
 
@@ -79,7 +85,11 @@ class ClipEncoder:
 
     @torch.no_grad()
     def encode_images(self, images: Tensor) -> Tensor:
-        """uint8 [N, 3, S, S] -> float32 [N, D], each of norm one.   Raises ValueError for squares of another size."""
+        """Return unit vectors float32 [N, D] of squares uint8 [N, 3, S, S].
+
+        Raises:
+            ValueError: The squares have another size or dtype.
+        """
         if images.dtype != torch.uint8 or images.shape[1:] != (3, self.size, self.size):
             raise ValueError(f"images: expected uint8 [N, 3, {self.size}, {self.size}], got {images.dtype} "
                              f"{tuple(images.shape)}; cut them with Views(size={self.size})")  # fmt: skip
@@ -89,7 +99,7 @@ class ClipEncoder:
 
     @torch.no_grad()
     def encode_texts(self, prompts: Sequence[str]) -> Tensor:
-        """float32 [N, D], each of norm one. Longer prompts are cut."""
+        """Return unit vectors float32 [N, D]; long prompts are cut."""
         ids = self.tokenizer(list(prompts)).to(self.model.logit_scale.device)
         return F.normalize(self._texts(ids).float(), dim=-1)
 
@@ -110,7 +120,7 @@ class TransformersClipEncoder(ClipEncoder):
 
 
 _OPEN_CLIP_FIELDS = {"embed_dim", "vision_cfg", "text_cfg", "quick_gelu"}
-_COUNTED = "embeddings.position_ids"  # older files hold them
+_COUNTED = "embeddings.position_ids"  # in older files
 _H14 = {
     "projection_dim": 1024,
     "vision_config": {"hidden_size": 1280, "intermediate_size": 5120, "num_hidden_layers": 32, "num_attention_heads": 16,
@@ -128,12 +138,17 @@ def hpsv2_from_state_dict(
     views: Views | None = None,
     batch: int = 16,
 ) -> CosineReward:
-    """HPSv2 or HPSv2.1 as a `Reward`: the cosine, unscaled ("Human Preference Score v2", arXiv 2306.09341).
+    """Load HPSv2 or HPSv2.1 as a `Reward`: the cosine, unscaled ("Human Preference Score v2", arXiv 2306.09341).
 
-    sd: tensors under open_clip's names, raw or under "state_dict", of any size; or a .safetensors file.
-    config: open_clip's model config (embed_dim, vision_cfg, text_cfg); None for ViT-H-14, which is the published one.
-    views: the whole frame in one square with black beside it where not given, as reports of its scores show frames to it.
-    Raises ValueError, one sentence, for missing, unknown and misshapen tensors.
+    Args:
+        sd: Tensors of any size under open_clip's names, raw or under "state_dict"; or a .safetensors file.
+        config: open_clip's model config (embed_dim, vision_cfg, text_cfg); None for the published ViT-H-14.
+        tokenizer: From prompts to ids, int64 [N, T]; None for the published tokenizer.
+        views: The squares of a frame; None for the whole frame in one square with black borders, as in reports.
+        batch: Squares per pass.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen.
     """
     from open_clip import get_model_config
     from open_clip.model import CLIP
@@ -155,12 +170,17 @@ def pickscore_from_state_dict(
     views: Views | None = None,
     batch: int = 16,
 ) -> CosineReward:
-    """PickScore as a `Reward`: the cosine times the scale of training ("Pick-a-Pic", arXiv 2305.01569).
+    """Load PickScore as a `Reward`: the cosine times the scale of training ("Pick-a-Pic", arXiv 2305.01569).
 
-    sd: tensors under the names of transformers' CLIPModel, of any size; or a .safetensors file.
-    config: of that model, as in its config.json; None for ViT-H-14, which is the published one.
-    views: the centre crop where not given, as published.
-    Raises ValueError, one sentence, for missing, unknown and misshapen tensors.
+    Args:
+        sd: Tensors of any size under the names of transformers' CLIPModel; or a .safetensors file.
+        config: The fields of its config.json; None for the published ViT-H-14.
+        tokenizer: From prompts to ids, int64 [N, T]; None for the published tokenizer.
+        views: The squares of a frame; None for the centre crop, as published.
+        batch: Squares per pass.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen.
     """
     from transformers import CLIPConfig, CLIPModel
 

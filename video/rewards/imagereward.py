@@ -1,4 +1,4 @@
-"""ImageReward on the BLIP parts of transformers: the published package itself does not import with current ones.
+"""ImageReward on the BLIP parts of transformers; the published package cannot be imported with current versions.
 
 "ImageReward: Learning and Evaluating Human Preferences for Text-to-Image Generation", arXiv 2304.05977.
 """
@@ -29,7 +29,7 @@ VISION, TEXT, MLP = "blip.visual_encoder.", "blip.text_encoder.", "mlp.layers."
 _HEADS = {("vision", 1024): 16, ("text", 768): 12}  # of the published widths
 _SHORT = {"width": "embed_dim", "heads": "num_heads", "patch": "patch_size", "image": "img_size"}
 _VISION_LEFT_OUT = ("drop_path_rate", "in_chans", "num_classes", "qkv_bias", "drop_rate", "attn_drop_rate")
-# what training reads, what is the same in every such model, and the width of the images, which is the vision tower's
+# fields of training, fields with the same value in every such model, and the width of the vision tower
 _TEXT_LEFT_OUT = (
     "architectures", "model_type", "transformers_version", "attention_probs_dropout_prob", "hidden_dropout_prob",
     "initializer_range", "pad_token_id", "type_vocab_size", "add_type_embeddings", "add_cross_attention", "encoder_width",
@@ -66,7 +66,7 @@ class TextTowerSizes:
 
 @dataclass(frozen=True, slots=True)
 class ImageRewardConfig:
-    """Both towers and the widths of the layers behind them, the last of which is 1."""
+    """The sizes of both towers, and the widths of the layers after them, the last of which is 1."""
 
     vision: VisionTowerSizes = field(default_factory=VisionTowerSizes)
     text: TextTowerSizes = field(default_factory=TextTowerSizes)
@@ -85,12 +85,17 @@ class ImageRewardConfig:
 
     @classmethod
     def of(cls, config: Mapping[str, Any] | None, weights: Mapping[str, Tensor]) -> ImageRewardConfig:
-        """From published field names, those of med_config.json or both towers' under "vision" and "text", and the weights.
+        """Return the config from the weights and from published field names.
 
-        Raises ValueError for unknown fields, values of a wrong type, and heads that neither tells.
+        Args:
+            config: The fields of med_config.json, or those of both towers under "vision" and "text".
+            weights: Tensors under the published names.
+
+        Raises:
+            ValueError: A field is unknown, a value has a wrong type, or the number of heads is unknown.
         """
-        given = dict(config or {})
-        parts = given if {"vision", "text", "mlp"} & given.keys() else {"text": given}
+        declared = dict(config or {})
+        parts = declared if {"vision", "text", "mlp"} & declared.keys() else {"text": declared}
         if unknown := sorted(parts.keys() - {"vision", "text", "mlp"}):
             raise ValueError(f"config: expected vision, text and mlp, got {unknown} too; put them under one of these")
         if strange := [name for name in ("vision", "text") if not isinstance(parts.get(name, {}), Mapping)]:
@@ -116,7 +121,7 @@ def _without(fields: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
 
 
 def mlp_layers(weights: Mapping[str, Tensor]) -> list[str]:
-    """The names of the linear layers behind the towers, in their order; between some of them lie dropouts."""
+    """Return the names of the linear layers after the towers, in order; dropouts lie between some of them."""
     numbers = {name.removeprefix(MLP).partition(".")[0] for name in weights if name.startswith(MLP)}
     return [f"{MLP}{number}" for number in sorted(map(int, filter(str.isdecimal, numbers)))]
 
@@ -158,16 +163,16 @@ def _heads(part: str, width: int | None) -> int:
 
 
 def _size(weights: Mapping[str, Tensor], key: str, axis: int) -> int:
-    """A tensor's size along an axis, 0 where there is none: the file may be damaged."""
+    """Return a tensor's size along an axis, 0 where it has none: the file may be damaged."""
     return weights[key].shape[axis] if key in weights and weights[key].dim() > axis else 0
 
 
-MEAN, SPREAD = 0.16717362830052426, 1.0333394966054072  # of the raw scores of its training data
+MEAN, SPREAD = 0.16717362830052426, 1.0333394966054072  # of the raw scores on the training data
 LONGEST = 35  # tokens
 
 
 class ImageReward(nn.Module):
-    """Both towers and the head, which is linear: the published layers have nothing between them but dropout."""
+    """Both towers and a linear head; the published head has several layers with only dropout between them."""
 
     def __init__(self, config: ImageRewardConfig):
         super().__init__()
@@ -196,21 +201,23 @@ class ImageReward(nn.Module):
         self.head = nn.Linear(text.hidden_size, 1)
 
     def image_embeds(self, pixel_values: Tensor) -> Tensor:
-        """[N, 3, S, S], normalised as CLIP's -> [N, 1 + cells, width]."""
+        """Return image states [N, 1 + cells, width] of pixels [N, 3, S, S], normalised as for CLIP."""
         return self.vision(pixel_values).last_hidden_state
 
     def text_hidden(self, image_embeds: Tensor, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Token ids [N, T], the first of which is CLS, read with the images [N, K, width] -> [N, T, hidden]."""
+        """Return states [N, T, hidden] of token ids [N, T], the first of which is CLS, given images [N, K, width]."""
         return self.text(
             input_ids, attention_mask=attention_mask, encoder_hidden_states=image_embeds, is_decoder=False
         ).last_hidden_state
 
     @torch.no_grad()
     def forward(self, pixel_values: Tensor, input_ids: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """Scores, float32 [N], of mean 0 and spread 1 over the training data.
+        """Return scores float32 [N], with mean 0 and standard deviation 1 over the training data.
 
-        pixel_values: float [N, 3, S, S], normalised as CLIP's.   input_ids: int64 [N, T], the first CLS.
-        attention_mask: [N, T], 1 for tokens that are no padding; None where there is none.
+        Args:
+            pixel_values: float [N, 3, S, S], normalised as for CLIP.
+            input_ids: int64 [N, T], the first of which is CLS.
+            attention_mask: [N, T], 1 for tokens and 0 for padding; None without padding.
         """
         first = self.text_hidden(self.image_embeds(pixel_values), input_ids, attention_mask)[:, 0]
         raw = self.head(first.to(self.head.weight.dtype)).flatten().float()
@@ -221,8 +228,15 @@ class ImageReward(nn.Module):
 class ImageRewardScorer:
     """ImageReward as a `Reward`.
 
-    tokenizer: of transformers, for uncased BERT, or its vocabulary file (vocab.txt). Prompts are cut at 35 tokens.
-    views: the centre crop as published; `Views(crops="cover")` for wide videos.   batch: squares a pass.
+    Args:
+        model: The model.
+        tokenizer: A transformers tokenizer of uncased BERT, or its vocabulary file (vocab.txt). Prompts are cut to 35
+            tokens.
+        views: The squares of a frame; None for the published centre crop. Use `Views(crops="cover")` for wide videos.
+        batch: Squares per pass.
+
+    Raises:
+        ValueError: The squares have another size than the model's images.
     """
 
     model: ImageReward
@@ -241,10 +255,10 @@ class ImageRewardScorer:
             raise ValueError(f"views: expected squares of {size} pixels, got {self.views.size}; use Views(size={size})")
 
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
-        """float32 [F], as `Reward`."""
+        """Return a score per frame, float32 [F]."""
         weight = self.model.head.weight
         squares = rearrange(self.views(to_bytes(frames).to(weight.device)), "f v c h w -> (f v) c h w")
-        ids, mask = (one.to(weight.device) for one in self.tokens(prompt))
+        ids, mask = (tensor.to(weight.device) for tensor in self.tokens(prompt))
         scores = [
             self.model(normalised(part, weight.dtype), ids.expand(len(part), -1), mask.expand(len(part), -1))
             for part in squares.split(self.batch)
@@ -252,7 +266,11 @@ class ImageRewardScorer:
         return self.views.joined(torch.cat(scores), len(frames))
 
     def tokens(self, prompt: str) -> tuple[Tensor, Tensor]:
-        """(ids, mask), int64 [1, 35] each, padded.   Raises ValueError for a tokenizer of a larger vocabulary."""
+        """Return (ids, mask), int64 [1, 35] each, padded.
+
+        Raises:
+            ValueError: The tokenizer has a larger vocabulary.
+        """
         settings: Any = {"padding": "max_length", "truncation": True, "max_length": LONGEST, "return_tensors": "pt"}
         rows, words = self.tokenizer([prompt], **settings), self.model.config.text.vocab_size
         if (most := int(rows["input_ids"].max())) >= words:
@@ -261,7 +279,11 @@ class ImageRewardScorer:
 
 
 def uncased_tokenizer(vocabulary: str | Path) -> BertTokenizer:
-    """The tokenizer of uncased BERT from its vocabulary file, one token a line.   Raises ValueError for another file."""
+    """Return the tokenizer of uncased BERT from its vocabulary file, a token per line.
+
+    Raises:
+        ValueError: The file is another vocabulary.
+    """
     from transformers import BertTokenizer
 
     words = {word: number for number, word in enumerate(read_text(vocabulary).split("\n")) if word}

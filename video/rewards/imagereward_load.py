@@ -1,4 +1,4 @@
-"""Published ImageReward state dicts into our module."""
+"""Conversion of published ImageReward state dicts to the module in this package."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 from mmspec.video.rewards.imagereward import MLP, TEXT, VISION, ImageReward, ImageRewardConfig, mlp_layers
 from mmspec.video.rewards.state_dicts import filled, named, weights_of
 
-_POSITIONS = TEXT + "embeddings.position_ids"  # counted, not learned
+_POSITIONS = TEXT + "embeddings.position_ids"  # an arange, not learned
 _VISION_NAMES = [
     (re.compile(pattern), into)
     for pattern, into in (
@@ -32,14 +32,18 @@ _VISION_NAMES = [
 def imagereward_from_state_dict(
     sd: Mapping[str, Any] | str | Path, config: Mapping[str, Any] | None = None
 ) -> ImageReward:
-    """The model a published ImageReward checkpoint holds, in eval mode, in the checkpoint's dtype; the head in float32.
+    """Load a published ImageReward checkpoint, in eval mode, in the checkpoint's dtype; the head is float32.
 
-    sd: tensors under the published names, of any size, raw or wrapped; or a .safetensors file.
-    config: published field names, those of med_config.json or of both towers under "vision" and "text"; what the weights tell
-        may be left out. They do not tell heads, which are known for the published widths.
-    The published loader takes any file. Here every weight that a score depends on must be there, and none that the towers of
-    the config have no place for; what lies beside the towers and the head (projections of the pretraining, position numbers)
-    is left where it is. Raises ValueError, one sentence.
+    Every weight that affects a score must be present, and the towers must have no others. Other parts of the file
+    (projections of the pretraining, position ids) are ignored.
+
+    Args:
+        sd: Tensors of any size under the published names, raw or wrapped; or a .safetensors file.
+        config: Published field names, those of med_config.json or of both towers under "vision" and "text". Fields
+            that follow from the weights may be left out. The number of heads follows only for published widths.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen, or a field does not fit.
     """
     weights = weights_of(sd)
     with named(sd):
@@ -52,7 +56,7 @@ def imagereward_from_state_dict(
 
 
 def published_name(name: str) -> str:
-    """The published name of a tensor of the towers; that of the head, which is several there, stays."""
+    """Return the published name of a tensor of the towers; names of the head are unchanged."""
     part, _, rest = name.partition(".")
     if part != "vision":
         return TEXT + rest if part == "text" else name
@@ -62,9 +66,10 @@ def published_name(name: str) -> str:
 
 
 def folded(weights: Mapping[str, Tensor], widths: tuple[int, ...], hidden: int) -> dict[str, Tensor]:
-    """{"head.weight": [1, hidden], "head.bias": [1]}, float32: the product of the linear layers behind the towers.
+    """Return {"head.weight": [1, hidden], "head.bias": [1]}, float32: the product of the layers after the towers.
 
-    Raises ValueError where they are not layers of those widths, from `hidden` to 1.
+    Raises:
+        ValueError: The layers do not have these widths, from `hidden` to 1.
     """
     layers = mlp_layers(weights)
     names = [f"{layer}.{part}" for layer in layers for part in ("weight", "bias")]

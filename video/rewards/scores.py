@@ -16,22 +16,27 @@ Reduction = Literal["min", "mean"]
 
 
 class NotFinite(ValueError):
-    """NaN or Inf where a number belongs: what one video stops for and others beside it do not."""
+    """NaN or Inf in latents, frames or scores; it stops one video and leaves the others running."""
 
 
 class Reward(Protocol):
-    """Scores frames on how well they fit a prompt; any function of this shape will do."""
+    """A function that scores how well frames fit a prompt."""
 
     def __call__(self, frames: Tensor, prompt: str) -> Tensor:
-        """frames: [F, 3, H, W], float in -1..1 or uint8.   prompt: the short text that a person wrote, not a long rewording:
-        published rewards read 35 to 77 tokens.   Returns float32 [F], more is better."""
+        """Return a score per frame, float32 [F]; higher is better.
+
+        Args:
+            frames: [F, 3, H, W], float in -1..1 or uint8.
+            prompt: The short text that a person wrote, not a long rewording; published rewards read 35 to 77 tokens.
+        """
 
 
 def scored(reward: Reward, frames: Tensor, prompt: str) -> Tensor:
-    """float32 [F]: what `reward` says, checked.
+    """Return the checked scores of a reward, float32 [F].
 
-    Raises ValueError for anything but one number a frame, and NotFinite where one is NaN or Inf: a comparison with NaN is
-    false, so that a threshold would quietly decide.
+    Raises:
+        ValueError: The result is not a number per frame.
+        NotFinite: A score is NaN or Inf. A comparison with NaN is false, so a threshold would decide silently.
     """
     scores, name = reward(frames, prompt), getattr(reward, "name", type(reward).__name__)
     if not isinstance(scores, Tensor) or scores.shape != frames.shape[:1]:
@@ -52,26 +57,31 @@ def _check_reduction(how: str) -> None:
 
 
 def reduced(scores: Tensor, how: Reduction = "min", dim: int = -1) -> Tensor:
-    """[..., F] -> [...]: a block's score of its frames', a frame's of its crops'.
+    """Reduce [..., F] to [...]: frames to the score of a block, or crops to the score of a frame.
 
-    The least of twelve numbers lies lower than that of nine, which a block at the start of a video has; their mean does not.
+    The expected minimum falls with the number of frames, and the first block of a video may have fewer; the mean has no
+    such bias.
     """
     _check_reduction(how)
     return scores.amin(dim) if how == "min" else torch.mean(scores, dim)
 
 
-MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP, and of BLIP
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)  # of CLIP and BLIP
 
 
 @dataclass(frozen=True, slots=True)
 class Views:
-    """What of a frame a reward looks at.
+    """The squares of a frame that a reward reads.
 
-    size: pixels a side of a square.
-    crops: squares along the longer side of a frame whose shorter side is resized to `size` (bicubic), evenly from end to end;
-        1 is the centre crop of the published models, of which a frame of 832x480 shows 58 % of the width. "cover": as few as
-        show all of it. "letterbox": the whole frame in one square, black beside it.
-    reduction: how a frame's score is made of its squares'.
+    Args:
+        size: Pixels per side of a square.
+        crops: The number of squares along the longer side, evenly spaced; the shorter side is resized to `size`
+            (bicubic). 1 is the published centre crop, which shows 58 % of the width at 832x480. "cover" takes the
+            fewest squares that show the whole frame. "letterbox" shows it in one square with black borders.
+        reduction: How the score of a frame follows from its squares.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     size: int = 224
@@ -88,7 +98,7 @@ class Views:
         _check_reduction(self.reduction)
 
     def __call__(self, frames: Tensor) -> Tensor:
-        """uint8 [F, 3, H, W] -> uint8 [F, V, 3, size, size]."""
+        """Return the squares, uint8 [F, V, 3, size, size], of frames uint8 [F, 3, H, W]."""
         if self.crops == "letterbox":
             return self._letterbox(frames)[:, None]
         return torch.stack(
@@ -96,7 +106,7 @@ class Views:
         )
 
     def joined(self, scores: Tensor, frames: int) -> Tensor:
-        """[F * V] -> [F]."""
+        """Reduce scores [F * V] of squares to scores [F] of frames."""
         return reduced(rearrange(scores, "(f v) -> f v", f=frames), self.reduction)
 
     def _crops(self, resized: Tensor) -> list[Tensor]:
@@ -115,21 +125,22 @@ class Views:
 
 
 def to_bytes(frames: Tensor) -> Tensor:
-    """Frames in 8 bits, as a file holds them, so that a video scores what its file scores: uint8 [F, 3, H, W].
+    """Return frames as uint8 [F, 3, H, W], as in a file, so that a video and its file have the same score.
 
-    Raises ValueError for anything but [F, 3, H, W], float in -1..1 or uint8.
+    Raises:
+        ValueError: The frames are not [F, 3, H, W], float in -1..1 or uint8.
     """
     if frames.ndim != 4 or frames.shape[1] != 3 or not frames.numel():
-        raise ValueError(f"frames: expected [F, 3, H, W], got {tuple(frames.shape)}; put the frames of one video first")
+        raise ValueError(f"frames: expected [F, 3, H, W], got {tuple(frames.shape)}; pass the frames of a single video")
     if frames.dtype == torch.uint8:
         return frames
     if not frames.is_floating_point():
         raise ValueError(f"frames: expected float in -1..1 or uint8, got {frames.dtype}; convert them")
     if not frames.isfinite().all():
-        raise ValueError("frames: expected finite pixels, got NaN or Inf; check what drew them")
+        raise ValueError("frames: expected finite pixels, got NaN or Inf; check the model that generated them")
     return ((frames.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 
 def normalised(squares: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """uint8 [N, 3, S, S] -> float [N, 3, S, S] with the mean and spread of CLIP."""
+    """Return squares uint8 [N, 3, S, S] as float, with the mean and standard deviation of CLIP."""
     return tv.normalize(squares.float() / 255, MEAN, STD).to(dtype)

@@ -1,4 +1,4 @@
-"""Published state dicts of rewards into modules: nothing is allocated that a tensor of the file will be."""
+"""Loading of published reward state dicts into modules, without a second copy of the weights."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _WRAPPERS, _PREFIXES = ("state_dict", "model", "module"), ("module.", "_orig_mod
 
 
 def weights_of(sd: Mapping[str, Any] | str | Path) -> dict[str, Tensor]:
-    """The tensors of a state dict, raw or wrapped, or of a .safetensors file, without the prefixes that wrappers leave.
+    """Return the tensors of a state dict, raw or wrapped, or of a .safetensors file, without prefixes of wrappers.
 
-    Raises ValueError for a file of another kind and for anything that is no tensor.
+    Raises:
+        ValueError: The file is of another kind, or a value is no tensor.
     """
     if not isinstance(sd, Mapping):
         if Path(sd).suffix != ".safetensors":
@@ -55,13 +56,13 @@ def convert_reward(path: str | Path, out: str | Path) -> Path:
     with naming(path):
         weights = weights_of(unpickle(path))
     with replacing(out) as temporary:
-        # tensors that share memory in the pickle do not in the file
+        # safetensors refuses tensors that share memory
         save_file({name: value.clone().contiguous() for name, value in weights.items()}, temporary)
     return out
 
 
 def named(sd: Mapping[str, Any] | str | Path) -> Any:
-    """A context whose errors name the file, where there is one."""
+    """Return a context in which errors name the file, if `sd` is a file."""
     return nullcontext() if isinstance(sd, Mapping) else naming(sd)
 
 
@@ -71,11 +72,16 @@ def filled(
     published: Callable[[str], str] = lambda name: name,
     kept: Collection[str] = (),
 ) -> Module:
-    """The module with `weights` as its own, without a copy where they share a dtype, frozen and in eval mode.
+    """Return the module with `weights`, frozen and in eval mode; weights of the same dtype are not copied.
 
-    weights: under the published names.   published: the published name of a tensor of the module.
-    kept: names of weights that stay in their own dtype; the others take that of the first.
-    Raises ValueError, one sentence, for missing, unknown and misshapen tensors.
+    Args:
+        make: A function that builds the module.
+        weights: Tensors under the published names.
+        published: From the name of a tensor of the module to its published name.
+        kept: Names of weights that keep their dtype; the others are cast to the dtype of the first.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen.
     """
     model = _drawn(make, len(weights))
     own = {published(name): (name, value) for name, value in model.state_dict().items()}
@@ -92,7 +98,7 @@ def filled(
 def _drawn(make: Callable[[], Module], tensors: int) -> Module:
     try:
         return sketch(make, tensors, "config")
-    except Exception as error:  # the libraries whose models these are check their configs each in its own way
+    except Exception as error:  # each library checks its configs in its own way
         if isinstance(error, ValueError) and str(error).startswith("config: expected"):
             raise
         reason = " ".join(str(error).split())
@@ -100,17 +106,17 @@ def _drawn(make: Callable[[], Module], tensors: int) -> Module:
 
 
 def _rebuild_buffers(model: nn.Module, device: torch.device) -> None:
-    """Buffers that no state dict holds were sketched without contents."""
+    """Fill the buffers that no state dict holds, which were built on the meta device."""
     for module in model.modules():
         for name, buffer in module.named_buffers(recurse=False):
             if not buffer.is_meta:
                 continue
             if name == "position_ids":
-                made = torch.arange(buffer.shape[-1], device=device).expand(buffer.shape)
+                filling = torch.arange(buffer.shape[-1], device=device).expand(buffer.shape)
             elif name == "attn_mask":
-                made = torch.full(buffer.shape, float("-inf"), device=device).triu_(1)
+                filling = torch.full(buffer.shape, float("-inf"), device=device).triu_(1)
             else:
                 raise ValueError(
                     f"config: expected a model whose buffers are known, got {name}; use the published config"
                 )
-            setattr(module, name, made)
+            setattr(module, name, filling)

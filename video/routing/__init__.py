@@ -1,1 +1,1 @@
-"""Routers: rules that say which drafted blocks stand, and which the target redraws."""
+"""Routers: rules that decide which drafted blocks are accepted and which the target regenerates."""

@@ -1,4 +1,4 @@
-"""Routers without a reward: so many blocks of a video are the target's, at even distances or at random."""
+"""Routers without a reward: the target generates a fixed number of blocks, evenly spaced or at random."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from mmspec.video.routing.routers import BlockEvidence, BlockPosition, Router, S
 
 
 class Budget(Router):
-    """A base.
+    """The base of routers with a fixed number of target blocks.
 
     Args:
-        budget: The number of blocks of a video that the target draws, those that begin a prompt included; or such a number for
-            each row, as another router has used them. As many as the video has is the target alone.
+        budget: The number of blocks of a video that the target generates, including those that begin a prompt; or a
+            number per row, as another router has used them. All blocks of a video are the target alone.
 
     Raises:
         ValueError: A number is below 1.
@@ -27,7 +27,7 @@ class Budget(Router):
 
     def __init__(self, budget: int | Sequence[int]):
         many = isinstance(budget, Sequence) and not isinstance(budget, str)
-        self.budgets = tuple(whole("budget", one) for one in (budget if many else [budget]))
+        self.budgets = tuple(whole("budget", number) for number in (budget if many else [budget]))
         self.by_row = many
         if not self.budgets or min(self.budgets) < 1:
             raise ValueError(
@@ -36,12 +36,12 @@ class Budget(Router):
         self.name = f"{type(self).__name__.lower()} {', '.join(map(str, self.budgets))} (relaxed)"
 
     def of(self, row: int) -> int:
-        """The budget of a row."""
+        """Return the budget of a row."""
         return self.budgets[row if self.by_row else 0]
 
     def check_rows(self, rows: int, blocks: int) -> None:
         if self.by_row and len(self.budgets) != rows:
-            raise ValueError(f"budget: expected one number or {rows}, one a row, got {len(self.budgets)}; correct it")
+            raise ValueError(f"budget: expected one number or {rows} for the rows, got {len(self.budgets)}; correct it")
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
         return torch.ones_like(evidence.run, dtype=torch.float64)
@@ -49,15 +49,16 @@ class Budget(Router):
 
 @method(
     "strided", domain="video", kind="router", title="evenly spaced", exact=False, order=2,
-    about="the target draws every so many blocks",
+    about="the target generates evenly spaced blocks",
     paper="StrideAR (SpecAR)",
 )  # fmt: skip
 class Strided(Budget):
-    """The target's blocks stand at even distances, which bounds the longest run of drafts: what StrideAR (SpecAR) reaches
-    without any reward, and what a reward has to beat at equal budget. Relaxed.
+    """Evenly spaced target blocks, which bound the longest run of drafts. Relaxed.
+
+    StrideAR (SpecAR) uses this rule without any reward. It is the baseline for a reward at equal budget.
 
     Args:
-        budget: The number of blocks of a video that the target draws.
+        budget: The number of blocks of a video that the target generates.
     """
 
     def drafts(self, position: BlockPosition) -> bool:
@@ -68,14 +69,13 @@ class Strided(Budget):
 
 @method(
     "random", domain="video", kind="router", title="at random", exact=False, order=3,
-    about="the target draws as many blocks, at random places",
+    about="the target generates blocks at random places",
 )  # fmt: skip
 class Random(Budget):
-    """The target's blocks are drawn at random, each set of as many with the first among them as likely as any other.
-    Relaxed.
+    """Target blocks at random places; all sets of that size with the first block are equally likely. Relaxed.
 
     Args:
-        budget: The number of blocks of a video that the target draws.
+        budget: The number of blocks of a video that the target generates.
     """
 
     def drafts(self, position: BlockPosition) -> bool:

@@ -1,4 +1,4 @@
-"""A learned router: the features of a draft, the predicted advantage of the target, and its training."""
+"""A learned router: features of a draft, the predicted advantage of the target, and its training."""
 
 from __future__ import annotations
 
@@ -28,12 +28,17 @@ TensorPair = tuple[Tensor, Tensor]
 def draft_features(
     scores: Tensor, anchor: Tensor, latents: TensorPair, frames: TensorPair, progress: float, run: int
 ) -> Tensor:
-    """float32 [len(FEATURES)] on the host.
+    """Return the features of a draft, float32 [len(FEATURES)] on the host.
 
-    scores, anchor: float [F], of the frames of the draft and of the block that began the prompt.
-    latents: [1, C, F, h, w] of the committed block before and of the draft.   frames: uint8 [N, 3, H, W] of the same.
-    progress: share of the video that is committed.   run: drafts that stand in a row before this one.
-    jump: mean change across the boundary.   motion: mean change from frame to frame inside the draft.
+    A jump is the mean change across the boundary of blocks. Motion is the mean change between frames of the draft.
+
+    Args:
+        scores: float [F], of the draft's frames.
+        anchor: float [F], of the frames of the block that began the prompt.
+        latents: [1, C, F, h, w] of the previous committed block and of the draft.
+        frames: uint8 [N, 3, H, W] of the same blocks.
+        progress: The committed share of the video.
+        run: Consecutive accepted drafts before this draft.
     """
     before, own = (block[0].transpose(0, 1).float() for block in latents)  # [F, C, h, w]
     shown, seen = (block.float() / 255 for block in frames)
@@ -56,7 +61,15 @@ def _motion(block: Tensor) -> Tensor | float:
 
 @dataclass(frozen=True, slots=True)
 class AdvantageConfig:
-    """features: what the model reads, in order.   hidden: width.   Raises ValueError for other features than are made."""
+    """The sizes of an `Advantage`.
+
+    Args:
+        features: The features that the model reads, in order.
+        hidden: The width.
+
+    Raises:
+        ValueError: The features are not `FEATURES`, or the width is below 1.
+    """
 
     features: tuple[str, ...] = FEATURES
     hidden: int = 16
@@ -72,7 +85,7 @@ class AdvantageConfig:
 
 
 class Advantage(Pretrained):
-    """From the features of a draft to the score that the target's block would have above the draft's."""
+    """Predicts from the features of a draft by how much the target's block would score above it."""
 
     kind = "block-advantage"
     config_class = AdvantageConfig
@@ -87,13 +100,19 @@ class Advantage(Pretrained):
         self.layers = nn.Sequential(nn.Linear(count, config.hidden), nn.SiLU(), nn.Linear(config.hidden, 1))
 
     def forward(self, features: Tensor) -> Tensor:
-        """features: float [N, K], in the order of the config.   Returns float [N]."""
+        """Return the advantage, float [N], of features float [N, K] in the order of the config."""
         return self.layers((features - self.mean) / self.std)[..., 0] * self.scale[0] + self.scale[1]
 
 
 class Learned(Router):
-    """A draft stands where the predicted advantage of the target is `gain` or less. Relaxed; a gain of minus infinity is the
-    target alone, infinity lets everything stand.   Raises ValueError for NaN.
+    """Accepts a draft if the predicted advantage of the target is at most `gain`. Relaxed.
+
+    Args:
+        model: The model that predicts the advantage.
+        gain: The largest accepted advantage; minus infinity is the target alone, infinity accepts every draft.
+
+    Raises:
+        ValueError: The gain is NaN.
     """
 
     needs = ScoringNeeds(target_blocks="anchors", features=True)
@@ -110,14 +129,14 @@ class Learned(Router):
 
 @method(
     "learned", domain="video", kind="router", title="learned gain", exact=False, order=6,
-    about="drafts are kept where a small model predicts that the target would gain little",
+    about="accepts drafts where a small model predicts a small gain from the target",
 )  # fmt: skip
 def learned(model: str, gain: float = 0.0) -> Learned:
     """`Learned` with a saved model.
 
     Args:
         model: The folder of the model that predicts the gain.
-        gain: The most that the target may gain where a draft is kept.
+        gain: The largest predicted gain of the target at which a draft is accepted.
     """
     return Learned(Advantage.from_pretrained(model), gain)
 
@@ -126,15 +145,20 @@ _FEWEST = 10
 
 
 def scored_pairs(stats: Sequence[VideoStats], reduction: Reduction = "min") -> tuple[Tensor, Tensor]:
-    """Features float32 [N, K] of drafts, and what the target's blocks scored above them, float32 [N]: of all blocks that both
-    drew, as requests routed by `Explore` leave them in their stats.
+    """Return features float32 [N, K] and gains float32 [N] of all blocks that both models generated.
 
-    Raises ValueError where there are none.
+    A gain is the score of the target's block minus that of the draft. Requests routed by `Explore` leave such blocks
+    in their stats.
+
+    Raises:
+        ValueError: There are no such blocks.
     """
-    records = (record for one in stats for row in one.records for record in row)
+    records = (record for result in stats for row in result.records for record in row)
     both = [record for record in records if record.features is not None and record.own_scores is not None]
     if not both:
-        raise ValueError("stats: expected blocks that both models drew, got none; route some videos by Explore(0.5)")
+        raise ValueError(
+            "stats: expected blocks that both models generated, got none; route some videos by Explore(0.5)"
+        )
 
     def score(scores: list[float]) -> float:
         return reduced(torch.tensor(scores), reduction).item()
@@ -145,8 +169,13 @@ def scored_pairs(stats: Sequence[VideoStats], reduction: Reduction = "min") -> t
 
 @dataclass(frozen=True, slots=True)
 class TrainedAdvantage:
-    """model: of the best step.   correlation: of predicted and true gains on the pairs that were held out.
-    loss: there, as a share of the gains' variance; 1 is what predicting their mean gives."""
+    """The result of training.
+
+    Attributes:
+        model: The model of the best step.
+        correlation: The correlation of predicted and true gains on held-out pairs.
+        loss: The loss on held-out pairs as a share of the variance of the gains; 1 for the mean as the prediction.
+    """
 
     model: Advantage
     correlation: float
@@ -156,11 +185,18 @@ class TrainedAdvantage:
 def train_advantage(
     features: Tensor, gains: Tensor, *, hidden: int = 16, steps: int = 400, held_out: float = 0.25, seed: int = 0
 ) -> TrainedAdvantage:
-    """A model of `gains` float [N] given `features` float [N, K], as `scored_pairs` gives them. The same data and seed give
-    the same model.
+    """Train a model of gains given features, as from `scored_pairs`; the same data and seed give the same model.
 
-    steps: of AdamW over all pairs at once; the model is the one that was best on the share `held_out`.
-    Raises ValueError for other shapes, NaN or Inf, and fewer than 10 pairs.
+    Args:
+        features: float [N, K].
+        gains: float [N].
+        hidden: The width of the model.
+        steps: Steps of AdamW over all pairs at once; the result is the best step on held-out pairs.
+        held_out: The share of held-out pairs.
+        seed: The seed of the split and of the first weights.
+
+    Raises:
+        ValueError: Shapes do not fit, a number is NaN or Inf, or there are fewer than 10 pairs.
     """
     config = AdvantageConfig(hidden=hidden)
     _check_pairs(features, gains, len(config.features))
@@ -178,7 +214,7 @@ def train_advantage(
         if loss < best:
             best, state = loss.item(), {name: value.clone() for name, value in model.state_dict().items()}
         learner.zero_grad()
-        # in units of the spread, so that rewards of any scale are learned alike
+        # in units of the standard deviation, so that the scale of the reward does not matter
         with torch.enable_grad():
             (((model(features[early]) - gains[early]) / model.scale[0]) ** 2).mean().backward()
         learner.step()
@@ -188,21 +224,21 @@ def train_advantage(
 
 
 def _model(config: AdvantageConfig, features: Tensor, gains: Tensor, drawn: torch.Generator) -> Advantage:
-    with torch.random.fork_rng(devices=[]):  # the first weights of modules are drawn and thrown away
+    with torch.random.fork_rng(devices=[]):  # the default weights are overwritten
         model = Advantage(config)
     for layer in (model.layers[0], model.layers[2]):
         layer.weight.data = torch.randn(layer.weight.shape, generator=drawn) / layer.in_features**0.5
         layer.bias.data.zero_()
     model.mean.copy_(features.mean(0))
-    # a feature that never varied says nothing, and must not be blown up where it does later
+    # a constant feature carries no information and must not be amplified where it varies later
     model.std.copy_(torch.where(features.std(0) > 1e-6, features.std(0), 1.0))
     model.scale.copy_(torch.stack((gains.std().clamp_min(1e-6), gains.mean())))
     return model
 
 
-def _correlation(one: Tensor, other: Tensor) -> float:
-    value = torch.corrcoef(torch.stack((one, other)))[0, 1].item()
-    return value if value == value else 0.0  # where one of them never varies
+def _correlation(predicted: Tensor, true: Tensor) -> float:
+    value = torch.corrcoef(torch.stack((predicted, true)))[0, 1].item()
+    return value if value == value else 0.0  # NaN where either is constant
 
 
 def _check_pairs(features: Tensor, gains: Tensor, count: int) -> None:

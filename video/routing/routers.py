@@ -1,4 +1,4 @@
-"""Routers: rules that decide which drafted blocks stand, by score, by budget, or mixed."""
+"""Routers that accept drafted blocks by score, at random or by a mixed rule."""
 
 from __future__ import annotations
 
@@ -19,10 +19,13 @@ from mmspec.methods import method
 
 @dataclass(slots=True)
 class BlockEvidence(Evidence):
-    """reward: float32 [B, N], the block's score made of its frames'; NaN where nothing was scored, which no comparison lets
-    stand.   anchor: float32 [B], the same of the target's block that began the prompt, NaN where nobody asked for it.
-    run: int64 [B], drafts that stand in a row right before this block.
-    features: float32 [B, K], see `FEATURES`, NaN where nobody asked.
+    """The evidence that routers read.
+
+    Attributes:
+        reward: float32 [B, N], block scores; NaN without a score, which fails every comparison.
+        anchor: float32 [B], score of the target's block that began the prompt; NaN where it was not scored.
+        run: int64 [B], consecutive accepted drafts right before this block.
+        features: float32 [B, K], see `FEATURES`; NaN where they were not computed.
     """
 
     anchor: Tensor | None = None
@@ -32,8 +35,16 @@ class BlockEvidence(Evidence):
 
 @dataclass(frozen=True, slots=True)
 class BlockPosition:
-    """The place of a row before a block is drafted. block: its number, of `blocks`.   target_blocks: the target's before it.
-    run: drafts that stand in a row right before it.   uniform: in [0, 1), of this row and block."""
+    """The position of a row before a block is drafted.
+
+    Attributes:
+        row: The row.
+        block: The number of the block.
+        blocks: The number of blocks of the video.
+        target_blocks: The number of earlier blocks that the target generated.
+        run: Consecutive accepted drafts right before this block.
+        uniform: A uniform in [0, 1) of this row and block.
+    """
 
     row: int
     block: int
@@ -45,10 +56,12 @@ class BlockPosition:
 
 @dataclass(frozen=True, slots=True)
 class ScoringNeeds:
-    """The scores that a router reads. Without a reward nothing is scored for it, and without pixels nothing is decoded.
+    """The scores that a router reads. Without a reward no block is scored, and without pixels none is decoded.
 
-    reward: whether drafts are scored.   target_blocks: which blocks of the target are scored too.
-    features: whether the features of drafts are computed.
+    Attributes:
+        reward: Whether drafts are scored.
+        target_blocks: The blocks of the target that are scored too.
+        features: Whether the features of drafts are computed.
     """
 
     reward: bool = True
@@ -57,10 +70,11 @@ class ScoringNeeds:
 
 
 class Router(Rule):
-    """A rule over drafted blocks: those that stand are kept as they are, the target redraws the others. Relaxed, as what
-    stands is the drafter's: "Speculative Decoding for Autoregressive Video Generation" has no guarantee of law, and neither
-    has any router. Setting that gives up nothing: one under which no draft can stand, whose videos are the target's, bit
-    for bit.   needs: the scores that it reads.
+    """A rule over drafted blocks: accepted blocks remain as drafted, and the target regenerates the others.
+
+    Paper: "Speculative Decoding for Autoregressive Video Generation". Relaxed, since accepted blocks follow the
+    drafter's distribution. The exact setting of a router is the setting under which no draft can be accepted. Its
+    videos are the target's, bit for bit. `needs` are the scores that the router reads.
     """
 
     exact = False
@@ -69,18 +83,22 @@ class Router(Rule):
     needs = ScoringNeeds()
 
     def describe(self, exact: bool, setting: str, name: str) -> None:
-        """Sets `exact` and `name`: under the `setting` that is exact the target draws alone."""
+        """Set `exact` and `name`; under the exact `setting` the target alone generates blocks."""
         self.exact, self.name = exact, f"target alone ({setting})" if exact else f"{name} (relaxed)"
 
     def check_rows(self, rows: int, blocks: int) -> None:
-        """Raises ValueError for a request that it has no settings for."""
+        """Check that the settings fit the rows and blocks of a request.
+
+        Raises:
+            ValueError: They do not.
+        """
 
     def drafts(self, position: BlockPosition) -> bool:
-        """Whether the block is drafted at all; what is not is the target's. Called once a row and block, in order."""
+        """Return whether the block is drafted; the target generates the others. Called once per row and block."""
         return True
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
-        """float [B], the probability that the draft stands: 0 or 1 unless the router is random."""
+        """Return the acceptance probability of each draft, float [B]: 0 or 1 unless the router is random."""
         raise TypeError(f"{type(self).__name__} must define accept")
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
@@ -95,7 +113,7 @@ class Router(Rule):
 
 
 class TargetAlone(Router):
-    """Every block is the target's own: plain decoding through the same loop. Exact."""
+    """The target generates every block: plain decoding through the same loop. Exact."""
 
     name, exact, needs = "exact", True, ScoringNeeds(reward=False)
 
@@ -108,18 +126,20 @@ class TargetAlone(Router):
 
 @method(
     "threshold", domain="video", kind="router", title="SDVG", exact=False, order=0,
-    about="drafts whose score is high enough are kept",
+    about="accepts drafts whose score is high enough",
     paper="Speculative Decoding for Autoregressive Video Generation",
 )  # fmt: skip
 class Threshold(Router):
-    """A draft stands where its score is `least` or more: "Speculative Decoding for Autoregressive Video Generation" (SDVG),
-    where the score is the least of its frames' and tau lies in -1.0..-0.7 of ImageReward. Relaxed.
+    """Accepts a draft whose score is at least `least`. Relaxed.
+
+    Paper: "Speculative Decoding for Autoregressive Video Generation" (SDVG). There a block's score is the minimum of
+    its frames' scores, and the threshold tau lies in -1.0..-0.7 of ImageReward.
 
     Args:
         least: The score that a draft needs, in the unit of the reward; infinity is the target alone.
 
     Raises:
-        ValueError: It is NaN.
+        ValueError: The score is NaN.
     """
 
     def __init__(self, least: float):
@@ -128,9 +148,12 @@ class Threshold(Router):
 
     @classmethod
     def accepting(cls, share: float, scores: Sequence[float]) -> Self:
-        """The threshold that lets such a share of `scores` stand, those of drafts of other videos.
+        """Return the threshold that accepts this share of `scores`, the scores of drafts of other videos.
 
-        0 is the target alone, 1 lets everything stand. Raises ValueError for a share outside 0..1 and for no finite scores.
+        0 is the target alone, 1 accepts every draft.
+
+        Raises:
+            ValueError: The share lies outside 0..1, or there are no finite scores.
         """
         return cls(threshold_for_share(share, scores))
 
@@ -140,20 +163,20 @@ class Threshold(Router):
 
 @method(
     "relative", domain="video", kind="router", title="relative to the first block", exact=False, order=1,
-    about="drafts are kept whose score is near that of the first block",
+    about="accepts drafts whose score is near that of the first block",
 )  # fmt: skip
 class Relative(Router):
-    """A draft stands where its score is no more than `margin` below that of the target's block that began the prompt. Relaxed.
+    """Accepts a draft whose score is at most `margin` below that of the target's block that began the prompt. Relaxed.
 
-    Rewards tell more of prompts than of pictures, so that one number for all videos redraws those that are hard to please
-    from end to end; the forced first block knows what this one can reach. Its frames are fewer where a video's first latent
-    stands for one: the least of few is higher, so take the mean there, or a wider margin.
+    Rewards vary more between prompts than between videos of the same prompt, so a fixed threshold regenerates all
+    blocks of difficult prompts. The first block shows the scores that a prompt allows. Where it has fewer frames, its
+    minimum is biased upwards: use the mean or a wider margin.
 
     Args:
-        margin: How far below the first block's score a draft's may be; minus infinity is the target alone.
+        margin: How far a draft's score may lie below that of the first block; minus infinity is the target alone.
 
     Raises:
-        ValueError: It is NaN.
+        ValueError: The margin is NaN.
     """
 
     needs = ScoringNeeds(target_blocks="anchors")
@@ -164,20 +187,20 @@ class Relative(Router):
 
     @classmethod
     def accepting(cls, share: float, scores: Sequence[float], anchors: Sequence[float]) -> Self:
-        """The margin that lets such a share of `scores` stand, each beside the score of its own video's first block."""
-        return cls(-threshold_for_share(share, [one - other for one, other in zip(scores, anchors, strict=True)]))
+        """Return the margin that accepts this share of `scores`, each with the score of its own video's first block."""
+        return cls(-threshold_for_share(share, [score - anchor for score, anchor in zip(scores, anchors, strict=True)]))
 
     def accept(self, evidence: BlockEvidence) -> Tensor:
         return evidence.reward[:, 1] >= evidence.anchor - self.margin
 
 
 def threshold_for_share(share: float, scores: Sequence[float]) -> float:
-    """The largest number that a `share` of the scores is not below; infinity for a share of none, minus that for all."""
+    """Return the largest number such that a `share` of the scores is not below it; infinity for 0, -infinity for 1."""
     values = torch.as_tensor(scores, dtype=torch.float64)
     if not 0 <= share <= 1:
-        raise ValueError(f"share: expected 0 to 1, got {share}; it is the part of the drafts that stand")
+        raise ValueError(f"share: expected 0 to 1, got {share}; it is the share of accepted drafts")
     if values.numel() == 0 or not values.isfinite().all():
-        raise ValueError(f"scores: expected finite numbers to calibrate by, got {values.numel()} with NaN or Inf or none; "
+        raise ValueError(f"scores: expected finite numbers, got {int(values.isfinite().sum())} of {values.numel()} finite; "
                          "score drafts of some videos first")  # fmt: skip
     if share in (0, 1):
         return math.inf if share == 0 else -math.inf
@@ -186,10 +209,16 @@ def threshold_for_share(share: float, scores: Sequence[float]) -> float:
 
 
 class Hybrid(Router):
-    """At most `run` drafts stand in a row, as with evenly placed target blocks, and `veto` may redraw earlier; a block it
-    redraws begins a new run, so that the budget goes where scores are low. Relaxed; a run of 0 is the target alone.
+    """Accepts at most `run` drafts in a row; `veto` may reject earlier, and a rejection begins a new run. Relaxed.
 
-    Raises ValueError for a run below 0.
+    So the budget goes to blocks with low scores.
+
+    Args:
+        run: The most consecutive drafts; 0 is the target alone.
+        veto: The router that may reject earlier.
+
+    Raises:
+        ValueError: The run is below 0.
     """
 
     def __init__(self, run: int, veto: Router):
@@ -211,7 +240,7 @@ class Hybrid(Router):
 
 @method(
     "hybrid", domain="video", kind="router", title="runs and a threshold", exact=False, order=4,
-    about="at most so many drafts in a row, and fewer where scores are low",
+    about="accepts up to a number of drafts in a row, and fewer where scores are low",
 )  # fmt: skip
 def hybrid(run: int, least: float) -> Hybrid:
     """`Hybrid` with a threshold.
@@ -225,18 +254,19 @@ def hybrid(run: int, least: float) -> Hybrid:
 
 @method(
     "explore", domain="video", kind="router", title="tried out", exact=False, order=5,
-    about="drafts are kept at random, and all are scored",
+    about="accepts drafts at random, and scores all blocks",
 )  # fmt: skip
 class Explore(Router):
-    """A draft stands with probability `rate`, whatever its score; both it and the block that takes its place are scored, which
-    gives pairs to train `Learned` on along videos that drafts have a part in. At a rate that another router accepts at,
-    SDVG's own random baseline. Relaxed.
+    """Accepts a draft with probability `rate`, whatever its score, and scores drafts and regenerated blocks. Relaxed.
+
+    The scores are training pairs for `Learned`, from videos with accepted drafts. At the acceptance rate of another
+    router this is the random baseline of SDVG.
 
     Args:
-        rate: The probability that a draft is kept; 0 is the target alone.
+        rate: The probability that a draft is accepted; 0 is the target alone.
 
     Raises:
-        ValueError: It lies outside 0 to 1.
+        ValueError: The rate lies outside 0 to 1.
     """
 
     needs = ScoringNeeds(target_blocks="all", features=True)

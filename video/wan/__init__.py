@@ -1,1 +1,1 @@
-"""Wan, block-causal: the transformer, its published names, and its state in a request."""
+"""Block-causal Wan: the transformer, its published checkpoints, and its state in a request."""

@@ -23,12 +23,12 @@ from mmspec.video.wan.rebuilt import Rebuilt
 from mmspec.video.wan.transformer import CausalWan
 from mmspec.video.wan.video import Cached, WanVideo
 
-# a checkpoint's averaged weights come first: the published samples are theirs
+# averaged weights come first: the published samples were generated with them
 WRAPPERS = ("generator_ema", "generator", "state_dict", "module")
 _PREFIXES = ("model.", "diffusion_model.", "module.")
 _WRAPPED = ("_fsdp_wrapped_module.", "_checkpoint_wrapped_module.", "_orig_mod.")
 
-# the causal models' name -> diffusers', without the last part, weight or bias
+# name in the causal models -> name in diffusers, without the last part (weight or bias)
 _TOP = {
     "patch_embedding": "patch_embedding",
     "text_embedding.0": "condition_embedder.text_embedder.linear_1",
@@ -40,13 +40,13 @@ _TOP = {
 }
 _PARTS = {"q": "to_q", "k": "to_k", "v": "to_v", "o": "to_out.0", "norm_q": "norm_q", "norm_k": "norm_k"}
 _LAYER = {
-    **{f"self_attn.{one}": f"attn1.{other}" for one, other in _PARTS.items()},
-    **{f"cross_attn.{one}": f"attn2.{other}" for one, other in _PARTS.items()},
+    **{f"self_attn.{part}": f"attn1.{name}" for part, name in _PARTS.items()},
+    **{f"cross_attn.{part}": f"attn2.{name}" for part, name in _PARTS.items()},
     "norm3": "norm2",
     "ffn.0": "ffn.net.0.proj",
     "ffn.2": "ffn.net.2",
 }
-# tables, whose names have no last part to keep
+# tables, whose names have no last part
 _TABLES = {"head.modulation": "scale_shift_table"}
 _LAYER_TABLES = {"modulation": "scale_shift_table"}
 _LAYER_NUMBER = re.compile(r"blocks\.(\d+)\.")
@@ -54,8 +54,11 @@ _NUMBERED = re.compile(r"^(blocks\.\d+)\.(.+)$")
 
 
 def unwrapped(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """The tensors of a checkpoint, from under "generator_ema" or "generator" if there are such, without the prefixes that
-    wrapping leaves.   Raises ValueError when something in it is no tensor."""
+    """Return the tensors of a checkpoint, from "generator_ema" or "generator" if present, without prefixes of wrappers.
+
+    Raises:
+        ValueError: A value is no tensor.
+    """
     return {_bare(name): value for name, value in unwrap_state(state, WRAPPERS).items()}
 
 
@@ -66,12 +69,12 @@ def _bare(name: str) -> str:
 
 
 def is_causal(state: Mapping[str, Any]) -> bool:
-    """Whether the names are those of the causal checkpoints."""
+    """Return whether the names are those of the causal checkpoints."""
     return any(".self_attn." in name or name.startswith(("head.", "time_embedding.")) for name in state)
 
 
 def to_diffusers(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """A causal checkpoint's tensors under diffusers' names; names it does not know pass unchanged."""
+    """Return a causal checkpoint's tensors under diffusers' names; unknown names are unchanged."""
     return {_diffusers_name(name): value for name, value in state.items()}
 
 
@@ -86,27 +89,30 @@ def _diffusers_name(name: str) -> str:
 
 
 def wan_from_state_dict(sd: Mapping[str, Any], config: WanConfig | Mapping[str, Any] | None = None) -> CausalWan:
-    """The block-causal model of a Wan checkpoint, in eval mode, in the checkpoint's dtype.
+    """Load the block-causal model of a Wan checkpoint, in eval mode, in the checkpoint's dtype.
 
-    sd: tensors under the names of the causal checkpoints (Self-Forcing, CausVid, Krea), raw or under "generator_ema" or
-        "generator", or under diffusers' names, of any size. They become the weights as they are, without a copy (meta tensors
-        give a model on the meta device).
-    config: field names of either; those that follow from the weights may be left out. Heads do not: those of a published
-        width are known, others must be given.
-    Raises ValueError, one sentence, for missing, unknown or misshapen tensors and for fields of a wrong type.
+    Args:
+        sd: Tensors of any size under the names of the causal checkpoints (Self-Forcing, CausVid, Krea), also under
+            "generator_ema" or "generator", or under diffusers' names. They become the weights without a copy; meta
+            tensors give a model on the meta device.
+        config: Field names of either; fields that follow from the weights may be left out. The number of heads does
+            not follow from them, except for published widths.
+
+    Raises:
+        ValueError: Tensors are missing, unknown or misshapen, or a field has a wrong type.
     """
     weights = unwrapped(sd)
-    given = config.to_dict() if isinstance(config, WanConfig) else own_names(config or {})
+    declared = config.to_dict() if isinstance(config, WanConfig) else own_names(config or {})
     if is_causal(weights):
         weights = to_diffusers(weights)
-        given.setdefault("text_len", 512)  # what these models pad to, and the text encoders of diffusers' pipelines do
-    sizes = WanConfig.of(_fields(weights, given))
+        declared.setdefault("text_len", 512)  # these models pad; with diffusers the text encoder pads
+    sizes = WanConfig.of(_fields(weights, declared))
     return fill_from_state_dict(sketch(lambda: CausalWan(sizes), len(weights), "config"), weights)
 
 
-def _fields(weights: Mapping[str, Tensor], given: dict[str, Any]) -> dict[str, Any]:
-    """The given fields, and the sizes of the weights for those that are not given."""
-    check_types(WanConfig, given)
+def _fields(weights: Mapping[str, Tensor], declared: dict[str, Any]) -> dict[str, Any]:
+    """Return the declared fields, and sizes from the weights for the others."""
+    check_types(WanConfig, declared)
     known: dict[str, Any] = {
         "in_channels": _size(weights, "patch_embedding.weight", 1),
         "out_channels": _size(weights, "patch_embedding.weight", 1),
@@ -120,7 +126,7 @@ def _fields(weights: Mapping[str, Tensor], given: dict[str, Any]) -> dict[str, A
     patch = weights.get("patch_embedding.weight")
     if patch is not None and patch.dim() == 5:
         known["patch_size"] = tuple(patch.shape[2:])
-    known |= given
+    known |= declared
     if width := _size(weights, "patch_embedding.weight", 0):
         if "num_attention_heads" not in known:
             size = known.get("attention_head_dim")
@@ -140,24 +146,28 @@ _STEMS = ("model", "diffusion_pytorch_model")
 
 
 def load_wan(path: str | Path, config: WanConfig | Mapping[str, Any] | None = None) -> CausalWan:
-    """The model in a folder (its config.json beside the weights, which may be in several files) or in one safetensors file.
+    """Load the model in a folder, with config.json beside one or more files of weights, or in a safetensors file.
 
-    config: of what neither the weights nor config.json tell; its fields go before those of the file.
-    Raises ValueError, one sentence with the path, for missing, damaged and foreign files.
+    Args:
+        path: The folder or the file.
+        config: Fields that neither the weights nor config.json determine; they override those of the file.
+
+    Raises:
+        ValueError: A file is missing, damaged or of another model.
     """
     path = Path(path)
-    given = config.to_dict() if isinstance(config, WanConfig) else dict(config or {})
+    declared = config.to_dict() if isinstance(config, WanConfig) else dict(config or {})
     if path.is_dir():
         stored = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
         weights = _of_folder(path)
     else:
         stored, weights = {}, _of_file(path)
     with naming(path):
-        return wan_from_state_dict(weights, {**stored, **given})
+        return wan_from_state_dict(weights, {**stored, **declared})
 
 
 def save_wan(model: CausalWan, folder: str | Path) -> None:
-    """Writes weights, under diffusers' names, and config into a folder, made if need be."""
+    """Write weights, under diffusers' names, and config into a folder, which is created if needed."""
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / WEIGHTS) as temporary:
@@ -168,21 +178,21 @@ def save_wan(model: CausalWan, folder: str | Path) -> None:
 def convert_wan(
     path: str | Path, folder: str | Path, *, config: Mapping[str, Any] | None = None, dtype: torch.dtype | None = None
 ) -> Path:
-    """Write model.safetensors and config.json of a pickled checkpoint, of its averaged generator where it has one.
+    """Write model.safetensors and config.json of a pickled checkpoint, from its averaged generator if present.
 
     Code in the file is not run.
 
     Args:
         path: The pickle.
         folder: The folder to write.
-        config: Fields that the weights do not determine, as the loader takes it.
-        dtype: Of the written weights, None for the file's.
+        config: Fields that the weights do not determine, as in `load_wan`.
+        dtype: The dtype of the written weights, None for the file's.
 
     Returns:
         The folder.
 
     Raises:
-        ValueError: As the loader does.
+        ValueError: The file is damaged or of another model.
     """
     path, folder = Path(path), Path(folder)
     state = unpickle(path)
@@ -212,7 +222,7 @@ def _of_folder(folder: Path) -> dict[str, Tensor]:
                 raise ValueError(
                     f"{index}: expected a weight_map from tensors to files, got {files!r:.60}; fetch it again"
                 )
-            named = sorted({Path(name).name for name in files.values()})  # beside the index and nowhere else
+            named = sorted({Path(name).name for name in files.values()})  # only files beside the index are read
             return {name: value for file in named for name, value in read_tensors(folder / file).items()}
     raise ValueError(
         f"{folder}: expected {WEIGHTS} or {_STEMS[1]}.safetensors, got neither; convert a pickle with "
@@ -221,9 +231,12 @@ def _of_folder(folder: Path) -> dict[str, Tensor]:
 
 
 def self_forcing(transformer: CausalWan, *, window: int | None = None, sinks: int | None = None) -> WanVideo:
-    """Self-Forcing (1.3B): four steps with fresh noise at shift 5, a clean pass a block, three latent frames a block.
+    """Return Self-Forcing (1.3B): four steps with fresh noise at shift 5, and blocks of three latent frames.
 
-    window, sinks: for videos longer than the 21 latent frames of its training; None for those of the config.
+    Args:
+        transformer: The transformer.
+        window: The number of visible frames, for videos beyond the 21 latent frames of training; None for the config's.
+        sinks: The number of first frames that are always visible; None for that of the config.
     """
     return WanVideo(transformer, Cached(window, sinks), FewStep(), BlockPlan(3), name="self-forcing")
 
@@ -231,9 +244,16 @@ def self_forcing(transformer: CausalWan, *, window: int | None = None, sinks: in
 def causvid(
     transformer: CausalWan, *, steps: Literal[3, 4] = 3, window: int | None = None, sinks: int | None = None
 ) -> WanVideo:
-    """CausVid (1.3B) at shift 8: its three steps, unwarped, or its four, warped; else as Self-Forcing.
+    """Return CausVid (1.3B) at shift 8; except for the steps it is set up as Self-Forcing.
 
-    Raises ValueError for another number.
+    Args:
+        transformer: The transformer.
+        steps: 3, unwarped, or 4, warped.
+        window: As in `self_forcing`.
+        sinks: As in `self_forcing`.
+
+    Raises:
+        ValueError: `steps` is another number.
     """
     lists = {3: FewStep((1000, 757, 522), shift=8.0, warp=False), 4: FewStep(shift=8.0)}
     if steps not in lists:
@@ -242,8 +262,11 @@ def causvid(
 
 
 def krea(transformer: CausalWan, vae: StreamingVAE | None = None, *, steps: int = 5) -> WanVideo:
-    """Krea Realtime (14B): five passes, the last at 0, behind a context of three latents that is read anew for every block.
+    """Return Krea Realtime (14B): five passes, the last at 0, with a context of three latents, read anew per block.
 
-    vae: encodes the first of them from pixels, see `Rebuilt`.
+    Args:
+        transformer: The transformer.
+        vae: The autoencoder that encodes the first of them from pixels, see `Rebuilt`.
+        steps: Passes per block.
     """
     return WanVideo(transformer, Rebuilt(3, vae), FewStep.krea(steps), BlockPlan(3), name="krea")

@@ -21,12 +21,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """Krea Realtime's context: the video's first latent frame and its last ones, `frames` together, in one clean pass before
-    every block. Positions never leave those of training, and no keys are kept between blocks, so none have to be caught up.
+    """Krea Realtime's context: before every block, a clean pass over the first latent frame and the last frames.
 
-    vae: encodes the oldest pixel frame of the context by itself, once frames have slid out, as the first latent, as Krea does:
-    a causal autoencoder treats the first latent specially, and that of the video becomes ever older. Every block is decoded
-    once more for it. None takes the video's first latent.   Raises ValueError for no frames.
+    Positions stay in the trained range. No keys are stored between blocks, so accepted drafts need no catching up.
+
+    Args:
+        frames: The latent frames of the context, the first included.
+        vae: The autoencoder that encodes the context's oldest pixel frame anew as the first latent, as Krea does once
+            early frames have left the context. A causal autoencoder treats the first latent specially. Each block is
+            decoded a second time for it. None uses the first latent of the video.
+
+    Raises:
+        ValueError: `frames` is below 1.
     """
 
     frames: int = 3
@@ -38,7 +44,11 @@ class Rebuilt:
             raise ValueError(f"frames: expected at least 1, got {self.frames}; keep one frame of context or more")
 
     def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> RebuiltState:
-        """The state of one request.   Raises ValueError for an autoencoder of other latents than the model's."""
+        """Return the state of one request.
+
+        Raises:
+            ValueError: The autoencoder has other latents than the model.
+        """
         if self.vae is not None and self.vae.layout.channels != model.channels:
             raise ValueError(f"vae: expected latents of {model.channels} channels as the model's, got "
                              f"{self.vae.layout.channels}; use the autoencoder the model was trained with")  # fmt: skip
@@ -47,7 +57,7 @@ class Rebuilt:
 
 @dataclass(frozen=True, slots=True)
 class _DecodedContext:
-    """blocks: that have been decoded.   place: in the autoencoder, behind them.   last: the latest frames, [B, 3, N, H, W]."""
+    """The number of decoded blocks, the autoencoder's state after them, and the latest frames [B, 3, N, H, W]."""
 
     blocks: int = 0
     place: VAEState | None = None
@@ -55,7 +65,7 @@ class _DecodedContext:
 
 
 class RebuiltState(WanState):
-    """The state of a request that keeps its prompt, and the latest pixel frames where its context begins with one."""
+    """The state of a request: the prompt, and the latest pixel frames where the autoencoder needs them."""
 
     def __init__(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Rebuilt):
         super().__init__(model, text, noise, size)
@@ -74,7 +84,7 @@ class RebuiltState(WanState):
         return self._generate(len(video), cache)
 
     def absorb(self, video: CommittedBlocks) -> None:
-        """Decodes what has not been, where pixels are needed."""
+        """Decode the remaining blocks, where pixels are needed."""
         if self.context.vae is not None:
             self._show(video, self.context.vae)
 
@@ -85,7 +95,7 @@ class RebuiltState(WanState):
         self._shown = snapshot
 
     def window(self, video: CommittedBlocks) -> Tensor:
-        """The context of the block that follows the video, [B, C, F, H, W]."""
+        """Return the context of the next block, [B, C, F, H, W]."""
         most, device, vae = self.context.frames, self.model.device, self.context.vae
         if sum(block.shape[2] for block in video) <= most:
             return torch.cat([block.to(device) for block in video], 2)
@@ -98,7 +108,7 @@ class RebuiltState(WanState):
         return torch.cat((first.to(device, late[0].dtype), torch.cat(late, 2)[:, :, held - (most - 1) :]), 2)
 
     def _oldest(self, video: CommittedBlocks, vae: StreamingVAE) -> Tensor:
-        """The latent of the oldest pixel frame that the context shows: the one before those of its last latents."""
+        """Return the latent of the oldest pixel frame of the context, the frame before those of its last latents."""
         self._show(video, vae)
         return vae.encode(self._shown.last[:, :, :1])[0]
 

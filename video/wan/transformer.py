@@ -1,4 +1,4 @@
-"""The Wan transformer, block-causal: it starts at any frame, each frame has its own time, and keys and values are cached."""
+"""The block-causal Wan transformer: it starts at any frame, each frame has its own timestep, and keys are cached."""
 
 from __future__ import annotations
 
@@ -26,9 +26,10 @@ _THETA = 10000.0
 
 
 def rotary_table(head_dim: int, start: int, grid: tuple[int, int, int], device: torch.device) -> tuple[Tensor, Tensor]:
-    """(cos, sin) float32 [F * h * w, head_dim / 2] of a grid of frames, rows and columns, whose first frame is number `start`.
+    """Return (cos, sin), float32 [F * h * w, head_dim / 2], of a grid of frames, rows and columns from frame `start`.
 
-    Pairs belong to time, then rows, then columns. Angles are float64, as the published tables are; no frame is too late.
+    Pairs of channels belong to time, then rows, then columns. Angles are float64, as in the published tables, and the
+    number of frames is unlimited.
     """
     side = 2 * (head_dim // 6)
     frames, rows, columns = grid
@@ -48,17 +49,17 @@ def _angles(start: int, count: int, dim: int, device: torch.device) -> Tensor:
 
 
 def rotate(x: Tensor, table: tuple[Tensor, Tensor]) -> Tensor:
-    """x [B, S, H, head_dim] with each pair of neighbouring channels turned by the angle of its token, in float32."""
+    """Return x [B, S, H, head_dim] with each pair of neighbouring channels rotated by its token's angle, in float32."""
     cos, sin = (part[:, None] for part in table)  # [S, 1, head_dim / 2]
-    one, other = x.float().unflatten(-1, (-1, 2)).unbind(-1)
-    return torch.stack((one * cos - other * sin, one * sin + other * cos), -1).flatten(-2).to(x.dtype)
+    even, odd = x.float().unflatten(-1, (-1, 2)).unbind(-1)
+    return torch.stack((even * cos - odd * sin, even * sin + odd * cos), -1).flatten(-2).to(x.dtype)
 
 
 def sinusoid(timestep: Tensor, dim: int) -> Tensor:
-    """float64 [..., dim] of timesteps [...]: cosines, then sines.
+    """Return float64 [..., dim] of timesteps [...]: cosines, then sines.
 
-    In float64, as the causal checkpoints' code has it: a timestep of 937.5 must stay apart from 937, and the angles of large
-    timesteps lose digits in float32.
+    float64 as in the code of the causal checkpoints: timestep 937.5 must differ from 937, and float32 loses digits in
+    the angles of large timesteps.
     """
     half = dim // 2
     frequency = torch.exp(-math.log(10000) / half * torch.arange(half, dtype=torch.float64, device=timestep.device))
@@ -72,10 +73,16 @@ Table = tuple[Tensor, Tensor]
 def block_pass(
     block: WanTransformerBlock, x: Tensor, modulation: Tensor, table: Table, text: Table, cache: ChunkCache, layer: int
 ) -> Tensor:
-    """x [B, S, dim] after one block.
+    """Return x [B, S, dim] after one block; arithmetic outside attention and feed-forward is float32.
 
-    modulation: [B, F, 6, dim], of each frame's time.   table: rotary, of the tokens.   text: the prompt's keys and values
-    [B, heads, L, head_dim].   Arithmetic outside attention and the feed-forward part is float32.
+    Args:
+        block: The transformer block.
+        x: [B, S, dim].
+        modulation: [B, F, 6, dim], from each frame's timestep.
+        table: The rotary table of the tokens.
+        text: The prompt's keys and values, [B, heads, L, head_dim].
+        cache: The cache in which the pass is staged.
+        layer: The index of the block.
     """
     shift, scale, gate, later_shift, later_scale, later_gate = (
         block.scale_shift_table[:, None].float() + modulation.float()
@@ -89,9 +96,9 @@ def block_pass(
 
 
 def self_attention(attention: WanAttention, x: Tensor, table: Table, cache: ChunkCache, layer: int) -> Tensor:
-    """Each block of the pass attends to itself, to those before it, and to what the cache holds."""
+    """Attend from each block of the pass to itself, earlier blocks of the pass, and the cached frames."""
     query, key, value = queries(attention, x), keys(attention, x), heads(attention, attention.to_v(x))
-    query, key = (rotate(one, table).transpose(1, 2) for one in (query, key))
+    query, key = (rotate(states, table).transpose(1, 2) for states in (query, key))
     out = [
         F.scaled_dot_product_attention(query[:, :, span.first : span.last], keys_in_place(span), span.values)
         for span in cache.write(layer, key, value.transpose(1, 2))
@@ -100,7 +107,7 @@ def self_attention(attention: WanAttention, x: Tensor, table: Table, cache: Chun
 
 
 def keys_in_place(span: AttentionSpan) -> Tensor:
-    """What a block attends to, with sinks that have followed the window: turned once more, in time alone."""
+    """Return the keys of a span, with sinks rotated in time to follow the window."""
     if not span.sunk:
         return span.keys
     table = rotary_table(span.keys.shape[3], span.moved, (1, 1, 1), span.keys.device)
@@ -109,13 +116,13 @@ def keys_in_place(span: AttentionSpan) -> Tensor:
 
 
 def cross_attention(attention: WanAttention, x: Tensor, text: Table) -> Tensor:
-    """Every token attends to the whole prompt, its padding included, as published models were trained to."""
+    """Attend from every token to the whole prompt with its padding, as in the training of the published models."""
     return project(attention, F.scaled_dot_product_attention(queries(attention, x).transpose(1, 2), *text))
 
 
 def read_text(attention: WanAttention, text: Tensor) -> Table:
-    """A prompt's keys and values [B, heads, L, head_dim] for a cross-attention. text: [B, L, dim]."""
-    return tuple(one.transpose(1, 2) for one in (keys(attention, text), heads(attention, attention.to_v(text))))
+    """Return a prompt's keys and values [B, heads, L, head_dim] for a cross-attention, from text [B, L, dim]."""
+    return tuple(part.transpose(1, 2) for part in (keys(attention, text), heads(attention, attention.to_v(text))))
 
 
 def queries(attention: WanAttention, x: Tensor) -> Tensor:
@@ -135,29 +142,28 @@ def project(attention: WanAttention, x: Tensor) -> Tensor:
 
 
 def modulated(x: Tensor, shift: Tensor, scale: Tensor) -> Tensor:
-    """x [B, F * T, dim] scaled and shifted per frame. shift, scale: [B, F, dim]."""
+    """Return x [B, F * T, dim], scaled and shifted by frame with [B, F, dim]."""
     return (x.unflatten(1, (shift.shape[1], -1)) * (1 + scale[:, :, None]) + shift[:, :, None]).flatten(1, 2)
 
 
 def gated(x: Tensor, gate: Tensor) -> Tensor:
-    """x [B, F * T, dim] in float32 times a gate per frame [B, F, dim]."""
+    """Return x [B, F * T, dim] in float32, times a gate per frame [B, F, dim]."""
     return (x.float().unflatten(1, (gate.shape[1], -1)) * gate[:, :, None]).flatten(1, 2)
 
 
 @dataclass(frozen=True, slots=True)
 class PromptStates:
-    """A prompt as the model reads it: keys and values of every cross-attention, [B, heads, L, head_dim], computed once. A new
-    prompt is a new one of these, so nothing of the old one can stay."""
+    """A prompt as the model reads it: keys and values of each cross-attention, [B, heads, L, head_dim]."""
 
     layers: tuple[tuple[Tensor, Tensor], ...]
 
 
 class CausalWan(nn.Module):
-    """Wan with the attention of "From Slow Bidirectional to Fast Autoregressive Video Diffusion Models" (CausVid): frames of a
-    block see each other and all blocks before.
+    """Wan with block-causal attention: frames of a block see each other and all earlier blocks.
 
-    Its parts and its state dict are those of diffusers' WanTransformer3DModel, and so is its output for one block at frame 0;
-    with `config.gate_value` it has the second time embedding of AnyFlow's models. Nothing of a request is kept on it.
+    Paper: "From Slow Bidirectional to Fast Autoregressive Video Diffusion Models" (CausVid). Submodules and state dict
+    are those of diffusers' WanTransformer3DModel, and so is the output for a single block at frame 0. With
+    `config.gate_value` it has the second time embedding of AnyFlow. It holds no state of a request.
     """
 
     def __init__(self, config: WanConfig):
@@ -184,18 +190,19 @@ class CausalWan(nn.Module):
 
     @property
     def device(self) -> torch.device:
-        """Of the weights."""
+        """The device of the weights."""
         return self.proj_out.weight.device
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The dtype of the weights."""
         return self.proj_out.weight.dtype
 
     def read(self, text: Tensor) -> PromptStates:
-        """A prompt from the text encoder's states, float [B, L, text_dim], with zeros where a row is shorter.
+        """Return a prompt from the text encoder's states, float [B, L, text_dim], with zeros where a row is shorter.
 
-        Raises ValueError for another width and for more than `text_len` states.
+        Raises:
+            ValueError: The width differs, or there are more than `text_len` states.
         """
         config, most = self.config, self.config.text_len or text.shape[1]
         if text.dim() != 3 or text.shape[2] != config.text_dim or text.shape[1] > most:
@@ -209,13 +216,18 @@ class CausalWan(nn.Module):
         self, latents: Tensor, timestep: Tensor, prompt: PromptStates, cache: ChunkCache | None = None,
         sizes: Sequence[int] | None = None, until: Tensor | None = None,
     ) -> Tensor:  # fmt: skip
-        """The flow [B, C, F, H, W], noise - clean, of the frames that follow those of the cache.
+        """Return the flow [B, C, F, H, W], noise - clean, of the frames after the cached frames.
 
-        latents: [B, C, F, H, W].   timestep: float [B, F], 0 (clean) to 1000 (noise), never rounded.
-        prompt: of `read`.   cache: whose committed frames are attended to; the pass is staged in it. None starts at frame 0.
-        sizes: frames of each block of the pass; None for one block. Several are what one pass each would give.
-        until: float [B, F], where the step ends, for models of flow maps; None for where it starts.
-        Raises ValueError for shapes that do not fit.
+        Args:
+            latents: [B, C, F, H, W].
+            timestep: float [B, F], 0 (clean) to 1000 (noise), never rounded.
+            prompt: The result of `read`.
+            cache: The cache of earlier frames, in which the pass is staged; None starts at frame 0.
+            sizes: Frames of each block of the pass, None for a single block; the result is that of a pass per block.
+            until: float [B, F], timesteps at the end of the step, for flow maps; None for `timestep`.
+
+        Raises:
+            ValueError: Shapes do not fit.
         """
         self._check(latents, timestep, sizes)
         cache = ChunkCache() if cache is None else cache
@@ -235,7 +247,7 @@ class CausalWan(nn.Module):
         )
 
     def times(self, timestep: Tensor, until: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(embedding [B, F, dim], modulation [B, F, 6, dim]) of timesteps float [B, F]."""
+        """Return (embedding [B, F, dim], modulation [B, F, 6, dim]) of timesteps float [B, F]."""
         parts, config = self.condition_embedder, self.config
         time = parts.time_embedder(sinusoid(timestep, config.freq_dim).to(self.dtype))
         if config.gate_value is not None:
@@ -251,7 +263,7 @@ class CausalWan(nn.Module):
             raise ValueError(f"latents: expected [B, {channels}, F, H, W] with H and W multiples of {rows} and {columns}, got "
                              f"{tuple(latents.shape)}; use the latents of the model's own autoencoder")  # fmt: skip
         if timestep.shape != (latents.shape[0], latents.shape[2]):
-            raise ValueError(f"timestep: expected one a frame, {[latents.shape[0], latents.shape[2]]}, got "
+            raise ValueError(f"timestep: expected a number per frame, {[latents.shape[0], latents.shape[2]]}, got "
                              f"{list(timestep.shape)}; give every frame its own")  # fmt: skip
         if sizes is not None and (sum(sizes) != latents.shape[2] or min(sizes) < 1):
             raise ValueError(f"sizes: expected blocks of at least one frame, {latents.shape[2]} together, got {list(sizes)}; "

@@ -1,4 +1,4 @@
-"""A Wan model as a block video model, with its context in a cache that grows block by block."""
+"""A Wan model as a block video model, with its context in a cache that grows by block."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from mmspec.video.wan.transformer import CausalWan, PromptStates
 
 
 class WanState(VideoState):
-    """Draws blocks and reads clean ones; a subclass says from which cache."""
+    """The base of Wan's states: generates blocks and reads clean blocks with the cache of a subclass."""
 
-    _read: tuple[Tensor, PromptStates] | None = None  # of one prompt only: for a large model they are large
+    _read: tuple[Tensor, PromptStates] | None = None  # of a single prompt, since prompt states take much memory
 
     def _prompt(self, block: int) -> PromptStates:
         text = self._text(block)
@@ -30,7 +30,7 @@ class WanState(VideoState):
         return self._read[1]
 
     def _generate(self, block: int, cache: ChunkCache) -> Tensor:
-        """Latents of a block behind what the cache holds, where nothing of it stays."""
+        """Return latents of the block after the cached frames; the cache keeps nothing of it."""
         transformer, prompt = self.model.transformer, self._prompt(block)
         try:
             return self._draw(block, lambda x, time, until: transformer(x, time, prompt, cache, until=until))
@@ -38,7 +38,7 @@ class WanState(VideoState):
             cache.discard()
 
     def _keep(self, latents: Tensor, sizes: Sequence[int], block: int, cache: ChunkCache) -> None:
-        """One clean pass over blocks of `sizes` frames, under the prompt of `block`; their keys and values are committed."""
+        """Run a clean pass over blocks of `sizes` frames under the prompt of `block`; commit their keys and values."""
         model = self.model
         self.passes, self.context_passes = self.passes + 1, self.context_passes + 1
         time = self._time(model.context_noise, latents.shape[2])
@@ -48,13 +48,18 @@ class WanState(VideoState):
 
 @dataclass(frozen=True, slots=True)
 class Cached:
-    """Self-Forcing's context: every committed block is passed over once, clean, and its keys and values are kept.
+    """Self-Forcing's context: each committed block is read once in a clean pass, and its keys and values are cached.
 
-    window, sinks: see `ChunkCache`; None for those of the model's config.
-    at_once: how many unread blocks are read in one pass at most, which gives what one pass each would; None for all.
-    positions: "absolute", those of the video, or "window", see `ChunkCache`.
-    recache: whether, before the first block under another prompt, the frames that are still attended to are read again under
-    it ("LongLive: Real-time Interactive Long Video Generation"); else what was read keeps its prompt, as in Self-Forcing.
+    Args:
+        window: The number of visible frames, see `ChunkCache`; None for that of the model's config.
+        sinks: The number of first frames that are always visible; None for that of the model's config.
+        at_once: The most unread blocks per pass, None for all; the result is that of a pass per block.
+        positions: "absolute", positions in the video, or "window", see `ChunkCache`.
+        recache: Whether the visible frames are read again under a new prompt before its first block ("LongLive:
+            Real-time Interactive Long Video Generation"); otherwise they keep their prompt, as in Self-Forcing.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     window: int | None = None
@@ -73,7 +78,11 @@ class Cached:
         return CachedState(model, text, noise, size, self)
 
     def cache(self, model: WanVideo) -> ChunkCache:
-        """An empty cache.   Raises ValueError as it does."""
+        """Return an empty cache.
+
+        Raises:
+            ValueError: The window has no room beside the sinks.
+        """
         config = model.transformer.config
         local = None if config.local_attn_size == -1 else config.local_attn_size
         window = local if self.window is None else self.window
@@ -81,12 +90,12 @@ class Cached:
 
 
 class CachedState(WanState):
-    """The state of a request whose context is cached; watermark: blocks whose keys and values are in the cache."""
+    """The state of a request with a cache; `watermark` counts the blocks whose keys and values it holds."""
 
     def __init__(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Cached):
         super().__init__(model, text, noise, size)
         self.context, self.cache = context, context.cache(model)
-        # the block before which all was read again, and under which prompt
+        # the block before which all visible frames were read again, and the prompt of that pass
         self._renewed: tuple[int, Tensor | None] = (0, None)
 
     @torch.no_grad()
@@ -103,7 +112,7 @@ class CachedState(WanState):
         while self.watermark < len(video):
             first, most = self.watermark, self.context.at_once or len(video)
             text, last = self._text(first), first + 1
-            while last < min(first + most, len(video)) and self._text(last) is text:  # a pass has one prompt
+            while last < min(first + most, len(video)) and self._text(last) is text:  # a pass has a single prompt
                 last += 1
             self._keep(self._joined(video[first:last]), self.model.plan.sizes(first, last), first, self.cache)
             self.watermark = last
@@ -116,8 +125,10 @@ class CachedState(WanState):
         self.cache.restore(held)
 
     def _renew(self, video: CommittedBlocks, block: int) -> None:
-        """What would be held before `block`, read under its prompt into a new cache. It follows from the video alone, whatever
-        was read before."""
+        """Read the visible frames before `block` under its prompt into a new cache.
+
+        The result follows from the video alone, whatever was read before.
+        """
         cache = self.context.cache(self.model)
         end = self.model.plan.start(block)
         spans = [(0, end)]
@@ -133,7 +144,7 @@ class CachedState(WanState):
         self.cache, self.watermark, self._renewed = cache, block, (block, self._text(block))
 
     def _parts(self, video: CommittedBlocks, first: int, last: int) -> Iterator[Tensor]:
-        """What of each block lies in the frames first..last - 1."""
+        """Yield the part of each block within the frames first..last - 1."""
         for number, block in enumerate(video):
             start = self.model.plan.start(number)
             cut = block[:, :, max(0, first - start) : max(0, last - start)]
@@ -145,17 +156,23 @@ class CachedState(WanState):
 
 
 class ContextPolicy(Protocol):
-    """What a model keeps of the blocks before the one it draws: `Cached` or `Rebuilt`."""
+    """How a model represents the earlier blocks: `Cached` or `Rebuilt`."""
 
     def open(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
-        """The state of one request."""
+        """Return the state of one request."""
 
 
 @dataclass(frozen=True, slots=True)
 class WanVideo(TransformerVideo):
-    """transformer: of `wan_from_state_dict`.   context: `Cached` (Self-Forcing, CausVid) or `Rebuilt` (Krea).
-    sampler: `FewStep` or `FlowMap`, or the text of one, "flow_map:passes=2".   plan: frames of the blocks.
-    context_noise: timestep of the passes that read context.   name: what tables print.
+    """Block-causal Wan as a block video model.
+
+    Args:
+        transformer: The transformer, of `wan_from_state_dict`.
+        context: `Cached` (Self-Forcing, CausVid) or `Rebuilt` (Krea).
+        sampler: `FewStep` or `FlowMap`, or a text such as "flow_map:passes=2".
+        plan: The frames of the blocks.
+        context_noise: The timestep of the passes that read context.
+        name: The name in tables.
     """
 
     transformer: CausalWan
@@ -169,9 +186,15 @@ class WanVideo(TransformerVideo):
         object.__setattr__(self, "sampler", value_of(self.sampler, "video", "schedule"))
 
     def open(self, text: Tensor, noise: BlockNoise, size: tuple[int, int]) -> BlockVideoState:
-        """The state of B videos. text: float [B, L, text_dim].   size: rows and columns of a latent frame.
+        """Return the state of B videos.
 
-        Raises ValueError for a size that is no multiple of the patches, and as the contexts do.
+        Args:
+            text: float [B, L, text_dim].
+            noise: The noise of the blocks.
+            size: Rows and columns of a latent frame.
+
+        Raises:
+            ValueError: The size is no multiple of the patches, or the context does not fit the model.
         """
         self._check_size(size, self.transformer.config.patch_size)
         return self.context.open(self, text, noise, size)

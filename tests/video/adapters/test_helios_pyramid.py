@@ -138,7 +138,7 @@ def test_what_does_not_fit_is_refused() -> None:
         (lambda: HeliosVideo(helios(), staged(), STEPS, PLAN, doubled=True), "doubled: expected a HeliosDMDScheduler"),
         (lambda: HeliosVideo(helios(), staged(), 9, PLAN, doubled=True), "doubled: expected the steps of each stage"),
         (lambda: HeliosVideo(helios(), staged(), (1, 2, 2), PLAN, guidance=ZeroStarGuidance(2.0, NEGATIVE)),
-         "guidance: expected at most 1 steps that do not move"),
+         "guidance: expected at most 1 unchanged steps"),
         (lambda: HeliosVideo(helios(), staged(), STEPS, PLAN).open(TEXT, GivenBlockNoise([TEXT]), (8, 12)),
          "size: expected multiples of 8 and 8"),
         (lambda: ZeroStarGuidance(2.0, NEGATIVE, zeroed=-1), "zeroed: expected 0 or more"),

@@ -199,7 +199,7 @@ def test_what_does_not_fit_is_refused() -> None:
     euler = videos()["skyreels"].sampler
     with pytest.raises(ValueError, match="plan: expected blocks of the transformer's 2 frames each"):
         SkyReelsVideo(skyreels(), euler, BlockPlan(3))
-    with pytest.raises(ValueError, match="window: expected room for a block of 2 frames and one before it, got 3"):
+    with pytest.raises(ValueError, match="window: expected room for a block of 2 frames and the previous block, got 3"):
         SkyReelsVideo(skyreels(), euler, BlockPlan(2), window=3)
     with pytest.raises(ValueError, match=r"negative: expected a text for guidance of 5\.0"):
         VideoGuidance(5.0)

@@ -110,7 +110,7 @@ def test_drafters_of_other_latents_or_blocks_are_refused() -> None:
         (video(model=other), "expected latents of 3 channels as the target's, got 4"),
         (
             drafter(plan=BlockPlan(3)),
-            "expected blocks as the target's, 2 latent frames a block, got 3 latent frames a block",
+            "expected blocks as the target's, 2 latent frames per block, got 3 latent frames per block",
         ),
         (drafter(plan=BlockPlan(2, first=1)), "expected blocks as the target's"),
         (wan(1), "expected a block video model or a pipeline of one"),
@@ -184,7 +184,7 @@ def test_a_pipeline_whose_parts_do_not_fit_is_refused() -> None:
         BlockVideoPipeline(video(model=wan(2, in_channels=4, out_channels=4)), vae(), encode, size=SIZE)
     with pytest.raises(ValueError, match="size: expected height and width"):
         BlockVideoPipeline(video(), vae(), encode, size=(8, 7))
-    with pytest.raises(ValueError, match="prompts: expected encoded ones for a pipeline without a text encoder"):
+    with pytest.raises(ValueError, match="prompts: expected float .B, L, d. for a pipeline without a text encoder"):
         BlockVideoPipeline(video(), vae(), size=SIZE)("a")
     with pytest.raises(ValueError, match="budget: expected 1 or more"):
         Strided(0)

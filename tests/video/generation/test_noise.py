@@ -57,5 +57,5 @@ def test_what_was_not_given_and_what_does_not_fit_is_refused() -> None:
             given.at(block, draw, shape)
     with pytest.raises(ValueError, match="draw: expected 0..1023"):
         KeyedBlockNoise(Keys.of(0, 1)).at(0, 1024, SHAPE)
-    with pytest.raises(ValueError, match="noise: expected 1 rows, one a prompt, got 2"):
+    with pytest.raises(ValueError, match="noise: expected 1 rows, as many as prompts, got 2"):
         video().open(text(), KeyedBlockNoise(Keys.of(0, 2)), GRID)

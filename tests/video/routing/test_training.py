@@ -70,7 +70,7 @@ def test_pairs_that_teach_nothing_are_refused() -> None:
     rows, gains = pairs(12)
     stats = pipeline()("a", seed=0, decoding=sdvg(bright, router=Threshold(0.5))).stats
     for make, told in (
-        (lambda: scored_pairs([stats]), "stats: expected blocks that both models drew"),
+        (lambda: scored_pairs([stats]), "stats: expected blocks that both models generated"),
         (lambda: train_advantage(rows[:, 1:], gains), "features, gains: expected"),
         (lambda: train_advantage(rows, gains[1:]), "features, gains: expected"),
         (lambda: train_advantage(rows[:9], gains[:9]), "gains: expected 10 pairs or more, got 9"),
