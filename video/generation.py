@@ -41,6 +41,7 @@ class KeyedBlockNoise:
 
     @property
     def batch(self) -> int:
+        """The number of rows B."""
         return len(self.keys.seeds)
 
     def at(self, block: int, draw: int, shape: Sequence[int]) -> Tensor:
