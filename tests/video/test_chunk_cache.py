@@ -136,7 +136,7 @@ def test_misuse_is_refused() -> None:
     with pytest.raises(ValueError, match="room for a block of 3 frames beside 2 sinks, got 4"):
         cache.begin((1, 3))
     run(cache, (2,), 0, layers=1)
-    with pytest.raises(ValueError, match="expected 1 of a pass"):
+    with pytest.raises(ValueError, match="expected 1 of a started pass"):
         cache.write(0, *written([0, 1], 0))
     run(cache, (2,), 0)
     cache.commit()

@@ -72,7 +72,7 @@ WRONG = (
     ("sdvg:threshold=1,sync=eeger@zoo:video/draft", "sync: expected lazy, eager or rebuilt, got 'eeger'; did you mean 'eag"),
     ("sdvg:router=strided@zoo:video/draft", "router: expected strided:budget=..., got 'strided'; name budget too"),
     ("sdvg:router=stride:budget=3@zoo:video/draft", "router: expected one of .*, got 'stride'; did you mean 'strided'"),
-    ("sdvg@zoo:video/draft", "decoding 'sdvg': threshold, router: expected one of them, got None and None; say which"),
+    ("sdvg@zoo:video/draft", "decoding 'sdvg': threshold, router: expected one of them, got None and None; pass either"),
     ("sdvg:threshold=1", "decoding 'sdvg': expected weights of 'draft' behind @, as in 'sdvg:threshold=1@FOLDER', got none"),
     ("draft", "decoding 'draft': expected weights of 'draft' behind @, as in 'draft@FOLDER', got none; name a folder"),
     ("draft@zoo:video/tokens", "decoding 'draft': expected a BlockVideoPipeline behind @, got LlamaGenPipeline; name another"),

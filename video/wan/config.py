@@ -146,6 +146,6 @@ def heads_of(width: int) -> int:
     """
     if width not in _PUBLISHED:
         raise ValueError(
-            f"num_heads: expected it in the config, since it is unknown for a width of {width}, got none; add it"
+            f"num_heads: expected it in the config, since a width of {width} does not determine it, got none; add it"
         )
     return width // WanConfig().attention_head_dim
