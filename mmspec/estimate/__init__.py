@@ -1,1 +1,1 @@
-"""What drafting would gain on a machine that is not here: costs of models and rounds, acceptance, devices, schedules."""
+"""Estimates of the gain from drafting on any machine: costs of models and rounds, acceptance, devices, schedules."""

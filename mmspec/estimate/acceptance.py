@@ -15,7 +15,7 @@ class AcceptanceCurve:
     """The chance of each drafted value, given that all before it are accepted.
 
     Attributes:
-        chances: By position, from the first drafted value on; the last one holds for all further positions.
+        chances: By position, from the first drafted value on; the last chance holds for all further positions.
         source: Where it is from, in words.
         beside: Nodes of the drafts beside their longest path, 0 for chains.
     """
@@ -35,7 +35,7 @@ class AcceptanceCurve:
         return self.chances[min(position, len(self.chances) - 1)]
 
     def chain(self) -> AcceptanceCurve:
-        """The curve of chains, where this one is of trees."""
+        """Return the curve of chains from a curve of trees."""
         missed = 1 / missed_share(self.beside)
         chances = tuple(max(1 - missed * (1 - one), 0.0) if one else 0.0 for one in self.chances)
         return AcceptanceCurve(chances, self.source)
@@ -106,9 +106,9 @@ def read_bench(file: Path, row: str | None, length: int) -> AcceptanceCurve:
     """The curve of a bench file's row, or of the records of a run.
 
     Args:
-        file: What `mmspec bench --json` wrote, whose rows have accept lengths; or records with the accepted values of every
+        file: The JSON of `mmspec bench --json`, whose rows have accept lengths; or records with the accepted values of every
             round (JSONL), which give the curve by position.
-        row: Its key or title; None where there is one drafted row.
+        row: Its key or title; None for the only drafted row.
         length: Levels of its drafts.
 
     Raises:
@@ -129,15 +129,15 @@ def read_bench(file: Path, row: str | None, length: int) -> AcceptanceCurve:
 
 
 def _curve_of_records(file: Path, row: str | None, length: int) -> AcceptanceCurve:
-    found: dict[str, list[int]] = {}
+    counts_by_name: dict[str, list[int]] = {}
     for record in read_json_lines(file, torn=True):
         if not isinstance(record.get("accepted"), list):
             continue
         name = record.get("of", {}).get("decoding", "")
         counts = [one for one in record["accepted"][1:] if one is not None]
         if row in (None, name, record.get("title")):
-            found.setdefault(name, []).extend(counts)
-    drafted = {name: counts for name, counts in found.items() if any(counts)}
+            counts_by_name.setdefault(name, []).extend(counts)
+    drafted = {name: counts for name, counts in counts_by_name.items() if any(counts)}
     if len(drafted) != 1:
         known = ", ".join(drafted) or "no drafted rows"
         raise ValueError(f"--row: expected one of {known} in {file}, got {row!r}, name one")

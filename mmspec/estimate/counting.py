@@ -43,13 +43,13 @@ class WorkCounter(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
         kwargs = kwargs or {}
-        made = func(*args, **kwargs)
+        output = func(*args, **kwargs)
         packet, name = func.overloadpacket, func.overloadpacket.__name__
         if name in _FREE:
-            return made
+            return output
         if func.is_view or name == "_unsafe_view":
             self.views += 1
-            return made
+            return output
         self.calls += 1
         tensors = [one for one in tree_leaves((args, kwargs)) if isinstance(one, Tensor)]
         if name in _PRODUCTS:
@@ -57,16 +57,16 @@ class WorkCounter(TorchDispatchMode):
             if left.numel() and right.numel():
                 self.products[left.shape[0], left.shape[1], right.shape[1]] += 1
             self.weights[right.data_ptr()] = right.numel() * right.element_size()
-            return made
+            return output
         if packet in flop_registry:
-            self.flops += flop_registry[packet](*args, **kwargs, out_val=made)
+            self.flops += flop_registry[packet](*args, **kwargs, out_val=output)
         elif name == "_scaled_dot_product_flash_attention_for_cpu":
             self.flops += _attention_flops(*args[:3])
         read = [] if name == "embedding" else tensors  # which reads some rows of its table
-        written = [one for one in tree_leaves(made) if isinstance(one, Tensor)]
+        written = [one for one in tree_leaves(output) if isinstance(one, Tensor)]
         sizes = [(one.numel(), one.element_size()) for one in (*read, *written)]
         self.moved += sum(count * itemsize for count, itemsize in sizes if count not in self.skipped)
-        return made
+        return output
 
     @property
     def work(self) -> Work:
@@ -121,7 +121,7 @@ def count_request(run: DecodingRun, rounds: int = 4, timed: int = 0, every: int 
     Args:
         run: A request that has not begun.
         rounds: Rounds that are counted.
-        every: Of how many rounds one is counted.
+        every: Every how many rounds a round is counted.
         timed: How often the target's pass of each round, and one over a single value, are timed in turn beside; 0 times
             nothing. A pass that is not committed leaves no trace, so a round is never timed.
 

@@ -39,8 +39,10 @@ class MeasuredProducts:
         """
         across = [log(n * n) for n in self.sizes]
         call = self.seconds[0][0]  # of the smallest product, which computes next to nothing
-        found = [_between([log(n) for n in self.rows], [log(one) for one in line], log(rows)) for line in self.seconds]
-        return max(exp(_between(across, found, log(numbers))) - call, 0.0)
+        logarithms = [
+            _between([log(n) for n in self.rows], [log(one) for one in line], log(rows)) for line in self.seconds
+        ]
+        return max(exp(_between(across, logarithms, log(numbers))) - call, 0.0)
 
 
 def _between(xs: Sequence[float], ys: Sequence[float], x: float) -> float:
@@ -102,7 +104,7 @@ class Device:
         """The time that a work takes.
 
         Args:
-            work: What is computed.
+            work: The work.
             dtype: Of the products.
             weights: Bytes of the weights that lie ready between two rounds, which decides the caches that serve them; None
                 for those that the work reads.
@@ -151,16 +153,18 @@ class Device:
         """
         if not self.bandwidths:
             return self.bandwidth
-        found = []
+        speeds = []
         for line in self.bandwidths.values():
             sizes = [log(size) for size in line]
-            found.append(_between(sizes, [log(speed) for speed in line.values()], min(log(max(weights, 1)), sizes[-1])))
+            speeds.append(
+                _between(sizes, [log(speed) for speed in line.values()], min(log(max(weights, 1)), sizes[-1]))
+            )
         widths = [log(one) for one in self.bandwidths]
         beyond = max(log(rows) - widths[-1], 0.0)  # where more rows take as much longer
-        return exp(_between(widths, found, min(log(rows), widths[-1])) - beyond)
+        return exp(_between(widths, speeds, min(log(rows), widths[-1])) - beyond)
 
 
-# dense figures, without sparsity, from the makers' data sheets; a call is what eager PyTorch needs to launch a kernel
+# dense figures, without sparsity, from the makers' data sheets; a call is the launch of a kernel in eager PyTorch
 _LAUNCH = 5e-6
 _TERA, _GIGA = 1e12, 1e9
 DEVICES: dict[str, Device] = {
@@ -181,7 +185,11 @@ HERE = "here"
 
 
 def device_of(name: str) -> Device:
-    """The device of the table called `name`.   Raises ValueError for an unknown name."""
+    """Return the device of a name in the table.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
     if name not in DEVICES:
         raise ValueError(f"--device: expected one of {', '.join((*DEVICES, HERE))}, got {name!r}, choose one")
     return DEVICES[name]

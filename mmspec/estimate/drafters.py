@@ -1,4 +1,4 @@
-"""What drafters compute, as data: by the names that `mmspec methods` lists."""
+"""The computations of drafters as data, by the names in `mmspec methods`."""
 
 from __future__ import annotations
 
@@ -83,10 +83,10 @@ class DrafterCost:
 
 
 def _layer_work(target: ModelCost, rows: float, context: float, dtype: str, batch: int) -> Work:
-    """A layer like the target's last one, with its share of the cache and of the operators."""
+    """Return the work of a layer like the target's last layer, with its share of the cache and of the operators."""
     share = 1 / target.layers
     products = {(rows, inner, columns): count for (inner, columns), count in target.layer.items()}
-    moved = share * BYTES[dtype] * (batch * target.branches * context * target.kept + rows * target.touched)
+    moved = share * BYTES[dtype] * (batch * target.branches * context * target.cached + rows * target.touched)
     return Work(products, share * rows * target.attention * context, moved, share * target.calls, share * target.views)
 
 
@@ -95,19 +95,26 @@ def drafter_costs() -> dict[str, DrafterCost]:
     windows = (
         one for one in methods("image", "decoding", models="codes") if not one.needs and "relaxed" not in one.facts
     )
-    found = (*(one for one in methods("vlm", "drafter") if one.name != "auto"), *windows)
-    return {one.name: _cost(one) for one in reversed(found)}
+    infos = (*(one for one in methods("vlm", "drafter") if one.name != "auto"), *windows)
+    return {one.name: _cost(one) for one in reversed(infos)}
 
 
 def _cost(info: MethodInfo) -> DrafterCost:
-    """The cost of a method, from what its class says of its steps; a method that says nothing runs no model."""
+    """Return the cost of a method from the steps that its class declares; without steps it runs no model."""
     steps = info.facts.get("steps", ("nothing", 0, 0))
     tree = steps[0] in ("levels", "block", "heads") or any("tree" in form for form in info.facts.get("drafts", ()))
     return DrafterCost(info.name, *steps, tree=tree)
 
 
 def drafter_cost(name: str) -> DrafterCost:
-    """The drafter called `name`.   Raises ValueError for an unknown name."""
+    """Return the cost of a drafter.
+
+    Args:
+        name: A name of `drafter_costs`.
+
+    Raises:
+        ValueError: The name is unknown.
+    """
     known = drafter_costs()
     if name not in known:
         raise ValueError(f"--drafter: expected one of {', '.join(known)}, got {name!r}{nearest(name, tuple(known))}")

@@ -1,4 +1,4 @@
-"""What a pass of a model costs, from its config: one pass of the model on the meta device is counted, without any weights."""
+"""The costs of a model from its config: a pass on the meta device is counted, without any weights."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ class ModelCost:
         name: Of the model.
         products: (inner, columns) of the products that every token passes through, head excluded, and how many there are.
         head: (inner, columns) of the product that gives the logits.
-        parameters: Of the whole model, shared ones once.
-        kept: Numbers of a token in the cache.
+        parameters: Number of all parameters; shared parameters count once.
+        cached: Numbers of a token in the cache.
         states: Numbers of the recurrent and convolution states of a request.
         attention: Floating-point operations of a token's attention for each token that it sees.
         touched: Numbers of a token that operators beside products and attention read and write.
@@ -63,14 +63,14 @@ class ModelCost:
         picture_rows: Prompt tokens of a picture.
         experts: Of a mixture.
         branches: Passes of a value, 2 with guidance, which are one pass over twice the rows.
-        layer: Products of a decoder layer, for drafters that are like one.
+        layer: Products of a decoder layer, for drafters with such layers.
     """
 
     name: str
     products: Mapping[tuple[int, int], float]
     head: tuple[int, int]
     parameters: int
-    kept: float
+    cached: float
     states: float
     attention: float
     touched: float
@@ -89,7 +89,7 @@ class ModelCost:
 
     def kv_bytes(self, tokens: float, dtype: str) -> float:
         """Bytes of the cache of a request of so many tokens; recurrent states are float32."""
-        return self.branches * (tokens * self.kept * BYTES[dtype] + 4 * self.states)
+        return self.branches * (tokens * self.cached * BYTES[dtype] + 4 * self.states)
 
     def active_parameters(self, rows: float = 1) -> float:
         """Numbers of the weights that a pass over so many tokens reads, head included."""
@@ -111,7 +111,7 @@ class ModelCost:
         itemsize, requests = BYTES[dtype], batch * self.branches
         every = requests * rows
         wide = {(every, inner, columns): count for (inner, columns), count in self.products.items()}
-        moved = requests * context * self.kept * itemsize + every * self.touched * itemsize
+        moved = requests * context * self.cached * itemsize + every * self.touched * itemsize
         moved += 2 * requests * 4 * self.states
         flops = every * self.attention * (context + (rows + 1) / 2)
         work = Work(wide, flops, moved, self.calls, self.views)
@@ -177,12 +177,12 @@ def cost_of_model(model: nn.Module, name: str, picture_tokens: int | None = None
     seen = _SECOND - _FIRST
     attention = (second.flops - first.flops) / seen
     picture, rows = picture_work(model, picture_tokens)
-    kept = (second.cached - first.cached) / seen
+    cached = (second.cached - first.cached) / seen
     return ModelCost(
-        name, products, (head.in_features, head.out_features), sum(one.numel() for one in model.parameters()), kept,
-        first.cached - (_FIRST + 1) * kept, attention, first.touched - (_FIRST + 1) * (second.touched - first.touched) / seen,
-        first.calls, first.views, layers, picture, rows, experts,
-        layer=_last_layer(decoder),
+        name, products, (head.in_features, head.out_features), sum(one.numel() for one in model.parameters()), cached,
+        first.cached - (_FIRST + 1) * cached, attention,
+        first.touched - (_FIRST + 1) * (second.touched - first.touched) / seen, first.calls, first.views, layers, picture,
+        rows, experts, layer=_last_layer(decoder),
     )  # fmt: skip
 
 
@@ -221,13 +221,13 @@ class _SinglePass:
 
 
 def _tensors(past: Any) -> list[Tensor]:
-    """What a cache holds."""
-    found: list[Tensor] = []
+    """Return the tensors of a cache."""
+    tensors: list[Tensor] = []
     for layer in past.layers:
         for one in vars(layer).values():
             parts = one.values() if isinstance(one, dict) else one if isinstance(one, list | tuple) else [one]
-            found += [part for part in parts if isinstance(part, Tensor) and part.dim() > 2]
-    return found
+            tensors += [part for part in parts if isinstance(part, Tensor) and part.dim() > 2]
+    return tensors
 
 
 def _is_state(one: Tensor, context: int) -> bool:
@@ -245,24 +245,24 @@ def _layer_count(decoder: nn.Module) -> int:
 
 def _last_layer(decoder: nn.Module) -> dict[tuple[int, int], float]:
     """Products of the last layer."""
-    found: dict[tuple[int, int], float] = {}
+    shapes: dict[tuple[int, int], float] = {}
     for one in decoder.layers[-1].modules():
         if isinstance(one, nn.Linear):
             shape = (one.in_features, one.out_features)
-            found[shape] = found.get(shape, 0.0) + 1
-    return found
+            shapes[shape] = shapes.get(shape, 0.0) + 1
+    return shapes
 
 
 def _take_experts(decoder: nn.Module) -> Experts | None:
-    """The experts of a decoder, which then let activations through, since what they compute hangs on the tokens."""
-    layers, found = 0, None
+    """Return the experts of a decoder and replace them by identities, since their work depends on the tokens."""
+    layers, experts = 0, None
     for module in decoder.modules():
         first, last = getattr(module, "gate_up_proj", None), getattr(module, "down_proj", None)
         if isinstance(first, nn.Parameter) and isinstance(last, nn.Parameter) and first.dim() == 3:
             config = decoder.config
             chosen = getattr(config, "num_experts_per_tok", None) or getattr(config, "top_k_experts", 1)
             inner = last.numel() // (last.shape[0] * config.hidden_size)
-            found = Experts(0, first.shape[0], chosen, ((config.hidden_size, 2 * inner), (inner, config.hidden_size)))
+            experts = Experts(0, first.shape[0], chosen, ((config.hidden_size, 2 * inner), (inner, config.hidden_size)))
             module.forward = lambda states, *others, **named: states
             layers += 1
-    return None if found is None else Experts(layers, found.count, found.chosen, found.weights)
+    return None if experts is None else Experts(layers, experts.count, experts.chosen, experts.weights)

@@ -33,7 +33,14 @@ def named_cost(name: str, *, picture_tokens: int | None = None, guided: bool = T
 
 
 def config_values(name: str) -> dict[str, Any]:
-    """The config of a model by its name.   Raises ValueError where there is none."""
+    """Return the config of a model.
+
+    Args:
+        name: See `named_cost`.
+
+    Raises:
+        ValueError: There is no such model.
+    """
     if name in CONFIGS:
         return CONFIGS[name]
     path = Path(name)

@@ -1,4 +1,4 @@
-"""What a picture costs before the decoder reads it: its vision tower and what brings its rows into the decoder's width."""
+"""The cost of a picture before the decoder: its vision tower and the projection to the decoder's width."""
 
 from __future__ import annotations
 

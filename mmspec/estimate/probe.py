@@ -41,7 +41,7 @@ def probe(seconds: float = 20.0, dtypes: Sequence[str] = ("float32",), device: s
     Args:
         seconds: Of measuring; all samples are taken three times at least.
         dtypes: Of the products.
-        device: cpu or cuda; a GPU where there is one, if left out.
+        device: cpu or cuda; when left out, a GPU if there is any.
 
     Returns:
         The device called `here`.
@@ -109,14 +109,14 @@ def _in_turn(
     samples: Mapping[Hashable, tuple[Callable[[], object], float]], seconds: float, where: torch.device
 ) -> dict[Hashable, float]:
     """Median seconds of each sample over its calls, taken in turn."""
-    found: dict[Hashable, list[float]] = {name: [] for name in samples}
+    times_by_name: dict[Hashable, list[float]] = {name: [] for name in samples}
     times = {name: _repeats(one, where) for name, (one, _) in samples.items()}
     began, turns = perf_counter(), 0
     while turns < 3 or perf_counter() - began < seconds:
         for name, (one, calls) in samples.items():
-            found[name].append(_timed(one, times[name], where) / calls)
+            times_by_name[name].append(_timed(one, times[name], where) / calls)
         turns += 1
-    return {name: median(some) for name, some in found.items()}
+    return {name: median(some) for name, some in times_by_name.items()}
 
 
 def _repeats(one: Callable[[], object], where: torch.device) -> int:
@@ -150,9 +150,9 @@ def _stack(where: torch.device) -> tuple[dict[str, Callable[[], object]], Work]:
     past = model(token, use_cache=True).past_key_values
 
     def step() -> object:
-        made = model(token, past_key_values=past, use_cache=True)
+        output = model(token, past_key_values=past, use_cache=True)
         past.crop(-1)
-        return made
+        return output
 
     def begin() -> DecodingRun:
         run = start(model, input_ids=token, max_new_tokens=_TOKENS, do_sample=False, eos_token_id=None)
@@ -192,21 +192,21 @@ def _streams(where: torch.device) -> dict[int, Callable[[], object]]:
 
 
 def _products(where: torch.device, dtype: torch.dtype) -> dict[tuple[int, int], Callable[[], Tensor]]:
-    made = {}
+    products = {}
     for n in SIZES:
         weight = torch.randn(n, n, device=where).to(dtype)
         for rows in ROWS:
-            made[n, rows] = partial(F.linear, torch.randn(rows, n, device=where).to(dtype), weight)
-    return made
+            products[n, rows] = partial(F.linear, torch.randn(rows, n, device=where).to(dtype), weight)
+    return products
 
 
 def _pools(where: torch.device) -> dict[Hashable, Callable[[], object]]:
-    """Products with many weights, which are read in turn, by megabytes and rows; and what stands between them, by rows."""
+    """Return products with many weights, read in turn, by megabytes and rows; and the operators between them, by rows."""
     weights = [torch.randn(_SIDE, _SIDE, device=where) for _ in range(_count(POOLS[-1]))]
 
-    def between(states: Tensor, made: Tensor) -> Tensor:
+    def between(states: Tensor, output: Tensor) -> Tensor:
         for _ in range(_BETWEEN):
-            states = F.silu(made) * states
+            states = F.silu(output) * states
         return states
 
     def read(states: Tensor, count: int) -> None:
@@ -214,10 +214,10 @@ def _pools(where: torch.device) -> dict[Hashable, Callable[[], object]]:
             between(states, F.linear(states, weight))
 
     states = {rows: torch.randn(rows, _SIDE, device=where) for rows in POOL_ROWS}
-    made: dict[Hashable, Callable[[], object]] = {
+    samples: dict[Hashable, Callable[[], object]] = {
         ("pool", size, rows): partial(read, states[rows], _count(size)) for size in POOLS for rows in POOL_ROWS
     }
-    return made | {("between", rows): partial(between, states[rows], states[rows]) for rows in POOL_ROWS}
+    return samples | {("between", rows): partial(between, states[rows], states[rows]) for rows in POOL_ROWS}
 
 
 def _memory(where: torch.device) -> float:

@@ -1,4 +1,4 @@
-"""Published models as data: their configs, and the speedups that papers report of them beside what an estimate needs."""
+"""Published models as data: their configs, and the speedups that papers report of them, with the inputs of an estimate."""
 
 from __future__ import annotations
 

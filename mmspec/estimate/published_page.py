@@ -55,8 +55,8 @@ def _estimate(one: PublishedSpeedup, device: Device) -> PublishedEstimate:
     values = config_values(one.model)
     if is_video(values):
         small = BlockModel.of(config_values(_DRAFTING_VIDEO))
-        found = estimate_video(device, BlockModel.of(values), small, one.accept_length)
-        return PublishedEstimate(one, device.name, found.speedup, found.draft_block / found.target_block, None)
+        video = estimate_video(device, BlockModel.of(values), small, one.accept_length)
+        return PublishedEstimate(one, device.name, video.speedup, video.draft_block / video.target_block, None)
     curve = curve_of_length(one.accept_length, one.length, "", one.nodes)
     costs = RoundCost(device, _costs(one.model), drafter_cost(one.drafter), curve)
     request = Request(context=_CONTEXT, pictures=one.pictures, new_tokens=one.new_tokens)
@@ -70,7 +70,7 @@ def _estimate(one: PublishedSpeedup, device: Device) -> PublishedEstimate:
 
 def rows(found: Sequence[PublishedEstimate]) -> list[tuple[str, ...]]:
     """A line a model and drafter on the device that is nearest to the paper's; all devices in the column of estimates."""
-    made = []
+    lines = []
     for reported in dict.fromkeys(one.reported for one in found):
         own = [one for one in found if one.reported == reported]
         near = next((one for one in own if one.device == reported.device), own[0])
@@ -88,9 +88,9 @@ def rows(found: Sequence[PublishedEstimate]) -> list[tuple[str, ...]]:
             if near.stops
             else f"not up to batch {BATCHES[-1]}"
         )
-        made.append((reported.model, reported.drafter, accepted, reported.paper or reported.accept_from, near.device,
+        lines.append((reported.model, reported.drafter, accepted, reported.paper or reported.accept_from, near.device,
                      f"{near.speedup:.2f} ({others})", published, f"{near.draft:.2f}", stops))  # fmt: skip
-    return made
+    return lines
 
 
 def markdown(found: Sequence[PublishedEstimate]) -> str:

@@ -15,7 +15,7 @@ from mmspec.estimate.work import BYTES
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is asked.
+    """The settings of a request.
 
     Attributes:
         batch: Requests at once.
@@ -63,7 +63,7 @@ class Estimate:
 
     @property
     def round(self) -> float:
-        """Seconds of a round, what the host does beside included in `verify`."""
+        """Seconds of a round. The work of the host is included in `verify`."""
         return self.draft + self.verify
 
 
@@ -95,8 +95,8 @@ class RoundCost:
         target: The model that verifies.
         drafter: The drafter.
         curve: The acceptance of its drafts.
-        small: The model that drafts, where the drafter is one.
-        passes: Timed passes, which then take the place of estimated ones; None for none.
+        small: The smaller model of a drafter that is a model.
+        passes: Timed passes, which replace the estimated passes; None for none.
         width: Nodes of a level that a tree goes on from, at most.
     """
 
@@ -122,7 +122,7 @@ class RoundCost:
         return prefill, self._pass(request, 1, tokens + request.new_tokens / 2)
 
     def _pass(self, request: Request, values: int, context: float) -> float:
-        """Seconds of a pass of the target and what the host does beside."""
+        """Return the seconds of a pass of the target, the work of the host included."""
         if self.passes is not None and request.batch == 1:
             return self.passes.at(values) + self.device.round
         work = self.target.pass_work(values, context, request.dtype, batch=request.batch)
@@ -135,7 +135,7 @@ class RoundCost:
         """The seconds of a request.
 
         Args:
-            request: What is asked.
+            request: The settings of the request.
             length: Levels of a draft; 0 decodes plainly.
             nodes: Of a tree; those of a chain, if left out.
 
@@ -171,10 +171,10 @@ class RoundCost:
 
     def best(self, request: Request, lengths: Sequence[int], trees: tuple[int, ...] = ()) -> Estimate:
         """The fastest estimate over draft lengths and tree sizes."""
-        found = [self.estimate(request, length) for length in lengths]
+        estimates = [self.estimate(request, length) for length in lengths]
         if self.drafter.tree:
-            found += [self.estimate(request, n, nodes) for nodes in trees for n in lengths if 0 < n < nodes]
-        return max(found, key=lambda one: one.speedup)
+            estimates += [self.estimate(request, n, nodes) for nodes in trees for n in lengths if 0 < n < nodes]
+        return max(estimates, key=lambda one: one.speedup)
 
     def with_batch(self, request: Request, batch: int) -> Request:
         """The same request in another batch."""

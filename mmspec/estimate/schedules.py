@@ -39,7 +39,7 @@ class Simulated:
         devices: That it needs.
         seconds: Of a value.
         speedup: Plain decoding's seconds over these.
-        note: What was assumed.
+        note: The assumptions.
     """
 
     schedule: str
@@ -56,7 +56,7 @@ class AcceptedDraws:
         self.curve, self.random = curve, Random(seed)
 
     def accepted(self, length: int, start: int = 0) -> int:
-        """How many of `length` values are accepted, the first one standing at position `start` of its draft."""
+        """Return how many of `length` values are accepted, the first of them at position `start` of its draft."""
         for n in range(length):
             if self.random.random() >= self.curve.at(start + n):
                 return n
@@ -69,11 +69,11 @@ def ordinary(times: Durations, luck: AcceptedDraws, length: int) -> tuple[float,
 
 
 def pearl(times: Durations, luck: AcceptedDraws, length: int, values: int) -> float:
-    """PEARL: the target judges a draft while the next one is made, and its first value while the draft itself is made.
+    """PEARL: the target verifies a draft during the next draft, and its first value during the draft itself.
 
     Args:
         times: Of the steps.
-        luck: What is accepted.
+        luck: The accepted values.
         length: Values of a draft.
         values: To emit.
 
@@ -101,7 +101,7 @@ def mirror(times: Durations, luck: AcceptedDraws, length: int, values: int, hit:
 
     Args:
         times: Of the steps.
-        luck: What is accepted.
+        luck: The accepted values.
         length: Values of a draft.
         values: To emit.
         hit: The chance that the outcome is among the branches.

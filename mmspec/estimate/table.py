@@ -22,8 +22,8 @@ class EstimateTable:
     """The estimates of one model, drafter and device.
 
     Attributes:
-        costs: What they rest on.
-        request: What is asked.
+        costs: The costs of the target and the drafter.
+        request: The settings of the request.
         chosen: At the draft that was asked for, or at the fastest.
         lengths: By draft length, chains.
         trees: By tree size at the chosen length.
@@ -85,7 +85,7 @@ def estimate_table(
 
     Args:
         costs: Target, drafter, device and acceptance.
-        request: What is asked.
+        request: The settings of the request.
         length: Levels of its draft; the fastest of `lengths` and `trees`, if left out.
         nodes: Of its tree; those of a chain, if left out.
         lengths: Draft lengths of the table.

@@ -9,7 +9,7 @@ from typing import Any
 from mmspec.estimate.device import Device
 from mmspec.estimate.work import BYTES, Work
 
-PASSES = 5  # of a block: four denoising steps and the one that fills the cache
+PASSES = 5  # of a block: four denoising steps and a pass that fills the cache
 BLOCKS = 9
 _TEXT = 512  # tokens of the prompt that every layer's cross-attention reads
 _CALLS = 40  # operators of a layer in eager code: two attentions, a feed-forward, six modulations and three norms

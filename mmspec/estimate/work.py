@@ -13,7 +13,7 @@ Product = tuple[float, int, int]  # rows, inner size, columns
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is computed, without a device.
+    """The operations of a computation, without a device.
 
     Attributes:
         products: How often each product of activations [rows, inner] with a weight [inner, columns] is computed.
