@@ -1,5 +1,4 @@
-"""`mmspec web`: drafted decoding beside plain decoding, seen in a browser. Needs the extra `web`.
+"""`mmspec web`: decoding with drafts beside plain decoding, in a browser. Needs the extra `web`.
 
-What runs and what is shown are plain functions of `lanes` and `runs`, which know no web framework; `tabs`, `app` and
-`server` put them on a page.
+`lanes` and `runs` decode and write HTML without a web framework; `tabs`, `app` and `server` build and serve the page.
 """

@@ -1,4 +1,4 @@
-"""The messages of ASGI: read a request's body, refuse a request, and put a sentence in the place of an error's own text."""
+"""Messages of ASGI: read the body of a request, refuse a request, and replace the text of an error by a sentence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLICY = {
 
 
 class TrackedSend:
-    """A `send` that adds the headers of the policy and remembers how far the answer has come."""
+    """A `send` that adds the headers of the policy and tracks the state of the answer."""
 
     __slots__ = ("is_ended", "is_started", "send")
 
@@ -36,11 +36,11 @@ class TrackedSend:
         await self.send(message)
 
     async def end(self, status: int, sentence: str) -> None:
-        """Finish the answer, whatever the app has sent of it.
+        """Finish the answer, also if the app has sent a part of it.
 
         Args:
-            status: The status of the answer where none has been sent.
-            sentence: The reason, where no status has been sent.
+            status: The status, if none has been sent.
+            sentence: The reason, if no status has been sent.
         """
         if not self.is_started:
             await refuse(self, status, sentence)
@@ -49,7 +49,7 @@ class TrackedSend:
 
 
 async def refuse(send: Send, status: int, detail: str | list[dict[str, Any]]) -> None:
-    """Answer with a status and JSON whose field `detail` is one sentence, or a list in the form that gradio_client reads."""
+    """Answer with a status and JSON whose field `detail` is a sentence, or a list in the form that gradio_client reads."""
     body = json.dumps({"detail": detail}).encode()
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
     await send({"type": "http.response.start", "status": status, "headers": headers})
@@ -64,7 +64,7 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
         most: The largest number of bytes that is read.
 
     Returns:
-        The body, or None where it has more than `most` bytes; the rest is not read then.
+        The body; None if it has more than `most` bytes, whose rest is not read.
     """
     parts, size, has_more = [], 0, True
     while has_more:
@@ -80,7 +80,7 @@ async def read_body(receive: Receive, most: int) -> bytes | None:
 
 
 def replayed(parts: Sequence[bytes], receive: Receive) -> Receive:
-    """Return a channel that gives a body in parts, and then whatever `receive` gives."""
+    """Return a channel that gives a body in parts, and then the messages of `receive`."""
     messages = [{"type": "http.request", "body": part, "more_body": True} for part in parts]
     messages[-1]["more_body"] = False
     messages.reverse()

@@ -1,4 +1,4 @@
-"""Calls of the page's handlers: each is checked and written anew, so that the app is given nothing that was not checked."""
+"""Calls of the page's handlers: each is checked and rewritten, so that only checked values reach the app."""
 
 from __future__ import annotations
 
@@ -18,7 +18,12 @@ FILE_META = {"_type": "gradio.FileData"}
 
 
 class RefusedValue(RefusedRequest):
-    """A value of a call was refused.   name: of the input.   reason: the sentence without the name."""
+    """A value of a call was refused.
+
+    Args:
+        name: The name of the input.
+        reason: The sentence without the name.
+    """
 
     def __init__(self, name: str, reason: str):
         super().__init__(f"{name}: {reason}")
@@ -27,7 +32,12 @@ class RefusedValue(RefusedRequest):
 
 @dataclass(frozen=True, slots=True)
 class HandlerInput:
-    """An input of a handler.   name: as the handler's argument.   is_file: whether it takes an uploaded file."""
+    """An input of a handler.
+
+    Attributes:
+        name: The name of the handler's argument.
+        is_file: Whether the input is an uploaded file.
+    """
 
     name: str
     is_file: bool = False
@@ -38,11 +48,11 @@ Check = Callable[[dict[str, Any], Handlers, Path], dict[str, Any]]
 
 
 def checked_body(check: Check, body: bytes, handlers: Handlers, uploads: Path) -> bytes:
-    """Check the body of a request and write it anew.
+    """Check the body of a request and rewrite it.
 
     Args:
         check: The check of the address that the request names.
-        body: The body as it came.
+        body: The received body.
         handlers: The inputs of each handler of the page, by number.
         uploads: The folder that holds the uploaded files.
 
@@ -50,8 +60,8 @@ def checked_body(check: Check, body: bytes, handlers: Handlers, uploads: Path) -
         A body with the checked fields and no others.
 
     Raises:
-        Refused: The body is no JSON, or a field is missing or of another type. It is a WrongValue where the value of an
-            input is of another type, or a file that was not uploaded.
+        RefusedRequest: The body is no JSON, or a field is missing or of another type. It is a RefusedValue if the value of
+            an input has another type, or is a file that was not uploaded.
     """
     try:
         request = json.loads(body)
@@ -84,7 +94,7 @@ def checked_call(request: dict[str, Any], handlers: Handlers, uploads: Path) -> 
 
 
 def checked_cancel(request: dict[str, Any], handlers: Handlers, uploads: Path) -> dict[str, Any]:
-    """Check a request that ends a call."""
+    """Check a request that cancels a call."""
     return {
         "session_hash": _name("session_hash", request),
         "fn_index": _handler("fn_index", request, handlers),
@@ -111,16 +121,16 @@ def _name(name: str, request: dict[str, Any]) -> str:
     return value
 
 
-def _value(given: HandlerInput, value: Any, uploads: Path) -> Any:
-    if given.is_file:
-        return _file(given.name, value, uploads)
+def _value(control: HandlerInput, value: Any, uploads: Path) -> Any:
+    if control.is_file:
+        return _file(control.name, value, uploads)
     if value is None or isinstance(value, str | int | float):
         return value
-    raise RefusedValue(given.name, f"expected a text or a number, got {_kind(value)}, send one")
+    raise RefusedValue(control.name, f"expected a text or a number, got {_kind(value)}, send one")
 
 
 def _file(name: str, value: Any, uploads: Path) -> dict[str, Any] | None:
-    """An uploaded file with its path alone: a field that the page does not need could be of any type."""
+    """Return an uploaded file with its path alone; other fields could have any type."""
     if value is None:
         return None
     if not isinstance(value, dict):

@@ -1,6 +1,6 @@
-"""The gate in front of the app: it opens the addresses that the page needs, for the page's own origin, and checks each body.
+"""The gate in front of the app: it opens the addresses of the page to its own origin, and checks each body.
 
-Whatever a request uploads or calls is written anew, so that the app below sees nothing that was not checked.
+The gate rewrites every upload and every call, so that the app behind it sees only checked values.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ CALLS = {
     f"{API}/reset": checked_reset,
 }
 STREAMS = (f"{API}/queue/data", f"{API}/upload_progress")
-# what the page, gradio_client and the start of the server read; every other address of gradio is closed
+# read by the page, gradio_client and the start of the server; every other address of gradio is closed
 PAGES = ("/", "/config", "/theme.css", "/favicon.ico", f"{API}/app_id", f"{API}/startup-events", INFO, *STREAMS)
 FOLDERS = ("/assets/", "/static/")
 
@@ -56,8 +56,8 @@ class RequestGate:
         limits: The limits on bodies, uploads and waiting requests.
         uploads: The only folder whose files a request may name.
         handlers: The inputs of each handler of the page, by number.
-        names: The names of this machine that a request may address; None for any. A page elsewhere whose name is made to
-            lead here (DNS rebinding) has another name.
+        names: The names of this machine that a request may address; None for any. A page elsewhere with a
+            rebound DNS name has another name.
     """
 
     def __init__(
@@ -136,8 +136,8 @@ class RequestGate:
         try:
             body = checked_body(CALLS[scope["path"]], body, self.handlers, self.uploads)
         except RefusedValue as error:
-            found = {"__type__": "validate", "is_valid": False, "parameter_name": error.name, "message": error.reason}
-            await refuse(send, 422, [found])
+            detail = {"__type__": "validate", "is_valid": False, "parameter_name": error.name, "message": error.reason}
+            await refuse(send, 422, [detail])
             return
         except RefusedRequest as error:
             await refuse(send, 400, str(error))
@@ -172,7 +172,7 @@ class RequestGate:
             self._incoming -= size
 
     async def _stream(self, scope: Scope, receive: Receive, send: TrackedSend, sentences: dict[int, str]) -> None:
-        """Pass an answer on until it ends or the server does."""
+        """Pass an answer on until it or the server ends."""
         is_lost = False
 
         async def watching(message: Message) -> None:
@@ -189,7 +189,7 @@ class RequestGate:
             is_cut = not answer.done()
             answer.cancel()
             (error,) = await asyncio.gather(answer, return_exceptions=True)
-        # gradio raises where it has already said that it knows no such session
+        # gradio raises after an answer that the session is unknown
         if isinstance(error, Exception) and not (is_lost or is_cut):
             raise error
         await send.end(503, ENDING)

@@ -1,4 +1,4 @@
-"""What one visitor may ask for. Everything is checked on the server, as its interface can be called without the page."""
+"""Limits of a request. The server checks all values, since programs can call its interface without the page."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ LARGEST_SEED = (1 << 31) - 1
 
 
 class RefusedRequest(ValueError):
-    """What was asked for was refused; the message is one sentence: what was expected, what came, what to do."""
+    """A refused request. The message is a sentence: the expected value, the received value, and a remedy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of the server.
+    """Limits of the server.
 
     Args:
         file_bytes: The bytes of an uploaded picture.
@@ -26,7 +26,7 @@ class Limits:
         tokens: The tokens of an answer.
         blocks: The blocks of a video.
         waiting: The requests in the queue.
-        seconds: The time that one lane may decode.
+        seconds: The time limit of a lane.
         rows: The rows of a run's table.
 
     Raises:
@@ -51,7 +51,7 @@ class Limits:
 
 
 def checked_text(what: str, text: Any, limits: Limits) -> str:
-    """A question or prompt without blanks around it."""
+    """Return a question or prompt without surrounding blanks."""
     if not isinstance(text, str):
         raise RefusedRequest(f"{what}: expected a text, got something else, write a few words")
     if not text.strip():
@@ -66,7 +66,7 @@ def checked_text(what: str, text: Any, limits: Limits) -> str:
 
 
 def checked_whole(what: str, value: Any, least: int, most: int) -> int:
-    """A whole number within its bounds. A fraction is refused and not rounded."""
+    """Return a whole number within its bounds. A fraction is refused and not rounded."""
     number = _number(what, value)
     if number != int(number) or not least <= number <= most:
         raise RefusedRequest(f"{what}: expected a whole number from {least} to {most:,}, got {number:g}, change it")
@@ -74,7 +74,7 @@ def checked_whole(what: str, value: Any, least: int, most: int) -> int:
 
 
 def checked_number(what: str, value: Any, least: float, most: float) -> float:
-    """A number within its bounds."""
+    """Return a number within its bounds."""
     number = _number(what, value)
     if not least <= number <= most:
         raise RefusedRequest(f"{what}: expected a number from {least:g} to {most:g}, got {number:g}, change it")
@@ -82,14 +82,14 @@ def checked_number(what: str, value: Any, least: float, most: float) -> float:
 
 
 def checked_choice(what: str, value: Any, known: tuple[str, ...]) -> str:
-    """One of the names that a control offers."""
+    """Return a name that a control offers."""
     if value not in known:
         raise RefusedRequest(f"{what}: expected one of {', '.join(known)}, got something else, pick one of these")
     return value
 
 
 def _number(what: str, value: Any) -> float:
-    """Any finite number; a whole number beyond what a float holds is refused like an infinite one."""
+    """Return a finite number; whole numbers beyond the range of a float are refused too."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise RefusedRequest(
             f"{what}: expected a number, got {'none' if value is None else 'something else'}, enter one"

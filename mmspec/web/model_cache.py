@@ -1,4 +1,4 @@
-"""The models of the app: weights, loaded on first use and shared. Nothing about a visitor is kept here."""
+"""The models of the page: weights, loaded on first use and shared. The cache holds nothing about visitors."""
 
 from __future__ import annotations
 
@@ -10,22 +10,26 @@ T = TypeVar("T")
 
 
 class ModelCache:
-    """Models by name. vlm: what answers questions: "zoo" or a folder with a saved model."""
+    """Models by name.
+
+    Args:
+        vlm: The model that answers questions: "zoo", or a folder with a saved model.
+    """
 
     def __init__(self, vlm: str = "zoo"):
         self.vlm = vlm
-        self._made: dict[str, Any] = {}
+        self._models: dict[str, Any] = {}
         self._lock = threading.Lock()
 
     def once(self, name: str, make: Callable[[], T]) -> T:
-        """The model `name`, made by the first caller."""
+        """Return the model `name`; the first caller makes it."""
         with self._lock:
-            if name not in self._made:
-                self._made[name] = make()
-            return self._made[name]
+            if name not in self._models:
+                self._models[name] = make()
+            return self._models[name]
 
     def vlm_resources(self) -> Any:
-        """`VlmResources` of the model that answers questions."""
+        """Return the `VlmResources` of the model that answers questions."""
         return self.once("vlm", self._vlm)
 
     def _vlm(self) -> Any:
@@ -34,7 +38,7 @@ class ModelCache:
         return zoo_resources() if self.vlm == "zoo" else published_resources(self.vlm, local=True)
 
     def image_resources(self, name: str) -> Any:
-        """`ImageResources` or `ContinuousResources` of a model of the zoo."""
+        """Return the `ImageResources` or `ContinuousResources` of a model of the zoo."""
         from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS
 
         if name in CONTINUOUS_MODELS:
@@ -43,8 +47,15 @@ class ModelCache:
             from mmspec.evaluate.image.resources import zoo_resources as opened
         return self.once(f"image {name}", lambda: opened(name))
 
-    def video_resources(self) -> Any:
-        """`VideoResources` of the zoo's model of blocks.   Raises ValueError where it is not built."""
+    def video_resources(self, name: str = "video") -> Any:
+        """Return the `VideoResources` of a model of the zoo: "video" (of blocks) or "video/tokens".
+
+        Args:
+            name: The name of the model.
+
+        Raises:
+            ValueError: The model is not built.
+        """
         from mmspec.evaluate.video.resources import open_video
 
-        return self.once("video", lambda: open_video("video"))
+        return self.once(name, lambda: open_video(name))

@@ -1,4 +1,4 @@
-"""Runs of `mmspec evaluate` in one folder, with the plots and the tables of their reports as HTML."""
+"""Runs of `mmspec evaluate` in a folder, with the plots and tables of their reports as HTML."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LARGEST = 200_000_000  # bytes of all shards
 
 
 def known_runs(folder: Path) -> list[str]:
-    """Names of the runs below a folder, that of the folder itself being "."; none where there is no folder."""
+    """Return the names of the runs in a folder; "." is the folder itself. A missing folder has none."""
     from mmspec.evaluate.engine.shards import FOLDER
 
     if not folder.is_dir():
@@ -31,9 +31,15 @@ def known_runs(folder: Path) -> list[str]:
 
 
 def rows_of_run(folder: Path, name: Any, limits: Limits) -> tuple[list[dict], list[str]]:
-    """Rows of a run, and what a reader must know of them.
+    """Return the rows of a run, and the cautions about them.
 
-    Raises RefusedRequest for what is no name of `known_runs`, and for runs too large to read here.
+    Args:
+        folder: The folder of the runs.
+        name: A name of `known_runs`.
+        limits: The limits of the server.
+
+    Raises:
+        RefusedRequest: The name is unknown, or the run is damaged, empty or too large.
     """
     from mmspec.evaluate.engine.media import inside
     from mmspec.evaluate.engine.shards import FOLDER, read_run
@@ -52,28 +58,29 @@ def rows_of_run(folder: Path, name: Any, limits: Limits) -> tuple[list[dict], li
             f"run: expected shards of at most {LARGEST:,} bytes, got {size:,}, use `mmspec report` on it"
         )
     try:
-        found = read_run(run)
-        made = rows(found) if found.samples else []
-        notes = [*cautions(found), *failures(found)] if found.samples else []
+        run_data = read_run(run)
+        table = rows(run_data) if run_data.samples else []
+        notes = [*cautions(run_data), *failures(run_data)] if run_data.samples else []
     except (ValueError, OSError) as error:
         raise RefusedRequest(" ".join(str(error).replace(str(run), name).split())) from None
-    if not made:
+    if not table:
         raise RefusedRequest(f"run: expected samples in {name}, got none yet, let `mmspec evaluate` finish some")
-    if len(made) > limits.rows:
+    if len(table) > limits.rows:
         raise RefusedRequest(
-            f"run: expected at most {limits.rows:,} rows, got {len(made):,}, use `mmspec report` on it"
+            f"run: expected at most {limits.rows:,} rows, got {len(table):,}, use `mmspec report` on it"
         )
-    return made, notes
+    return table, notes
 
 
+LOOK = "Look at the points up and to the right of the star: faster than plain decoding, with no loss of quality."
 KEY = (
     '<span><i class="mm-dot accepted"></i>filled: exact</span><span><i class="mm-dot hollow"></i>hollow: relaxed</span>'
-    "<span>star: plain decoding</span><span>line: what nothing beats in both</span>"
+    "<span>star: plain decoding</span><span>line: the methods that no other method beats in both</span>"
 )
 
 
 def plots(rows: Sequence[dict]) -> str:
-    """Return the report's plot of each table as HTML, and the table of the same figures below it.
+    """Return the plot of each table of the report as HTML, with the table below it.
 
     Args:
         rows: The rows of a run.
@@ -87,16 +94,17 @@ def plots(rows: Sequence[dict]) -> str:
 
 
 def _plot(rows: Sequence[dict]) -> str:
-    """The plot of a table as an image that holds itself; nothing where no method has both speed and quality."""
+    """Return the plot of a table as an embedded image; "" if no method has both a speed and a quality."""
     with TemporaryDirectory(prefix="mmspec-plot-") as folder:
         files = draw(rows, Path(folder) / "plot", ("svg",))
-        held = [base64.b64encode(read_text(file).encode()).decode("ascii") for file in files]
+        images = [base64.b64encode(read_text(file).encode()).decode("ascii") for file in files]
     text = f"quality against speed of {len(rows)} methods; the table below has the figures"
-    return "".join(f'<img class="mm-plot" alt="{text}" src="data:image/svg+xml;base64,{one}">' for one in held)
+    plots = "".join(f'<img class="mm-plot" alt="{text}" src="data:image/svg+xml;base64,{data}">' for data in images)
+    return plots and f'{plots}<p class="mm-caption">{LOOK}</p>'
 
 
 def _table(grid: Grid) -> str:
-    head = "".join(f'<th scope="col">{escape(one)}</th>' for one in grid.heads)
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in grid.heads)
     lines = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in grid.lines)
     table = f'<table class="mm-table"><thead><tr>{head}</tr></thead><tbody>{lines}</tbody></table>'
     return f'<div class="mm-scroll" tabindex="0">{table}</div>'

@@ -1,4 +1,4 @@
-"""Serves the app: on the loopback interface, with no telemetry, no sharing, and limits on everything."""
+"""Serve the app on the loopback interface, without telemetry and sharing, and with limits on all requests."""
 
 from __future__ import annotations
 
@@ -16,20 +16,24 @@ if TYPE_CHECKING:
     from mmspec.web.model_cache import ModelCache
 
 LOOPBACK = "127.0.0.1"
-OWN = (LOOPBACK, "localhost", "[::1]")  # names of this machine for itself
-PACKAGES = ("gradio", "matplotlib")  # what the extra `web` brings
-# gradio reads them when it is imported, and libraries below it when they are used
+OWN = (LOOPBACK, "localhost", "[::1]")  # names of this machine
+PACKAGES = ("gradio", "matplotlib")  # of the extra `web`
+# gradio reads these at import, its libraries when they are used
 QUIET = {
     "GRADIO_ANALYTICS_ENABLED": "False",
     "GRADIO_RUN_HISTORY": "False",
     "HF_HUB_OFFLINE": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",
 }
-SECONDS_TO_END = 20.0  # for the round that is being decoded and for uploads that are on their way
+SECONDS_TO_END = 20.0  # for the current round and for uploads in progress
 
 
 def need_packages() -> None:
-    """Raises ValueError where a package of the extra `web` is not installed."""
+    """Check that the packages of the extra `web` are installed.
+
+    Raises:
+        ValueError: A package is missing.
+    """
     from importlib.util import find_spec
 
     for name in PACKAGES:
@@ -38,7 +42,7 @@ def need_packages() -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches what is served there."""
+    """Whether only this machine reaches the host."""
     return host in OWN or host == "::1"
 
 
@@ -51,11 +55,17 @@ def serving(
     host: str = LOOPBACK,
     port: int | None = None,
 ) -> Iterator[str]:
-    """The app's address, served for as long as the block runs.
+    """Serve the app while the block runs, and return its address. The folder of uploads is deleted at the end.
 
-    runs: the folder whose runs of `mmspec evaluate` may be read.   port: None for a free one from 7860 on.
-    Uploads lie in a folder of their own, which goes with the server.
-    Raises ValueError without the extra `web`, and for a port that is taken.
+    Args:
+        model_cache: The models.
+        limits: The limits of requests, None for the defaults.
+        runs: The only folder whose runs of `mmspec evaluate` are read.
+        host: The address to serve on.
+        port: The port, None for a free port from 7860 on.
+
+    Raises:
+        ValueError: The extra `web` is not installed, or the port is in use.
     """
     need_packages()
     limits = limits or Limits()
@@ -71,7 +81,7 @@ def serving(
             finally:
                 gate.close()
                 app.close(verbose=False)
-                _wait_for_end(getattr(app, "server", None))  # the server tidies the folder as it ends
+                _wait_for_end(getattr(app, "server", None))  # the server deletes files of the folder at its end
 
 
 def _launch(app: Any, gate: RequestGate, limits: Limits, host: str, port: int | None) -> str:
@@ -80,7 +90,7 @@ def _launch(app: Any, gate: RequestGate, limits: Limits, host: str, port: int | 
 
     @asynccontextmanager
     async def behind_the_gate(served: Any) -> AsyncIterator[None]:
-        # around gradio's own middleware, which answers other pages' requests and adds headers that invite them
+        # around gradio's own middleware, which answers requests of other pages and adds headers that allow them
         gate.app, served.middleware_stack = served.middleware_stack, gate
         try:
             yield
@@ -94,11 +104,11 @@ def _launch(app: Any, gate: RequestGate, limits: Limits, host: str, port: int | 
             enable_monitoring=False, mcp_server=False, ssr_mode=False, pwa=False, footer_links=[],
             app_kwargs={"lifespan": behind_the_gate, "docs_url": None, "redoc_url": None, "openapi_url": None},
             theme=theme(), css_paths=[STATIC / "style.css"],
-            _frontend=False,  # else gradio asks itself for the page, and gives up where that takes more than three seconds
+            _frontend=False,  # else gradio requests the page itself, and fails after three seconds
         )  # fmt: skip
     except OSError as error:
-        taken = "7860 to 7959, all taken" if port is None else f"{port}, which is taken"
-        raise ValueError(f"--port: expected a port of {host} that is free, got {taken}, name another") from error
+        used = "7860 to 7959, all in use" if port is None else f"{port}, which is in use"
+        raise ValueError(f"--port: expected a port of {host} that is free, got {used}, name another") from error
     return address
 
 
@@ -107,7 +117,7 @@ async def _not_served(scope: Any, receive: Any, send: Any) -> None:
 
 
 def _wait_for_end(server: Any) -> None:
-    """Wait until the server's thread has ended, and drop the connections that keep it from ending."""
+    """Wait for the end of the server's thread, and drop the connections that delay it."""
     thread = getattr(server, "thread", None)
     if thread is not None:
         thread.join(SECONDS_TO_END)
@@ -117,7 +127,7 @@ def _wait_for_end(server: Any) -> None:
 
 @contextmanager
 def _environment(values: dict[str, str]) -> Iterator[None]:
-    """Sets variables for the block alone."""
+    """Set environment variables during the block."""
     before = {name: os.environ.get(name) for name in values}
     os.environ.update(values)
     try:

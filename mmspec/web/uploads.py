@@ -1,4 +1,4 @@
-"""Uploaded pictures: the form that carries one, where it lies, how much room they take, and the gate before any decoder."""
+"""Uploaded pictures: their form, their folder, their size on the disk, and the gate before any decoder."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 FIELD = "files"  # the field of the form that holds the file
 LONGEST_FILE_NAME = 100  # bytes, the ending included
 LONGEST_ENDING = 10
-PLAIN = " ._-+()"  # characters of a name that stand beside letters and digits
+PLAIN = " ._-+()"  # characters of a name beside letters and digits
 NO_FORM = "upload: expected a form with one file, got something else, use the page or gradio_client"
 
 
 def file_of_form(content_type: str, body: bytes) -> tuple[str, bytes]:
-    """Read the one file of a form.
+    """Read the file of a form.
 
     Args:
         content_type: The header of the request, with the form's boundary.
@@ -35,7 +35,7 @@ def file_of_form(content_type: str, body: bytes) -> tuple[str, bytes]:
         A safe form of the file's name, and the file's content.
 
     Raises:
-        Refused: The form is damaged, has no file, has more than one, or the file has no name.
+        RefusedRequest: The form is damaged, does not have exactly one file, or the file has no name.
     """
     header = Message()
     header["content-type"] = content_type
@@ -57,7 +57,7 @@ def file_of_form(content_type: str, body: bytes) -> tuple[str, bytes]:
 
 
 def form_of_file(name: str, content: bytes) -> tuple[str, list[bytes]]:
-    """Write a form with one file.
+    """Return a form with a file.
 
     Args:
         name: A name that `safe_name` returned.
@@ -74,10 +74,10 @@ def form_of_file(name: str, content: bytes) -> tuple[str, list[bytes]]:
 def safe_name(name: str) -> str:
     """Return a name without a path, quotes, control characters or reserved characters, of at most 100 bytes."""
     last = name.replace("\\", "/").rpartition("/")[2]
-    kept = "".join(each if each.isalnum() or each in PLAIN else "_" for each in last).strip(" .")
-    stem, dot, ending = kept.rpartition(".")
+    plain = "".join(each if each.isalnum() or each in PLAIN else "_" for each in last).strip(" .")
+    stem, dot, ending = plain.rpartition(".")
     if not dot or len(ending.encode()) > LONGEST_ENDING:
-        stem, dot, ending = kept, "", ""
+        stem, dot, ending = plain, "", ""
     room = LONGEST_FILE_NAME - len((dot + ending).encode())
     stem = stem.encode()[:room].decode("utf-8", "ignore")
     return (stem or "picture") + dot + ending
@@ -85,14 +85,14 @@ def safe_name(name: str) -> str:
 
 NO_PICTURE = "picture: expected a PNG, JPEG or WebP file, got none, upload one or pick an example"
 NO_UPLOAD = "expected an uploaded file, got a path or an address, upload the picture"
-BLOCK = 4096  # bytes that the smallest file or folder takes on a disk
+BLOCK = 4096  # bytes of the smallest file or folder on a disk
 
 
 def open_uploaded(value: Any, uploads: Path, limits: Limits) -> Image:
     """Open an uploaded picture.
 
     Args:
-        value: The file as gradio names it, an object with the field `path`; or the path itself.
+        value: The path, or gradio's object with the field `path`.
         uploads: The folder that holds the uploaded files.
         limits: The limits on bytes and pixels.
 
@@ -100,7 +100,7 @@ def open_uploaded(value: Any, uploads: Path, limits: Limits) -> Image:
         The picture as RGB of 8 bits.
 
     Raises:
-        Refused: There is no file, it lies elsewhere, or the gate refuses it. The message does not name the file.
+        RefusedRequest: There is no file, it is outside the folder, or the gate refuses it. The message does not name it.
     """
     path = value.get("path") if isinstance(value, dict) else value
     if not isinstance(path, str):
@@ -114,7 +114,7 @@ def open_uploaded(value: Any, uploads: Path, limits: Limits) -> Image:
 
 
 def is_uploaded(path: Any, uploads: Path) -> bool:
-    """Whether a path names a file in the folder of uploads. An address, a folder and a link to elsewhere do not."""
+    """Whether a path names a file in the folder of uploads, and not an address, a folder or a link to elsewhere."""
     if not isinstance(path, str) or "://" in path:
         return False
     try:
@@ -125,7 +125,7 @@ def is_uploaded(path: Any, uploads: Path) -> bool:
 
 
 def stored_bytes(uploads: Path) -> int:
-    """Bytes on the disk below a folder; every file and every folder takes at least a block."""
+    """Return the bytes of a folder on the disk; files and folders take at least a block each."""
     return sum(max(size, BLOCK) for size in _sizes(uploads))
 
 

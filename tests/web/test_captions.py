@@ -13,7 +13,7 @@ from mmspec.evaluate.vlm.requests import VlmPrompt, demo_scenes, encode
 from mmspec.evaluate.vlm.resources import VlmResources, zoo_resources
 from mmspec.evaluate.vlm.runner import sampling_arguments
 from mmspec.web.lanes.markup import figures
-from mmspec.web.lanes.vlm import VlmLane, VlmLaneRequest, identical, offered, vlm_lanes
+from mmspec.web.lanes.vlm import VlmLane, VlmLaneRequest, identical, offered, recommended, vlm_lanes
 from mmspec.zoo.world.render import render
 
 QUESTION = "Describe this picture in detail."
@@ -51,7 +51,7 @@ def same_figures(lane: VlmLane, stats: Stats) -> None:
     for name in ("target_passes", "drafter_passes", "rule", "exact", "drafter"):
         assert told[name] == getattr(stats, name), name
     assert told["accept_length"] == round(stats.accept_length, 3) and told["values"] == sum(stats.emitted)
-    assert [one.kept for one in lane.rounds] == [round_[0] or 0 for round_ in stats.accepted]
+    assert [one.accepted for one in lane.rounds] == [round_[0] or 0 for round_ in stats.accepted]
 
 
 @pytest.mark.default_cells("lookup-0.0", "msd-1.0")
@@ -75,7 +75,7 @@ def test_the_pieces_shown_are_the_text_and_drafted_ones_are_as_many_as_were_kept
     assert "".join(text for text, _ in pieces) == fast.text
     said = resources.processor.tokenizer.decode(fast.ids, skip_special_tokens=True)
     assert fast.text == said.lstrip()
-    kept = sum(one.kept for one in fast.rounds)
+    kept = sum(one.accepted for one in fast.rounds)
     # the end-of-text token has no text of its own
     assert 0 <= kept - sum(drafted for _, drafted in pieces) <= 1 and kept > len(fast.ids) / 2
 
@@ -119,3 +119,26 @@ def test_nothing_is_kept_of_a_request(resources, picture) -> None:
     last(resources, VlmLaneRequest(picture, QUESTION, "msd", tokens=6))
     assert before == ([p.data_ptr() for p in resources.model.parameters()], set(resources.model.__dict__))
     assert torch.is_grad_enabled()
+
+
+def test_the_default_drafter_is_the_zoos_recommendation_and_heads_the_list() -> None:
+    from mmspec.zoo.files.table import MODELS
+
+    assert recommended() == "dspark" and MODELS["vlm"].auto == "vlm/dspark"
+    assert offered("exact")[0][1] == recommended() == VlmLaneRequest(None, QUESTION).drafter
+
+
+@pytest.mark.default_cells("dspark-exact-0.0")
+@pytest.mark.parametrize(
+    ("drafter", "law", "temperature"),
+    [("dspark", "exact", 0.0), ("lookup", "exact", 1.0), ("small", "exact", 0.0), ("recycling", "relaxed", 1.0)],
+)
+def test_the_copied_program_gives_the_answer_of_the_fast_lane(
+    resources, picture, tmp_path, monkeypatch, capsys, drafter: str, law: str, temperature: float
+) -> None:
+    request = VlmLaneRequest(picture, QUESTION, drafter, law, temperature, seed=3, tokens=24)
+    _, fast = last(resources, request)
+    monkeypatch.chdir(tmp_path)
+    picture.save("picture.png")
+    exec(request.code(), {})
+    assert capsys.readouterr().out.strip() == fast.text.strip()

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from mmspec.evaluate.video.resources import VideoResources, open_video
+from mmspec.web.lanes.cells import layout
+from mmspec.web.lanes.decodings import missing_models, offered
 from mmspec.web.lanes.markup import block_tiles
-from mmspec.web.lanes.pictures import PictureLane, identical, missing_models, picture_lanes, video_request
+from mmspec.web.lanes.pictures import PictureLane, identical, image_request, picture_lanes, video_request
 from mmspec.web.lanes.pixels import animation as playing
 from tests.evaluate.tiny_video import BLOCKS, use_tiny_video
 
@@ -55,7 +57,7 @@ def test_frames_are_the_public_calls(resources) -> None:
 def test_tiles_say_who_drew_a_block_and_films_are_held_in_the_page(resources) -> None:
     _, fast = last(resources, -100.0)
     drawn = block_tiles(fast)
-    assert drawn.count("<li") == BLOCKS and drawn.count("the draft stands") == BLOCKS - 1
+    assert drawn.count("<li") == BLOCKS and drawn.count("draft accepted") == BLOCKS - 1
     assert playing(fast.output, 8, "a <b>").startswith(
         '<img class="mm-picture" alt="a &lt;b&gt;" src="data:image/gif;base64,'
     )
@@ -67,3 +69,29 @@ def test_without_weights_one_sentence_says_how_to_build_them(monkeypatch: pytest
     assert "mmspec zoo build video/draft and mmspec zoo build video/reward" in said and "build video " not in said
     use_tiny_video(monkeypatch)
     assert missing_models() is None
+
+
+def test_a_video_of_tokens_fills_every_cell_and_the_copied_program_draws_it(tmp_path, monkeypatch) -> None:
+    resources = open_video("video/tokens").codes
+    request = image_request(resources, "a red circle moves to the right", "scd", {"temperature": 1.0}, 0, "video")
+    *_, (plain, fast) = picture_lanes(request, 60)
+    assert "scd" in offered("video/tokens", "exact") and fast.stats.exact
+    assert fast.output.shape == plain.output.shape == (8, 32, 32, 3) and fast.stats.target_passes < 200
+    rows, columns, place = layout(request.pipe)
+    cells = {
+        place(cell) for one in fast.rounds for name in ("accepted", "corrected", "own") for cell in one.marks[name]
+    }
+    assert len(cells) == 512 and max(cells) == (rows - 1, columns - 1)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(request.code, names)
+    assert np.array_equal(names["out"].arrays()[0], fast.output) and (tmp_path / "video.gif").is_file()
+
+
+def test_the_copied_program_of_blocks_draws_the_fast_lane(resources, monkeypatch, tmp_path) -> None:
+    request = video_request(resources, "a red circle", -100.0, BLOCKS, 1)
+    *_, (_, fast) = picture_lanes(request, 60)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    exec(request.code, names)
+    assert np.array_equal(names["out"].videos[0], fast.output)

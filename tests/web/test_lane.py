@@ -50,7 +50,7 @@ def test_moments_of_rounds_grow_up_to_the_lanes_seconds() -> None:
         pass
     moments = [one.seconds for one in lane.rounds]
     assert moments == sorted(moments) and moments[-1] == lane.seconds and moments[0] >= STEP
-    assert [one.kept for one in lane.rounds] == [1, 0, 1, 0, 1, 0]
+    assert [one.accepted for one in lane.rounds] == [1, 0, 1, 0, 1, 0]
 
 
 def test_a_lane_that_takes_too_long_stops_behind_its_round_and_says_so() -> None:

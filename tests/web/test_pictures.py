@@ -9,13 +9,13 @@ import mmspec
 from mmspec.evaluate.continuous.resources import open_continuous
 from mmspec.evaluate.image.resources import ImageResources
 from mmspec.web.lanes.cells import layout
+from mmspec.web.lanes.decodings import offered
 from mmspec.web.lanes.markup import figures
 from mmspec.web.lanes.pictures import (
     PictureLane,
     PictureRequest,
     identical,
     image_request,
-    offered,
     picture_lanes,
 )
 from mmspec.web.lanes.pixels import difference, enlarged
@@ -49,7 +49,7 @@ def check_cells(lane: PictureLane, total: int) -> None:
         drafted = set(one.marks["drafted"])
         assert set(one.marks["accepted"]) <= drafted and set(one.marks["corrected"]) <= drafted
         assert not drafted & set(one.marks["own"])
-        assert len(one.marks["accepted"]) == one.kept
+        assert len(one.marks["accepted"]) == one.accepted
 
 
 @pytest.mark.parametrize(("law", "name"), DECODINGS)
@@ -67,7 +67,7 @@ def test_both_pictures_are_the_public_calls(codes, law: str, name: str) -> None:
     asked = wish(codes, name)
     plain, fast = last(asked)
     for lane, how in ((plain, {}), (fast, asked.fast)):
-        out = codes.pipeline([asked.given], seed=[asked.seed], **asked.plain, **how)
+        out = codes.pipeline([asked.condition], seed=[asked.seed], **asked.plain, **how)
         assert np.array_equal(np.asarray(out.images[0]), np.asarray(lane.output))
         assert bool((out.tokens == lane.values).all())
         told = figures(lane)
@@ -108,9 +108,9 @@ def test_cells_lie_where_the_geometry_says(codes) -> None:
 
 def test_the_page_offers_decodings_whose_weights_are_here() -> None:
     small = {"small:rule=reflection", "small:rule=gaussian_block"}
-    assert "head" in offered("car", "exact")
+    assert "head:window=32" in offered("car", "exact")
     assert (small <= set(offered("car", "exact"))) == ("car/draft" in mmspec.zoo.names())
-    assert set(offered("mar", "exact")) == {"cspd:tolerance=0", "head"}
+    assert list(offered("mar", "exact")) == ["head:window=32", "cspd:tolerance=0"]
     assert set(offered("mar", "relaxed")) == {
         "cspd:window=patch",
         "cspd:window=truncate",
@@ -151,8 +151,32 @@ def test_vectors_fill_every_cell_once_too(model: str, law: str, text: str) -> No
 def test_vectors_are_the_public_calls(model: str, law: str, text: str) -> None:
     asked = vectors(model, text, 4)
     for lane, how in zip(last(asked), ({}, asked.fast), strict=True):
-        out = asked.pipe([asked.given], seed=[4], **asked.plain, **how)
+        out = asked.pipe([asked.condition], seed=[4], **asked.plain, **how)
         assert np.array_equal(np.asarray(out.images[0]), np.asarray(lane.output))
         told = figures(lane)
         assert told["target_passes"] == out.stats.target_passes and told["exact"] == out.stats.exact
         assert told["accept_length"] == round(out.stats.accept_length, 3)
+
+
+@pytest.mark.parametrize(("model", "text"), [("t2i", "scd"), ("t2i", "lantern"), ("car", "head:window=32")])
+def test_the_copied_program_draws_the_picture_of_the_fast_lane(model: str, text: str, tmp_path, monkeypatch) -> None:
+    from PIL import Image
+
+    from mmspec.evaluate.image.resources import zoo_resources
+
+    resources = zoo_resources(model) if model == "t2i" else open_continuous(model)
+    prompt = "a large yellow heart" if model == "t2i" else "yellow heart"
+    request = image_request(resources, prompt, text, {"temperature": 1.0}, 2)
+    _, fast = last(request)
+    monkeypatch.chdir(tmp_path)
+    exec(request.code, {})
+    assert np.array_equal(np.asarray(Image.open("image.png")), np.asarray(fast.output))
+
+
+def test_words_that_the_model_does_not_know_are_listed() -> None:
+    from mmspec.evaluate.image.resources import zoo_resources
+
+    resources = zoo_resources("t2i")
+    request = image_request(resources, "a red elephant on a zeppelin background", "scd", {}, 0)
+    assert request.unknown == ("elephant", "zeppelin")
+    assert image_request(resources, "a large yellow heart", "scd", {}, 0).unknown == ()

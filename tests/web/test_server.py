@@ -163,7 +163,7 @@ def test_an_image_fills_and_is_identical_when_greedy(client: Client) -> None:
 
 
 def test_a_relaxed_image_says_that_it_is(client: Client) -> None:
-    *_, record = client.predict("a yellow 7", "lantern", "relaxed", 1.0, 3, api_name="/image")
+    *_, record = client.predict("a large yellow heart", "lantern", "relaxed", 1.0, 3, api_name="/image")
     assert not record["fast"]["exact"] and record["plain"]["exact"] and not record["identical"]
 
 
@@ -339,7 +339,7 @@ def test_an_error_of_ours_is_logged_and_not_told(address: str, monkeypatch, capl
 
 
 def test_records_are_json(client: Client) -> None:
-    *_, record = client.predict("a yellow 7", "sjd", "exact", 0.0, 3, api_name="/image")
+    *_, record = client.predict("a large yellow heart", "sjd", "exact", 0.0, 3, api_name="/image")
     json.dumps(record)
 
 

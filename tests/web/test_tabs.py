@@ -20,7 +20,7 @@ def run(work) -> tuple[list[tuple], str | None]:
     """What a handler yields, and the error that its visitor gets."""
     yielded = []
     try:
-        for one in handler(rest=2)(work)():
+        for one in handler(["", None])(work)():
             yielded.append(one)
     except gradio.Error as error:
         return yielded, str(error)
@@ -35,13 +35,13 @@ def test_what_runs_well_passes_as_it_is() -> None:
     assert run(work) == ([("a", 1, 2), ("b", 3, 4)], None)
 
 
-def test_a_refusal_is_the_status_line_and_the_error() -> None:
+def test_a_refusal_is_the_status_line_and_the_error_and_clears_the_result() -> None:
     def work() -> Iterator[tuple]:
         yield "a", 1, 2
         raise RefusedRequest("seed: expected <1>,\\n got 2, change it")
 
     yielded, error = run(work)
-    assert yielded[0] == ("a", 1, 2) and len(yielded[1]) == 3
+    assert yielded[0] == ("a", 1, 2) and yielded[1][1:] == ("", None)
     assert "&lt;1&gt;" in yielded[1][0] and 'data-state="refused"' in yielded[1][0]
     assert "seed: expected <1>," in error
 
@@ -116,7 +116,7 @@ def test_the_page_sends_nothing_and_shows_no_link_out(config: dict) -> None:
 def test_nothing_is_loaded_before_someone_asks() -> None:
     model_cache = ModelCache()
     page.build(PageContext(model_cache, Limits(), Path("runs"), Path("uploads")))
-    assert model_cache._made == {}
+    assert model_cache._models == {}
 
 
 def test_a_model_is_made_once_however_many_ask() -> None:
@@ -126,3 +126,30 @@ def test_a_model_is_made_once_however_many_ask() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: model_cache.once("a", lambda: made.append(1) or object()), range(32)))
     assert len(made) == 1 and len(set(map(id, found))) == 1
+
+
+def test_every_tab_has_the_request_then_the_result_then_closed_settings(config: dict) -> None:
+    """In the order of the document, which a phone shows."""
+    places = [part["props"].get("elem_id") for part in config["components"]]
+    for tab in ("vlm", "image", "continuous", "video"):
+        order = [places.index(f"{tab}-{part}") for part in ("run", "headline", "lanes", "settings")]
+        assert order == sorted(order)
+        assert config["components"][order[-1]]["props"]["open"] is False
+
+
+def test_defaults_are_methods_that_were_faster_here(config: dict) -> None:
+    by_label = {}
+    for part in config["components"]:
+        by_label.setdefault(part["props"].get("label"), []).append(part["props"].get("value"))
+    assert by_label["Decoding of the fast lane"] == ["scd", "head:window=32", "scd"]
+    assert by_label["Model"] == ["car", "video/tokens"] and by_label["Drafter"] == ["dspark"]
+    assert by_label["Temperature (0 is greedy)"] == [0, 1, 1] and by_label["Temperature"] == [1]
+
+
+def test_the_picture_is_uploaded_as_a_picture_that_the_gate_checks(tmp_path: Path) -> None:
+    app = page.build(PageContext(ModelCache(), Limits(), tmp_path, tmp_path))
+    (check,) = [fn for fn in app.fns.values() if fn.name == "check"]
+    assert [type(part).__name__ for part in check.inputs] == ["Image"]
+    (tmp_path / "fake.png").write_bytes(b"<svg></svg>")
+    file, line, *cleared = check.fn({"path": str(tmp_path / "fake.png")})
+    assert file is None and 'data-state="refused"' in line and cleared[0] == ""

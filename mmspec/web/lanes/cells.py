@@ -1,4 +1,4 @@
-"""Who filled which cells of an image in each round: the model alone, or its drafter."""
+"""Cells of an image by who filled them in each round: the model alone, or its drafter."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Marks = tuple[dict[str, list], int]
 
 
 class RecordingDrafter:
-    """A drafter that drafts as another does and keeps its last draft. Of one request."""
+    """A drafter that delegates to another drafter and records its last draft. It serves a single request."""
 
     def __init__(self, drafter: Drafter):
         self.drafter, self.name = drafter, drafter.name
@@ -30,7 +30,7 @@ class RecordingDrafter:
 
 
 class RecordingDraftState:
-    """The state of the drafter whose drafts are recorded."""
+    """The state of a `RecordingDrafter`."""
 
     def __init__(self, recorder: RecordingDrafter, state: DraftState):
         self.recorder, self.state = recorder, state
@@ -58,17 +58,17 @@ class CellMarks:
         return self._masked(run) if hasattr(run.target, "known") else self._raster(run)
 
     def _raster(self, run: DecodingRun) -> Marks:
-        """Values in raster order: the drafts of a round are accepted up to the first that is not."""
-        target, kept = run.target, last_accepted(run)
+        """Return the marks of values in raster order: drafts are accepted up to the first rejection."""
+        target, accepted = run.target, last_accepted(run)
         new = list(range(self.filled, target.filled[0]))
         drafted = _drafted(run.drafter.last, self.filled, target.total)
-        rest = new[kept:]
+        rest = new[accepted:]
         self.filled = target.filled[0]
-        return _marks(new[:kept], [one for one in rest if one in drafted], [one for one in rest if one not in drafted],
-                      drafted), kept  # fmt: skip
+        return _marks(new[:accepted], [cell for cell in rest if cell in drafted],
+                      [cell for cell in rest if cell not in drafted], drafted), accepted  # fmt: skip
 
     def _masked(self, run: DecodingRun) -> Marks:
-        """Values in any order: each draft is accepted or not, and an accepted draft is the value itself."""
+        """Return the marks of values in any order. An accepted draft equals the final value."""
         target, draft = run.target, run.drafter.last
         known = set(target.known[0].nonzero()[:, 0].tolist())
         new, accepted, drafted = known - self.known, set(), set()
@@ -87,7 +87,7 @@ def _marks(*cells: Any) -> dict[str, list]:
 
 
 def _drafted(draft: Draft | None, filled: int, total: int) -> set[int]:
-    """The cells that had a draft in this round; node 0 is a known value."""
+    """Return the cells with a draft in this round; node 0 is a known value."""
     if draft is None:
         return set()
     index = draft.tree.depth[0] + filled - 1 if draft.index is None else draft.index[0]
@@ -96,10 +96,20 @@ def _drafted(draft: Draft | None, filled: int, total: int) -> set[int]:
 
 
 def layout(pipe: BasePipeline) -> tuple[int, int, Callable[[int], tuple[int, int]]]:
-    """Rows, columns, and where in them a value lies; values outside the grid (ends of rows) lie at its edge."""
+    """Return the rows and columns of the grid, and a function from a value to its row and column.
+
+    Ends of rows, which lie outside the grid, are placed at its edge. The frames of a video lie beside each other.
+    """
     geometry = getattr(pipe.model, "geometry", None)
     if geometry is None:
         side = math.isqrt(pipe.model.total if hasattr(pipe.model, "total") else pipe.model.transformer.config.tokens)
         return side, side, lambda cell: divmod(cell, side)
-    cells = geometry.cells
-    return geometry.rows, geometry.stride, lambda cell: (max(cells[cell][2], 0), max(cells[cell][3], 0))
+    across = math.ceil(math.sqrt(2 * geometry.frames)) if geometry.frames > 1 else 1  # frames beside each other
+    height, width = geometry.rows + 1, geometry.stride + 1  # with a gap
+
+    def place(cell: int) -> tuple[int, int]:
+        _, frame, row, column = geometry.cells[cell]
+        down, right = divmod(max(frame, 0), across)
+        return down * height + max(row, 0), right * width + max(column, 0)
+
+    return -(-geometry.frames // across) * height - 1, across * width - 1, place

@@ -1,4 +1,4 @@
-"""A request that is decoded round by round, alone and timed, so that it can be shown again as fast as it was."""
+"""A request that is decoded round by round and timed, so that the page can replay it at its measured speed."""
 
 from __future__ import annotations
 
@@ -17,21 +17,31 @@ WARM_ROUNDS = 3
 
 @dataclass(frozen=True, slots=True)
 class LaneRound:
-    """seconds: of the lane's own work, up to the end of the round.   marks: what the domain says became of its values:
-    "accepted" drafts, "corrected" ones, the target's "own" where nothing had been drafted, and what was "drafted"; indices,
-    or pieces of text.   kept: drafted values that stood.
+    """A round of a lane.
+
+    Attributes:
+        seconds: The time of the lane up to the end of the round.
+        marks: Indices or pieces of text by kind: "accepted" drafts, "corrected" drafts, the target's "own" values
+            without a draft, and all "drafted" values.
+        accepted: The number of accepted drafts.
     """
 
     seconds: float
     marks: dict[str, list]
-    kept: int
+    accepted: int
 
 
 @dataclass(slots=True)
 class Lane:
-    """One way to decode one request. title: how it is called.   rounds: so far.   seconds: of the whole call so far, pixels
-    included.   stats: None before it has begun.   finished: it has come to its end.   stopped: why it has not; None where
-    nothing was wrong.
+    """A request under a decoding.
+
+    Attributes:
+        title: The name of the decoding.
+        rounds: The rounds so far.
+        seconds: The time of the whole call so far, with the decoding of pixels.
+        stats: The statistics; None before the start.
+        finished: Whether the output is complete.
+        stopped: The reason why the request ended early, None without an error.
     """
 
     title: str
@@ -43,7 +53,7 @@ class Lane:
 
     @contextmanager
     def timed(self) -> Iterator[None]:
-        """Adds the time of the block; what happens between such blocks, drawing and sending, is not the lane's."""
+        """Add the time of the block to the lane. The page is updated outside such blocks."""
         began = perf_counter()
         try:
             yield
@@ -52,12 +62,12 @@ class Lane:
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes."""
+        """Whether the lane has ended."""
         return self.finished or self.stopped is not None
 
     @property
     def decode_seconds(self) -> float:
-        """Without the prefill."""
+        """The time without the prefill."""
         return self.seconds - (self.stats.prefill_s if self.stats else 0.0)
 
 
@@ -67,9 +77,13 @@ RoundMarks = Callable[["DecodingRun"], tuple[dict[str, list], int]]
 
 
 def run_lane(lane: Lane, start: Start, note: RoundMarks, seconds: float) -> Iterator[DecodingRun]:
-    """Decodes to the end, or to the first round behind `seconds`; yields behind every round.
+    """Decode to the end, or to the first round after `seconds`; yield after every round.
 
-    note: the marks of the round that has just ended, and how many drafted values it kept; called outside the lane's time.
+    Args:
+        lane: The lane to fill.
+        start: Starts the request.
+        note: Function from a run to the marks of its last round and the number of accepted drafts. It is not timed.
+        seconds: The time limit.
     """
     import torch
 
@@ -79,13 +93,13 @@ def run_lane(lane: Lane, start: Start, note: RoundMarks, seconds: float) -> Iter
     while more:
         with lane.timed():
             more = run.step()
-        marks, kept = note(run)
-        lane.rounds.append(LaneRound(lane.seconds, marks, kept))
+        marks, accepted = note(run)
+        lane.rounds.append(LaneRound(lane.seconds, marks, accepted))
         errors = getattr(run.target, "errors", None)
         if errors:
             lane.stopped = next(iter(errors.values())).removeprefix("row 0: ")
         elif more and lane.seconds > seconds:
-            lane.stopped = f"expected to be done within {seconds:g} s, got no end by then, ask for less"
+            lane.stopped = f"expected to be done within {seconds:g} s, got no end by then, lower the length or the size"
             more = False
         lane.finished = not more and lane.stopped is None
         yield run
@@ -100,15 +114,15 @@ def run_pair(
     warmed: Sequence[Start] | None = None,
     finish: Callable[[L, DecodingRun], None] | None = None,
 ) -> Iterator[tuple[L, L]]:
-    """Decode the first lane and then the second; yields both behind every round.
+    """Decode the first lane and then the second; yield both after every round.
 
     Args:
         pair: The plain and the fast lane.
-        starts: Start the request of each.
-        marks_of: Makes the marks of a lane.
-        seconds: The time that each may decode.
+        starts: Functions that start the request of each lane.
+        marks_of: Function from a lane to the function of its marks.
+        seconds: The time limit of each lane.
         warmed: The starts to warm up with, None for both.
-        finish: Makes the output of a finished lane, in its time; both lanes are yielded once more behind it.
+        finish: Writes the output of a finished lane, within its time; both lanes are yielded again after it.
     """
     for start in starts if warmed is None else warmed:
         warm_up(start)
@@ -122,7 +136,7 @@ def run_pair(
 
 
 def warm_up(start: Start) -> None:
-    """The first rounds of a request, thrown away: what is loaded or allocated once is no lane's time."""
+    """Run the first rounds of a request and discard them, so that no lane pays for loading and first allocations."""
     import torch
 
     with torch.no_grad():
@@ -133,5 +147,5 @@ def warm_up(start: Start) -> None:
 
 
 def last_accepted(run: Any) -> int:
-    """Drafted values that the last round kept in the only row."""
+    """Return the number of drafts that the last round accepted in the only row."""
     return run.stats.accepted[-1][0] or 0

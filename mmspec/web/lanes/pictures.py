@@ -1,4 +1,4 @@
-"""An image or a video, drawn plainly and then with drafts, and the decodings that the page offers for it."""
+"""Images and videos, drawn plainly and then with drafts."""
 
 from __future__ import annotations
 
@@ -8,9 +8,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from mmspec.methods import MethodCall, MethodInfo, methods
+from mmspec.io.prompt_words import tokenizer_of, unknown_words
 from mmspec.web.lanes.cells import CellMarks, Marks, RecordingDrafter
+from mmspec.web.lanes.decodings import continuous_call
 from mmspec.web.lanes.lane import Lane, RoundMarks, last_accepted, run_pair
+from mmspec.web.lanes.python_code import block_code, picture_code
 
 if TYPE_CHECKING:
     from mmspec.core.loop import DecodingRun
@@ -19,8 +21,7 @@ if TYPE_CHECKING:
     from mmspec.evaluate.video.resources import VideoResources
     from mmspec.video.decoding.output import BlockRecord
 
-VIDEO_PARTS = ("video", "video/draft", "video/reward")
-NOT_OFFERED = ("ar", "auto")  # the other lane, and what stands for another
+CELL_PER_PASS = {"mar": {"num_iter": 64}}  # as many passes as cells: published models draw few cells per pass, too
 
 
 @dataclass(slots=True)
@@ -28,10 +29,10 @@ class PictureLane(Lane):
     """A lane that ends in an image or a video.
 
     Attributes:
-        output: The PIL image, or the frames uint8 [F, H, W, 3], once they are finished.
-        values: What is compared: the tokens of an image, the frames of a video.
-        head_calls: The calls of a head that denoises vectors.
-        blocks: The blocks of a whole video.
+        output: The PIL image, or the frames of a video as uint8 [F, H, W, 3]; None before the end.
+        values: The values to compare: the tokens, or the frames of a video of blocks.
+        head_calls: The number of calls of the diffusion head, None for models without a head.
+        blocks: The number of blocks of the whole video.
     """
 
     output: Any = None
@@ -41,52 +42,64 @@ class PictureLane(Lane):
 
     @property
     def ended(self) -> bool:
-        """Nothing more comes."""
+        """Whether the lane has ended."""
         return self.output is not None or self.stopped is not None
 
 
 @dataclass(frozen=True, slots=True)
 class PictureRequest:
-    """One request of both lanes.
+    """A request of both lanes.
 
     Attributes:
         pipe: The pipeline.
-        given: What it takes for one image or video.
+        condition: The prompt or the class of the image or video.
         fast: The arguments of the fast lane beside `plain`.
         title: The title of the fast lane.
-        seed: The seed of both.
+        seed: The seed of both lanes.
         plain: The arguments of both lanes.
+        code: A Python program that gives the output of the fast lane.
+        unknown: The words of the prompt that the model does not know.
     """
 
     pipe: Any
-    given: Any
+    condition: Any
     fast: Mapping[str, Any]
     title: str
     seed: int
     plain: Mapping[str, Any] = field(default_factory=dict)
+    code: str = ""
+    unknown: tuple[str, ...] = ()
 
     @property
     def draws_blocks(self) -> bool:
-        """Whether it is for a video of blocks."""
+        """Whether the request is for a video of blocks."""
         return "blocks" in self.plain
 
+    @property
+    def frames(self) -> int:
+        """The number of frames of a model of tokens; an image is a single frame."""
+        return getattr(getattr(self.pipe.model, "geometry", None), "frames", 1)
+
     def start(self, **fast: Any) -> DecodingRun:
-        """Start a lane: the plain one without arguments, the fast one with `fast`."""
-        run = self.pipe.start([self.given], seed=[self.seed], **self.plain, **fast)
+        """Start the plain lane, or the fast lane with the arguments `fast`."""
+        run = self.pipe.start([self.condition], seed=[self.seed], **self.plain, **fast)
         if not self.draws_blocks:
             run.drafter = RecordingDrafter(run.drafter)
         return run
 
 
 def picture_lanes(request: PictureRequest, seconds: float) -> Iterator[tuple[PictureLane, PictureLane]]:
-    """Both lanes behind every round; the last of each has an output.
+    """Decode both lanes; yield them after every round. The last lanes have outputs.
 
     Args:
         request: The request.
-        seconds: The time that each lane may decode.
+        seconds: The time limit of each lane.
+
+    Yields:
+        The plain and the fast lane.
 
     Raises:
-        ValueError: The pipeline, the decoding or the router refuses the request.
+        ValueError: The pipeline, the decoding or the router does not support the request.
     """
     if not request.draws_blocks and request.pipe.model.no_pixels:
         raise ValueError(request.pipe.model.no_pixels)
@@ -98,23 +111,25 @@ def picture_lanes(request: PictureRequest, seconds: float) -> Iterator[tuple[Pic
 
     # the fast lane of a video loads the drafter, the reward and the model
     warmed = starts[1:] if request.draws_blocks else starts
-    yield from run_pair(pair, starts, marks_of, seconds, warmed=warmed, finish=partial(_finish, request.pipe))
+    yield from run_pair(pair, starts, marks_of, seconds, warmed=warmed, finish=partial(_finish, request))
 
 
-def _finish(pipe: Any, lane: PictureLane, run: DecodingRun) -> None:
+def _finish(request: PictureRequest, lane: PictureLane, run: DecodingRun) -> None:
+    import numpy as np
     import torch
 
     if lane.blocks:
-        lane.output = lane.values = pipe.output(run).videos[0]
+        lane.output = lane.values = request.pipe.output(run).videos[0]
         return
     with torch.no_grad():
-        lane.values = pipe.tokens(run.target)
-        lane.output = pipe.to_videos(lane.values, {})[0][0]
+        lane.values = request.pipe.tokens(run.target)
+        frames = request.pipe.to_videos(lane.values, {})[0]
+    lane.output = frames[0] if request.frames == 1 else np.stack([np.asarray(frame) for frame in frames])
     lane.head_calls = getattr(run.target, "head_calls", None)
 
 
 def _block_marks(lane: PictureLane, run: DecodingRun) -> Marks:
-    """What became of the block that was just finished."""
+    """Return the marks of the last block."""
     lane.blocks = run.target.request.blocks
     records = run.stats.records[0] if run.stats.records else []
     if not records or run.target.errors:
@@ -125,117 +140,76 @@ def _block_marks(lane: PictureLane, run: DecodingRun) -> Marks:
 
 
 def score(record: BlockRecord) -> float | None:
-    """The least score of the frames of a draft, by which it was judged; of the model's own block where nothing was drafted."""
+    """Return the lowest score of the frames of a draft, or of the model's own block without a draft; None if not finite."""
     frames = record.scores if record.scores is not None else record.own_scores
     return None if not frames or not all(map(math.isfinite, frames)) else min(frames)
 
 
-def identical(one: PictureLane, other: PictureLane) -> bool:
-    """Whether both are finished and equal in every value, bit for bit."""
-    done = one.values is not None and other.values is not None
-    return done and one.values.shape == other.values.shape and bool((one.values == other.values).all())
-
-
-def missing_models() -> str | None:
-    """One sentence where the zoo's video model is not built, None where it is."""
-    from mmspec import zoo
-
-    known = zoo.names()
-    absent = [name for name in VIDEO_PARTS if name not in known]
-    if not absent:
-        return None
-    commands = " and ".join(f"mmspec zoo build {name}" for name in absent)
-    return f"No video model ships with mmspec yet: run {commands}, then come back to this tab."
-
-
-def offered(model: str, law: str) -> dict[str, str]:
-    """The decodings of an image model of the zoo whose weights are here: by text form, what each does.
-
-    Args:
-        model: "t2i", "mar" or "car".
-        law: "exact" or "relaxed".
-    """
-    from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS
-
-    if model in CONTINUOUS_MODELS:
-        return dict(_continuous(model, CONTINUOUS_MODELS[model], law == "exact"))
-    kind = "decoding" if law == "exact" else "rule"  # relaxed decodings of several rows fill no grid in raster order
-    return {one.name: f"{one.name}: {one.about}; {law}" for one in methods("image", kind, exact=law == "exact")
-            if one.name not in NOT_OFFERED and _is_here(one, model)}  # fmt: skip
-
-
-def _continuous(model: str, kind: str, exact: bool) -> Iterator[tuple[str, str]]:
-    """Of a model of continuous tokens: relaxed methods that a setting makes exact, and the others, once for each choice of
-    their first setting or of the rule."""
-    from mmspec.evaluate.continuous.resources import rule_names
-
-    known = [one for one in methods("continuous", "decoding", models=kind) if _is_here(one, model)]
-    texts = [f"{one.name}:{one.facts['exact_at']}" for one in known if exact and "exact_at" in one.facts]
-    for one in known:
-        if one.exact == exact and one.name not in NOT_OFFERED:
-            forms = (
-                [f":{one.facts['shown_at']}"]
-                if "shown_at" in one.facts
-                else [f":{setting.name}={choice}" for setting in one.settings[:1] for choice in setting.choices]
-            )
-            texts += [
-                one.name + form
-                for form in forms or ([f":rule={rule}" for rule in rule_names()] if "rule" in one.facts else [""])
-            ]
-    for text in texts:
-        call, title = _continuous_call(text, kind)
-        yield text, f"{title}: {call.method.about}"
-
-
-def _continuous_call(text: str, kind: str) -> tuple[MethodCall, str]:
-    """The decoding of a text, and its title."""
-    from mmspec.evaluate.continuous.resources import split_rule
-    from mmspec.evaluate.decoding_options import decoding_call
-
-    text, rule = split_rule(text, None)
-    call = decoding_call(text, "continuous", kind)
-    return call, call.title + ("" if rule is None else f", {rule.replace('_', ' ')}")
-
-
-def _is_here(one: MethodInfo, model: str) -> bool:
-    """Whether the zoo has the weights that a method needs for a model."""
-    from mmspec import zoo
-
-    return all(f"{model}/{part}" in zoo.names() for part in one.needs)
+def identical(plain: PictureLane, fast: PictureLane) -> bool:
+    """Whether both lanes are finished and equal in every value, bit for bit."""
+    done = plain.values is not None and fast.values is not None
+    return done and plain.values.shape == fast.values.shape and bool((plain.values == fast.values).all())
 
 
 def image_request(
-    resources: ImageResources | ContinuousResources, prompt: str, decoding: str, plain: Mapping[str, Any], seed: int
+    resources: ImageResources | ContinuousResources,
+    prompt: str,
+    decoding: str,
+    plain: Mapping[str, Any],
+    seed: int,
+    domain: str = "image",
 ) -> PictureRequest:
-    """An image by the text form of a decoding.
+    """Return the request of an image, or of a video of tokens.
 
     Args:
         resources: The model.
         prompt: A prompt, or a class.
-        decoding: The text form.
+        decoding: The text form of the decoding.
         plain: The arguments of both lanes, such as the temperature.
         seed: The seed.
+        domain: "image", or "video" for a video of tokens.
+
+    Raises:
+        ValueError: The model knows no word of the prompt, or the decoding is unknown.
     """
     from mmspec.evaluate.continuous.resources import ContinuousResources
 
-    (given,) = resources.pipeline_prompts([prompt])
+    (condition,) = resources.pipeline_prompts([prompt])
     if isinstance(resources, ContinuousResources):
         from mmspec.evaluate.continuous.resources import decoding_of as continuous_decoding
+        from mmspec.evaluate.continuous.resources import split_rule
 
-        fast, (_, title) = continuous_decoding(decoding, resources), _continuous_call(decoding, resources.kind)
+        plain = {**CELL_PER_PASS.get(resources.zoo, {}), **plain}
+        fast, (_, title) = continuous_decoding(decoding, resources), continuous_call(decoding, resources.kind)
+        texts = split_rule(decoding, None)
     else:
         from mmspec.evaluate.image.resources import decoding_of
 
-        drafter, rule = decoding_of(decoding).make(resources)
+        call = decoding_of(decoding, domain=domain)
+        drafter, rule = call.make(resources)
         fast = {"decoding": drafter, "rule": resources.rule(rule)}
-        title = drafter.name if rule is None else f"{drafter.name}, {decoding}"
-    return PictureRequest(resources.pipeline, given, fast, title, seed, plain)
+        title, texts = drafter.name if rule is None else f"{drafter.name}, {decoding}", (str(call.drafts), rule)
+    arguments = {name: text for name, text in zip(("decoding", "rule"), texts, strict=True) if text is not None}
+    code = picture_code(resources.zoo, condition, {**arguments, **plain, "seed": seed}, is_video=domain == "video")
+    words = unknown_words(tokenizer_of(resources.pipeline), [condition] if isinstance(condition, str) else [])
+    return PictureRequest(resources.pipeline, condition, fast, title, seed, plain, code, tuple(words))
 
 
 def video_request(resources: VideoResources, prompt: str, threshold: float, blocks: int, seed: int) -> PictureRequest:
-    """A video whose drafted blocks need a score of `threshold`; infinity is the model alone, bit for bit."""
+    """Return the request of a video of blocks.
+
+    Args:
+        resources: The model, its drafter and its reward.
+        prompt: The prompt.
+        threshold: The least score of an accepted block; infinity accepts none, and the video is the model's own.
+        blocks: The number of blocks.
+        seed: The seed.
+    """
     from mmspec.evaluate.video.resources import decoding_of
 
     call = decoding_of("sdvg", resources, {"threshold": threshold})
-    title = f"SDVG, threshold {threshold:g}"
-    return PictureRequest(resources.pipeline, prompt, call.arguments, title, seed, {"blocks": blocks})
+    title, code = f"SDVG, threshold {threshold:g}", block_code(prompt, threshold, {"blocks": blocks, "seed": seed})
+    words = unknown_words(tokenizer_of(resources.pipeline), [prompt])
+    return PictureRequest(
+        resources.pipeline, prompt, call.arguments, title, seed, {"blocks": blocks}, code, tuple(words)
+    )

@@ -14,24 +14,28 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 LEAST_SIDE = 384  # pixels of a side, at least
-SIDES = "Left of the line is plain decoding, right of it the fast lane."
+SAMPLED = (
+    "Both lanes sample with their own random numbers, so their pictures differ; at temperature 0 exact drafts give the same "
+    "picture."
+)
+SIDES = "Drag the line: plain decoding is on its left, the fast lane on its right."
 
 
 def enlarged(picture: Image) -> Image:
-    """As large as SHOWN at least, every pixel a square."""
+    """Return a picture enlarged by a whole number to at least LEAST_SIDE."""
     from PIL.Image import Resampling
 
     times = max(1, -(-LEAST_SIDE // min(picture.size)))
     return picture.resize((picture.width * times, picture.height * times), Resampling.NEAREST)
 
 
-def difference(one: Image, other: Image) -> tuple[str, Image | None]:
-    """One sentence on how the pixels of two pictures differ, and a map of where; no map where they are identical."""
+def difference(plain: Image, fast: Image) -> tuple[str, Image | None]:
+    """Return a sentence on the pixel difference of two pictures, and a map of it; None for identical pictures."""
     from PIL import Image
 
-    first, second = (np.asarray(picture.convert("RGB")).astype(np.int16) for picture in (one, other))
+    first, second = (np.asarray(picture.convert("RGB")).astype(np.int16) for picture in (plain, fast))
     if first.shape != second.shape:
-        sizes = " and ".join(f"{picture.width}x{picture.height}" for picture in (one, other))
+        sizes = " and ".join(f"{picture.width}x{picture.height}" for picture in (plain, fast))
         return f"Pixel difference: the pictures have different sizes, {sizes}.", None
     apart = np.abs(first - second).max(-1)
     pixels, most = int((apart > 0).sum()), int(apart.max())
@@ -44,26 +48,43 @@ def difference(one: Image, other: Image) -> tuple[str, Image | None]:
     )
 
 
-def difference_view(one: Image, other: Image) -> str:
-    """`difference` as HTML."""
-    sentence, shown = difference(one, other)
-    picture = "" if shown is None else embedded(enlarged(shown), "where the pictures differ, white most")
-    state = "different" if shown is not None else "same"
-    return f'<div class="mm-difference" data-state="{state}"><p class="mm-note">{SIDES} {escape(sentence)}</p>{picture}</div>'
+def difference_view(plain: Image, fast: Image) -> str:
+    """Return `difference` as HTML."""
+    sentence, pixels = difference(plain, fast)
+    text = escape(f"{SIDES} {sentence}")
+    picture = "" if pixels is None else embedded(enlarged(pixels), "where the pictures differ, white most")
+    state = "different" if pixels is not None else "same"
+    return f'<div class="mm-difference" data-state="{state}"><p class="mm-caption">{text}</p>{picture}</div>'
+
+
+def sampled_view() -> str:
+    """Return the sentence in the place of a difference, for two samples that are not equal."""
+    return f'<div class="mm-difference" data-state="different"><p class="mm-caption">{SAMPLED}</p></div>'
 
 
 def embedded(picture: Image, text: str) -> str:
-    """An `img` that holds the picture itself.   text: what it shows."""
-    held = base64.b64encode(encode_image(picture, "PNG")).decode("ascii")
-    return f'<img class="mm-picture" alt="{escape(text)}" src="data:image/png;base64,{held}">'
+    """Return an `img` with the picture inside.
+
+    Args:
+        picture: The picture.
+        text: Its description.
+    """
+    data = base64.b64encode(encode_image(picture, "PNG")).decode("ascii")
+    return f'<img class="mm-picture" alt="{escape(text)}" src="data:image/png;base64,{data}">'
 
 
 def animation(frames: np.ndarray, fps: float, text: str) -> str:
-    """An `img` that plays frames uint8 [F, H, W, 3].   text: what it shows."""
+    """Return an `img` that plays frames.
+
+    Args:
+        frames: The frames, uint8 [F, H, W, 3].
+        fps: The frames per second.
+        text: Their description.
+    """
     from PIL import Image
 
     first, *more = (enlarged(Image.fromarray(frame)) for frame in frames)
-    # players take less than two hundredths of a second for ten
-    told = {"save_all": True, "append_images": more, "duration": max(20, round(1000 / fps)), "loop": 0}
-    held = base64.b64encode(encode_image(first, "GIF", **told)).decode("ascii")
-    return f'<img class="mm-picture" alt="{escape(text)}" src="data:image/gif;base64,{held}">'
+    # players read less than two hundredths of a second as ten
+    options = {"save_all": True, "append_images": more, "duration": max(20, round(1000 / fps)), "loop": 0}
+    data = base64.b64encode(encode_image(first, "GIF", **options)).decode("ascii")
+    return f'<img class="mm-picture" alt="{escape(text)}" src="data:image/gif;base64,{data}">'

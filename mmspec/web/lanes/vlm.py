@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mmspec.web.lanes.lane import Lane, last_accepted, run_pair
+from mmspec.web.lanes.python_code import caption_code
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -20,31 +21,68 @@ EXACT, RELAXED = "exact", "relaxed"
 
 @dataclass(frozen=True, slots=True)
 class VlmLaneRequest:
-    """picture: RGB.   drafter: its name in `mmspec.evaluate.vlm.resources`.   law: "exact", or "relaxed" for typical
-    acceptance.   temperature: 0 is greedy.   tokens: the longest answer.
+    """A question about a picture.
+
+    Attributes:
+        picture: The RGB picture.
+        text: The question.
+        drafter: The name of the drafter in `mmspec.evaluate.vlm.resources`.
+        law: "exact", or "relaxed" for typical acceptance.
+        temperature: The temperature; 0 is greedy.
+        seed: The seed.
+        tokens: The longest answer.
     """
 
     picture: Image
     text: str
-    drafter: str = "msd"
+    drafter: str = "dspark"
     law: str = EXACT
     temperature: float = 0.0
     seed: int = 0
     tokens: int = 192
 
+    def code(self) -> str:
+        """Return a Python program that gives the answer of the fast lane."""
+        from mmspec.evaluate.vlm.resources import drafter_specs
+        from mmspec.evaluate.vlm.runner import sampling_arguments
+
+        return caption_code(
+            self.text,
+            self.drafter,
+            drafter_specs()[self.drafter].part,
+            relaxed=self.law == RELAXED,
+            sampling=sampling_arguments(self.temperature),
+            seed=self.seed,
+            tokens=self.tokens,
+        )
+
 
 @dataclass(slots=True)
 class VlmLane(Lane):
-    """ids: of the answer so far.   text: of them; marks hold its pieces."""
+    """A lane of text.
+
+    Attributes:
+        ids: The tokens of the answer so far.
+        text: Their text; the marks of the rounds are its pieces.
+    """
 
     ids: list[int] = field(default_factory=list)
     text: str = ""
 
 
 def vlm_lanes(resources: VlmResources, request: VlmLaneRequest, seconds: float) -> Iterator[tuple[VlmLane, VlmLane]]:
-    """The plain answer and then the drafted one, as they grow.
+    """Decode the plain answer and then the drafted answer; yield both after every round.
 
-    seconds: that each may take.   Raises ValueError for what the model or the drafter refuses.
+    Args:
+        resources: The model and its drafters.
+        request: The request.
+        seconds: The time limit of each lane.
+
+    Yields:
+        The plain and the fast lane.
+
+    Raises:
+        ValueError: The model or the drafter does not support the request.
     """
     from mmspec.evaluate.vlm.resources import title_of
 
@@ -69,7 +107,7 @@ def _start(resources: VlmResources, request: VlmLaneRequest, drafter: Any, law: 
 
 
 class _TextMarks:
-    """Told of every round, adds its tokens to the lane; returns its pieces of text as marks."""
+    """Add the tokens of each round to a lane; the marks of a round are its pieces of text."""
 
     def __init__(self, lane: VlmLane, tokenizer: Any):
         from mmspec.vlm.streaming import TextRuns
@@ -78,28 +116,38 @@ class _TextMarks:
         self.feed = TextRuns(tokenizer, lambda text, drafted: self.pieces.append((text, drafted)))
 
     def __call__(self, run: DecodingRun) -> tuple[dict[str, list], int]:
-        kept = last_accepted(run)
+        accepted = last_accepted(run)
         new = run.target.tokens[0][len(self.lane.ids) :]
         self.pieces.clear()
-        self.feed.put_run(new, kept)
+        self.feed.put_run(new, accepted)
         if run.target.done:
             self.feed.end()
         self.lane.ids += new
         self.lane.text += "".join(text for text, _ in self.pieces)
-        return {"pieces": list(self.pieces)}, kept
+        return {"pieces": list(self.pieces)}, accepted
 
 
-def identical(one: VlmLane, other: VlmLane) -> bool:
-    """Whether both are finished and have the same tokens."""
-    return one.finished and other.finished and one.ids == other.ids
+def identical(plain: VlmLane, fast: VlmLane) -> bool:
+    """Whether both lanes are finished and have the same tokens."""
+    return plain.finished and fast.finished and plain.ids == fast.ids
+
+
+def recommended() -> str:
+    """Return the drafter that the zoo recommends for its captioner, which `drafter="auto"` uses too."""
+    from mmspec.zoo.files.table import MODELS
+
+    return (MODELS["vlm"].auto or "vlm/msd").removeprefix("vlm/")
 
 
 def offered(law: str) -> list[tuple[str, str]]:
-    """(title, name) of the drafters to choose from, the zoo's best first."""
+    """Return the titles and names of the drafters, the recommended drafter first.
+
+    Args:
+        law: "exact" or "relaxed".
+    """
     from mmspec.evaluate.vlm.resources import drafter_names, title_of
 
-    first = ["msd", "eagle", "vispec"] if law == EXACT else ["recycling", "lookup", "msd"]
-    known = [name for name in drafter_names() if name != "none"]
-    return [
-        (title_of(name), name) for name in sorted(known, key=lambda name: first.index(name) if name in first else 9)
-    ]
+    best = [recommended(), "msd", "eagle"] if law == EXACT else ["recycling", "lookup", "msd"]
+    names = [name for name in drafter_names() if name != "none"]
+    names.sort(key=lambda name: best.index(name) if name in best else len(best))
+    return [(title_of(name), name) for name in names]

@@ -1,4 +1,4 @@
-// Plays what carries data-t (appears at that second), data-from and data-to (shown between), and data-until (a clock).
+// Replays elements with data-t (appear at that second), data-from and data-to (visible between) and data-until (a clock).
 const still = matchMedia("(prefers-reduced-motion: reduce)");
 let frame = 0;
 
@@ -28,7 +28,28 @@ function play(root) {
   tick();
 }
 
+function copy(button) {
+  const text = button.closest(".mm-code").querySelector("pre").textContent;
+  const done = () => {
+    button.textContent = "Copied";
+    setTimeout(() => { button.textContent = "Copy as Python"; }, 2000);
+  };
+  const byHand = () => { // without the clipboard of a secure page
+    const area = document.createElement("textarea");
+    area.value = text;
+    document.body.append(area);
+    area.select();
+    document.execCommand("copy");
+    area.remove();
+    done();
+  };
+  if (navigator.clipboard) navigator.clipboard.writeText(text).then(done, byHand);
+  else byHand();
+}
+
 element.addEventListener("click", (event) => {
+  const button = event.target.closest(".mm-copy");
+  if (button) copy(button);
   if (!event.target.closest(".mm-replay")) return;
   play(event.target.closest("[data-replay]"));
 });

@@ -1,1 +1,1 @@
-"""The tabs of the page, one a domain: controls and what ties them to `lanes`."""
+"""The tabs of the page, one for each domain: their controls and handlers."""

@@ -1,4 +1,4 @@
-"""What all tabs do alike: controls, handlers that end in one sentence, and the pace at which the page is told."""
+"""Shared parts of the tabs: controls, handlers whose errors are a sentence, and the rate of updates."""
 
 from __future__ import annotations
 
@@ -20,20 +20,25 @@ from mmspec.web.model_cache import ModelCache
 
 T = TypeVar("T")
 LAWS = ("exact", "relaxed")
-# gradio checks no value: each handler does, with a sentence, and a fraction is not rounded before it is seen
+# each handler checks its values itself, with a sentence; gradio would round fractions before that
 UNCHECKED = {"preprocess": False}
-ALONE = {"concurrency_id": "decoding", "concurrency_limit": 1, **UNCHECKED}  # decodes one request at a time
+ALONE = {"concurrency_id": "decoding", "concurrency_limit": 1, **UNCHECKED}  # decodes a single request at a time
 QUIET = {"api_visibility": "private", "queue": False, **UNCHECKED}  # a handler that only changes controls
-EVERY = 0.1  # seconds between two pictures of the page
+EVERY = 0.1  # seconds between two updates of the page
 READY = "Ready."
-EMPTY = '<p class="mm-empty">Both lanes appear here, and are then played beside each other.</p>'
+EMPTY = '<p class="mm-empty">Both lanes appear here and are then replayed beside each other.</p>'
 STATIC = Path(__file__).parents[1] / "static"
 
 
 @dataclass(frozen=True, slots=True)
 class PageContext:
-    """What a tab works with. runs: the folder whose runs of `mmspec evaluate` may be read.   uploads: the only folder whose
-    pictures may be; examples lie there too.
+    """The resources of the tabs.
+
+    Attributes:
+        model_cache: The models.
+        limits: The limits of requests.
+        runs: The only folder whose runs of `mmspec evaluate` are read.
+        uploads: The only folder whose pictures are read, the examples among them.
     """
 
     model_cache: ModelCache
@@ -43,25 +48,25 @@ class PageContext:
 
 
 def paced(items: Iterable[T], every: float = EVERY) -> Iterator[T]:
-    """Of what comes quickly, one item at a time, and always the last."""
-    last, item, told = -every, None, True
+    """Yield at most an item every `every` seconds, and always the last item."""
+    last, item, is_shown = -every, None, True
     for item in items:
-        told = monotonic() - last >= every
-        if told:
+        is_shown = monotonic() - last >= every
+        if is_shown:
             last = monotonic()
             yield item
-    if not told:
+    if not is_shown:
         yield item
 
 
-def handler(rest: int) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..., Iterator[tuple]]]:
-    """Decorate a generator of outputs so that an error ends in one sentence.
+def handler(cleared: Sequence[Any]) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..., Iterator[tuple]]]:
+    """Decorate a generator of outputs so that an error becomes a sentence and clears the result.
 
     Args:
-        rest: The number of outputs behind the first, which is the status line.
+        cleared: The values of the outputs after the status line, which remove an earlier result.
 
     Returns:
-        A decorator. The sentence becomes the status line, and the error that a visitor's program gets.
+        A decorator. The sentence becomes the status line and the error for programs.
     """
 
     def decorate(work: Callable[..., Iterator[tuple]]) -> Callable[..., Iterator[tuple]]:
@@ -73,7 +78,7 @@ def handler(rest: int) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..
                 sentence = _sentence(error)
             else:
                 return
-            yield (status(sentence, "refused"), *[gr.skip()] * rest)
+            yield (status(sentence, "refused"), *cleared)
             raise gr.Error(sentence, print_exception=False)
 
         return run
@@ -82,7 +87,7 @@ def handler(rest: int) -> Callable[[Callable[..., Iterator[tuple]]], Callable[..
 
 
 def small_handler(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Decorate a function that only changes controls so that an error ends in one sentence."""
+    """Decorate a function that only changes controls so that an error becomes a sentence."""
 
     @wraps(work)
     def run(*args: Any) -> Any:
@@ -96,7 +101,7 @@ def small_handler(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _sentence(error: Exception) -> str:
-    """The sentence for a visitor. An error that is no refusal is logged, and its text stays in the log."""
+    """Return the sentence for a visitor. The text of an unexpected error is only logged."""
     if isinstance(error, ValueError):
         return " ".join(str(error).split())
     logging.getLogger(__name__).error("a request failed", exc_info=error)
@@ -104,12 +109,12 @@ def _sentence(error: Exception) -> str:
 
 
 def lanes_view(elem_id: str) -> gr.HTML:
-    """Where lanes are drawn and played."""
+    """Build the view of the lanes."""
     return gr.HTML(EMPTY, elem_id=elem_id, js_on_load=read_text(STATIC / "replay.js"), container=False)
 
 
 def record_view(elem_id: str) -> gr.JSON:
-    """What programs are told, folded away."""
+    """Build the figures for programs, folded away."""
     with gr.Accordion("Figures as JSON", open=False):
         return gr.JSON(show_label=False, elem_id=f"{elem_id}-record")
 
@@ -117,19 +122,19 @@ def record_view(elem_id: str) -> gr.JSON:
 def prompt_row(
     elem_id: str, examples: Sequence[str], limits: Limits, label: str = "Prompt", lines: int = 2
 ) -> gr.Textbox:
-    """A prompt, and examples of one."""
+    """Build a prompt with examples."""
     prompt = gr.Textbox(
         examples[0], label=label, lines=lines, max_length=limits.characters, elem_id=f"{elem_id}-prompt"
     )
     known = tuple(examples)
-    rows = gr.Dataset(components=[prompt], samples=[[text] for text in known], label="From the zoo's world")
+    rows = gr.Dataset(components=[prompt], samples=[[text] for text in known], label="Prompts that work")
     rows.click(small_handler(lambda number: known[checked_whole("example", number, 0, len(known) - 1)]), rows, prompt,
                **QUIET)  # fmt: skip
     return prompt
 
 
 def seed_row(value: int = 0) -> gr.Number:
-    """A seed, and a button that draws another."""
+    """Build a seed with a button that draws another."""
     with gr.Row(equal_height=False, elem_classes="mm-seed"):
         seed = gr.Number(value, label="Seed", precision=0, minimum=0, maximum=LARGEST_SEED, scale=2, min_width=120)
         again = gr.Button("New seed", scale=1, min_width=100)
@@ -138,19 +143,25 @@ def seed_row(value: int = 0) -> gr.Number:
 
 
 def law_switch(about: str) -> tuple[gr.Radio, gr.HTML]:
-    """The switch, and the warning that stands below it while it is on relaxed. about: what is relaxed in this tab."""
-    law = gr.Radio(list(LAWS), value="exact", label="Law of the fast lane")
+    """Build the switch between exact and relaxed, and the warning below it for relaxed.
+
+    Args:
+        about: A sentence on the relaxed methods of the tab.
+    """
+    law = gr.Radio(
+        list(LAWS), value="exact", label="Distribution of the fast lane: the model's own (exact), or relaxed"
+    )
     warning = gr.HTML(f'<p class="mm-warning" role="alert">{RELAXED} {about}</p>', visible=False, container=False)
     return law, warning
 
 
 def checked_law(law: Any) -> str:
-    """The law that the switch stands on."""
+    """Return a checked value of the switch."""
     return checked_choice("law", law, LAWS)
 
 
 def run_row(elem_id: str, text: str) -> tuple[gr.Button, gr.Button]:
-    """The buttons that start and cancel."""
+    """Build the buttons that start and cancel."""
     with gr.Row():
         run = gr.Button(text, variant="primary", elem_id=f"{elem_id}-run", min_width=140)
         cancel = gr.Button("Cancel", elem_id=f"{elem_id}-cancel", min_width=100)
@@ -158,11 +169,11 @@ def run_row(elem_id: str, text: str) -> tuple[gr.Button, gr.Button]:
 
 
 def status_line(elem_id: str) -> gr.HTML:
-    """What is going on."""
+    """Build the status line."""
     return gr.HTML(status(READY), elem_id=f"{elem_id}-status", container=False)
 
 
 def cancels(button: gr.Button, event: Any, line: gr.HTML) -> None:
-    """Has a button end an event at its next round."""
-    cancelled = status("Cancelled: what was shown stands, nothing more is decoded.", "cancelled")
+    """Let a button end an event at its next round."""
+    cancelled = status("Cancelled: the lanes stay as they are, and nothing more is decoded.", "cancelled")
     button.click(small_handler(lambda: cancelled), outputs=line, cancels=[event], **QUIET)

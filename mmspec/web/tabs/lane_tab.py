@@ -13,6 +13,7 @@ from mmspec.web.lanes import markup
 from mmspec.web.lanes.lane import Lane
 from mmspec.web.tabs.controls import (
     ALONE,
+    EMPTY,
     PageContext,
     cancels,
     handler,
@@ -25,11 +26,11 @@ from mmspec.web.tabs.controls import (
 
 
 class LaneReport(ABC):
-    """Two lanes of one request as the outputs of a tab.
+    """Two lanes of a request as the outputs of a tab.
 
-    Class attributes:
-        unit: The values that a lane makes.
-        legend: The marks that its view explains, see `markup.LEGEND`.
+    Attributes:
+        unit: The name of the values, such as "tokens".
+        legend: The names of the marks in the legend, see `markup.LEGEND`.
     """
 
     unit: ClassVar[str]
@@ -37,37 +38,54 @@ class LaneReport(ABC):
 
     @abstractmethod
     def lanes(self, seconds: float) -> Iterator[tuple[Lane, Lane]]:
-        """The plain and the fast lane behind every round; each may decode for `seconds`."""
+        """Decode both lanes and yield them after every round; each may decode for `seconds`."""
 
     @abstractmethod
     def view(self, lane: Lane) -> str:
-        """A lane as HTML."""
+        """Return a lane as HTML."""
 
     @abstractmethod
     def progress(self, lane: Lane) -> tuple[str, float]:
-        """The values so far in words, and their share from 0 to 1."""
+        """Return the values so far in words, and their share from 0 to 1."""
 
     @abstractmethod
     def same(self, plain: Lane, fast: Lane) -> bool:
-        """Whether both lanes are finished and made the same."""
+        """Whether both lanes are finished and have the same output."""
 
     @abstractmethod
     def summary(self) -> str:
-        """The settings of the request that its outputs depend on."""
+        """Return the settings of the request in words."""
+
+    @abstractmethod
+    def code(self) -> str:
+        """Return a Python program of the request."""
+
+    def warning(self) -> str:
+        """Return a sentence on the request as amber HTML, "" for none."""
+        return ""
+
+    def head_calls(self, plain: Lane, fast: Lane) -> tuple[int, int] | None:
+        """Return the calls of the diffusion head, None where drafts save passes."""
+        return None
+
+    @abstractmethod
+    def captions(self, fast: Lane) -> tuple[str, str]:
+        """Return a sentence below the plain lane and below the fast lane, which say where to look."""
 
     def figures(self, lane: Lane) -> dict[str, Any]:
-        """The figures of a lane for programs."""
+        """Return the figures of a lane for programs."""
         return markup.figures(lane)
 
     def media(self, plain: Lane, fast: Lane) -> tuple:
-        """The outputs of the tab between the lanes and the table."""
+        """Return the outputs of the tab between the lanes and the table."""
         return ()
 
     def outputs(self, plain: Lane, fast: Lane, media: int) -> tuple:
-        """The outputs of the tab: status, headline, lanes, `media` outputs of its own, table and record."""
+        """Return the outputs of the tab: status, headline, lanes, `media` outputs, table and record."""
         done, same = fast.ended, self.same(plain, fast)
         pair = [(lane, self.view(lane)) for lane in (plain, fast)]
-        view = markup.lanes(pair, unit=self.unit, replay=done, legend=self.legend)
+        view = markup.lanes(pair, unit=self.unit, replay=done, legend=self.legend, captions=self.captions(fast),
+                            code=self.code())  # fmt: skip
         record = {"identical": same, "done": done, "plain": self.figures(plain), "fast": self.figures(fast)}
         if not done:
             lane = fast if fast.rounds else plain
@@ -77,14 +95,17 @@ class LaneReport(ABC):
         line = markup.status(f"Done: {self.summary()}.", "done")
         table = markup.table([markup.figures(plain), markup.figures(fast)], self.unit)
         if plain.stopped is not None or fast.stopped is not None:
-            return line, "", view, *[gr.skip()] * media, table, record
-        return line, markup.headline(plain, fast, same, self.unit), view, *self.media(plain, fast), table, record
+            return line, self.warning(), view, *[gr.skip()] * media, table, record
+        headline = self.warning() + markup.headline(plain, fast, same, self.unit, self.head_calls(plain, fast))
+        return line, headline, view, *self.media(plain, fast), table, record | {"python": self.code()}
 
 
 class LaneTab(ABC):
-    """A tab with controls on its left and two lanes on its right.
+    """A tab with a request, its result, and settings in a closed accordion.
 
-    Class attributes:
+    On a wide screen the result is on the right of the other two. On a phone the result is between them.
+
+    Attributes:
         id: The first part of the ids of its elements.
         api: The name of its handler for programs.
         button: The text of the button that starts.
@@ -99,19 +120,24 @@ class LaneTab(ABC):
 
     @abstractmethod
     def request_controls(self) -> list[Any]:
-        """Build the controls above the button; returns the inputs of the handler."""
+        """Build the controls above the button and return them."""
 
     @abstractmethod
     def setting_controls(self) -> list[Any]:
-        """Build the controls below the button; returns the further inputs of the handler."""
+        """Build the settings and return those that are inputs of the handler."""
 
     @abstractmethod
-    def connect(self, line: gr.HTML) -> None:
-        """Tie controls to one another; `line` is the status line."""
+    def connect(self, outputs: list[Any], cleared: list[Any]) -> None:
+        """Connect controls with each other.
+
+        Args:
+            outputs: The outputs of the tab, the status line first.
+            cleared: The values that clear the outputs after the status line.
+        """
 
     @abstractmethod
     def checked(self, *values: Any) -> Callable[[], LaneReport]:
-        """Check the values of the inputs, whose names are those of the arguments.
+        """Check the values of the inputs, which have the names of the arguments.
 
         Returns:
             A function that loads the models.
@@ -123,33 +149,38 @@ class LaneTab(ABC):
 
     def build(self) -> None:
         """Build the tab."""
-        with gr.Row():
-            with gr.Column(scale=1, min_width=280):
+        with gr.Row(elem_classes="mm-page"):
+            with gr.Column(elem_classes="mm-request", min_width=280):
                 inputs = self.request_controls()
                 run, cancel = run_row(self.id, self.button)
                 line = status_line(self.id)
-                inputs += self.setting_controls()
-            with gr.Column(scale=2, min_width=280):
+            with gr.Column(elem_classes="mm-result", min_width=280):
                 headline = gr.HTML(container=False, elem_id=f"{self.id}-headline")
                 view, media = lanes_view(f"{self.id}-lanes"), self.media_views()
                 table = gr.HTML(container=False, elem_id=f"{self.id}-table")
                 record = record_view(self.id)
-        self.connect(line)
+            with gr.Column(elem_classes="mm-settings", min_width=280):
+                with gr.Accordion("Settings", open=False, elem_id=f"{self.id}-settings"):
+                    inputs += self.setting_controls()
         outputs = [line, headline, view, *media, table, record]
-        event = run.click(self._handler(media), inputs, outputs, api_name=self.api, show_progress="hidden", **ALONE)
+        # a picture is hidden until there is another; text is emptied
+        empty = ["" if isinstance(each, gr.HTML) else gr.update(value=None, visible=False) for each in media]
+        cleared = ["", EMPTY, *empty, "", None]
+        self.connect(outputs, cleared)
+        decode = self._handler(cleared)
+        event = run.click(decode, inputs, outputs, api_name=self.api, show_progress="hidden", **ALONE)
         cancels(cancel, event, line)
 
-    def _handler(self, media: list[Any]) -> Callable[..., Iterator[tuple]]:
-        # a picture is hidden until there is another; text is emptied
-        cleared = ["" if isinstance(each, gr.HTML) else gr.update(value=None, visible=False) for each in media]
-
-        @handler(rest=4 + len(media))
+    def _handler(self, cleared: list[Any]) -> Callable[..., Iterator[tuple]]:
+        @handler(cleared)
         @wraps(self.checked)
         def decode(*values: Any) -> Iterator[tuple]:
             load = self.checked(*values)
-            yield markup.status("Loading the model and warming up.", "running"), "", "", *cleared, "", None
+            yield markup.status("Loading the model and warming up.", "running"), *cleared
             report = load()
+            if report.warning():
+                yield gr.skip(), report.warning(), *[gr.skip()] * (len(cleared) - 1)
             for plain, fast in paced(report.lanes(self.page.limits.seconds)):
-                yield report.outputs(plain, fast, len(media))
+                yield report.outputs(plain, fast, len(cleared) - 4)
 
         return decode

@@ -9,29 +9,28 @@ import gradio as gr
 
 from mmspec.io.files import replacing
 from mmspec.web.lanes import markup
-from mmspec.web.lanes.pixels import enlarged
-from mmspec.web.lanes.vlm import VlmLane, VlmLaneRequest, identical, offered, vlm_lanes
+from mmspec.web.lanes.vlm import VlmLane, VlmLaneRequest, identical, offered, recommended, vlm_lanes
 from mmspec.web.limits import LARGEST_SEED, checked_choice, checked_number, checked_text, checked_whole
 from mmspec.web.tabs.controls import QUIET, READY, UNCHECKED, checked_law, law_switch, seed_row, small_handler
 from mmspec.web.tabs.lane_tab import LaneReport, LaneTab
 from mmspec.web.uploads import open_uploaded
 
 LONGEST = 192
-PREVIEW_SIDE = 768  # pixels of the longer side of a shown picture
 QUESTIONS = ("Describe this picture in detail.", "What do you see in this picture?", "List the objects.")
 
 
 class VlmTab(LaneTab):
-    """Ask about a picture of the visitor or of the zoo's world."""
+    """Ask a question about an uploaded picture or a picture of the zoo's world."""
 
     id, api, button = "vlm", "caption", "Ask"
 
     def request_controls(self) -> list[Any]:
-        self.file = gr.File(label="Picture: PNG, JPEG or WebP", elem_id=f"{self.id}-picture", height=120)
-        self.seen = gr.Image(interactive=False, visible=False, label="The picture as the model sees it", show_label=False,
-                             height=200, buttons=[], format="png", elem_id=f"{self.id}-seen")  # fmt: skip
-        gr.HTML('<p class="mm-label">Or pick one from the zoo\'s world</p>', container=False)
-        self.examples = gr.Gallery([picture for picture, _ in _examples()], columns=3, height=120, show_label=False,
+        gr.HTML('<p class="mm-label">Picture: PNG, JPEG or WebP</p>', container=False)
+        self.file = gr.Image(label="Picture: PNG, JPEG or WebP", show_label=False, type="filepath",
+                             sources=["upload", "clipboard"], height=220, buttons=["fullscreen"],
+                             elem_id=f"{self.id}-picture")  # fmt: skip
+        gr.HTML('<p class="mm-label">Or pick a picture of the zoo\'s world</p>', container=False)
+        self.examples = gr.Gallery([picture for picture, _ in _examples()], columns=3, height=110, show_label=False,
                                    label="Pictures of the zoo's world", allow_preview=False, object_fit="contain",
                                    buttons=[], interactive=False, elem_id=f"{self.id}-examples")  # fmt: skip
         self.question = gr.Textbox(
@@ -44,20 +43,19 @@ class VlmTab(LaneTab):
         return [self.file, self.question]
 
     def setting_controls(self) -> list[Any]:
+        self.drafter = gr.Dropdown(offered("exact"), value=recommended(), label="Drafter")
         self.law, self.warning = law_switch(
-            "Answers use typical acceptance, which keeps every token that the model finds plausible; at temperature 0 it "
+            "Answers use typical acceptance, which accepts every token that the model finds plausible; at temperature 0 it "
             "changes nothing."
         )
-        self.drafter = gr.Dropdown(offered("exact"), value="msd", label="Drafter")
-        with gr.Accordion("Sampling and length", open=False):
-            self.temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
-            tokens = gr.Slider(1, self.page.limits.tokens, LONGEST, step=1, label="Longest answer, in tokens")
+        self.temperature = gr.Slider(0, 2, 0, step=0.05, label="Temperature (0 is greedy)")
+        tokens = gr.Slider(1, self.page.limits.tokens, LONGEST, step=1, label="Longest answer, in tokens")
         return [self.drafter, self.law, self.temperature, seed_row(), tokens]
 
-    def connect(self, line: gr.HTML) -> None:
+    def connect(self, outputs: list[Any], cleared: list[Any]) -> None:
         self.examples.select(self._picker(), outputs=[self.file, self.question], **QUIET)
-        self.file.change(self._preview(), self.file, [self.seen, line], api_visibility="private", concurrency_id="gate",
-                         concurrency_limit=2, show_progress="hidden", **UNCHECKED)  # fmt: skip
+        self.file.upload(self._gate(cleared), self.file, [self.file, *outputs], api_visibility="private",
+                         concurrency_id="gate", concurrency_limit=2, show_progress="hidden", **UNCHECKED)  # fmt: skip
         self.law.change(_switch, self.law, [self.warning, self.drafter, self.temperature], **QUIET)
 
     def checked(self, file, text, drafter, law, temperature, seed, tokens) -> Callable[[], VlmReport]:
@@ -74,7 +72,7 @@ class VlmTab(LaneTab):
         return lambda: VlmReport(self.page.model_cache.vlm_resources(), request)
 
     def _picker(self) -> Callable[..., tuple[str, str]]:
-        """Puts an example where a visitor's own picture would be."""
+        """Return the handler that takes an example in the place of an upload."""
 
         @small_handler
         def pick(event: gr.SelectData) -> tuple[str, str]:
@@ -87,21 +85,18 @@ class VlmTab(LaneTab):
 
         return pick
 
-    def _preview(self) -> Callable[..., tuple[Any, str]]:
-        """Shows a picture as the gate lets it in, or the reason why it does not."""
+    def _gate(self, cleared: list[Any]) -> Callable[..., tuple]:
+        """Return the handler of an upload: it removes a refused picture and an earlier result, and shows the reason."""
 
         @small_handler
-        def show(file: Any) -> tuple[Any, str]:
-            if file is None:
-                return gr.update(value=None, visible=False), markup.status(READY)
+        def check(file: Any) -> tuple:
             try:
-                picture = open_uploaded(file, self.page.uploads, self.page.limits)
+                open_uploaded(file, self.page.uploads, self.page.limits)
             except ValueError as error:
-                return gr.update(value=None, visible=False), markup.status(str(error), "refused")
-            picture.thumbnail((PREVIEW_SIDE, PREVIEW_SIDE))
-            return gr.update(value=enlarged(picture), visible=True), markup.status(READY)
+                return None, markup.status(str(error), "refused"), *cleared
+            return gr.skip(), markup.status(READY), *[gr.skip()] * len(cleared)
 
-        return show
+        return check
 
 
 class VlmReport(LaneReport):
@@ -127,6 +122,15 @@ class VlmReport(LaneReport):
     def summary(self) -> str:
         return f"seed {self.request.seed}, temperature {self.request.temperature:g}"
 
+    def code(self) -> str:
+        return self.request.code()
+
+    def captions(self, fast: VlmLane) -> tuple[str, str]:
+        return (
+            "Plain decoding: the model runs once for every token.",
+            "Look at the green tokens: they were drafted and accepted, so a pass of the model gave several of them.",
+        )
+
     def figures(self, lane: VlmLane) -> dict[str, Any]:
         return markup.figures(lane) | {"text": lane.text.strip()}
 
@@ -139,7 +143,7 @@ def _switch(law: Any) -> tuple[Any, Any, Any]:
 
 
 def _examples() -> list[tuple[Any, str]]:
-    """Pictures that no training saw, each with a question."""
+    """Return pictures outside the training data, each with a question."""
     from mmspec.evaluate.vlm.requests import demo_scenes
     from mmspec.zoo.world.render import render
 

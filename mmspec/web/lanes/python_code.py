@@ -1,0 +1,101 @@
+"""Python programs of the page's requests: each draws the same output as the fast lane."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+GIF_MS = 125  # milliseconds of a frame
+
+
+def caption_code(
+    text: str, drafter: str, part: str | None, *, relaxed: bool, sampling: Mapping[str, Any], seed: int, tokens: int
+) -> str:
+    """Return the program of a caption.
+
+    Args:
+        text: The question.
+        drafter: The name of the drafter, for drafters without weights.
+        part: The name of its weights in the zoo, None for a drafter without weights.
+        relaxed: Whether typical acceptance is the rule.
+        sampling: The arguments of `generate` that set the temperature.
+        seed: The seed.
+        tokens: The longest answer.
+    """
+    lines = ["import mmspec", "from mmspec.io.images import open_image"]
+    lines += ["from mmspec.core.rules.typical import TypicalAcceptance"] if relaxed else []
+    lines += ["", 'model, processor = mmspec.zoo.load("vlm")']
+    if part is None:
+        lines.append(f"drafter = {drafter!r}")
+    elif drafter == "small":
+        lines += [
+            "from mmspec.core.length import FixedLength",
+            f"drafter = mmspec.drafters.SmallModel(mmspec.zoo.load({part!r})[0], FixedLength(5))",
+        ]
+    else:
+        lines.append(f"drafter = mmspec.zoo.load({part!r})")
+    lines += [
+        f'question = [{{"type": "image"}}, {{"type": "text", "text": {text!r}}}]',
+        'messages = [{"role": "user", "content": question}]',
+        "prompt = processor.apply_chat_template(messages, add_generation_prompt=True)",
+        'inputs = processor(images=open_image("picture.png"), text=prompt, return_tensors="pt")',
+        f"out = mmspec.generate(model, drafter=drafter, rule={'TypicalAcceptance()' if relaxed else repr('exact')}, "
+        f"seed={seed},",
+        f"                      max_new_tokens={tokens}, {_arguments(sampling)}, return_dict=True, **inputs)",
+        'answer = out.sequences[0, inputs["input_ids"].shape[1]:]',
+        "print(processor.decode(answer, skip_special_tokens=True))",
+    ]
+    return "\n".join(lines)
+
+
+def picture_code(model: str, prompt: Any, arguments: Mapping[str, Any], *, is_video: bool = False) -> str:
+    """Return the program of an image or of a video of tokens.
+
+    Args:
+        model: The name of the pipeline in the zoo.
+        prompt: A prompt, or the number of a class.
+        arguments: The arguments of the pipeline. Decodings and rules are in their text form.
+        is_video: Whether all frames are saved, as a GIF.
+    """
+    lines = [
+        "import mmspec",
+        "",
+        f"pipe = mmspec.zoo.load({model!r})",
+        f"out = pipe([{prompt!r}], {_arguments(arguments)})",
+    ]
+    if is_video:
+        lines += ["first, *frames = out.videos[0]", _saved("first", "frames")]
+    else:
+        lines.append('out.images[0].save("image.png")')
+    return "\n".join(lines)
+
+
+def block_code(prompt: str, threshold: float, arguments: Mapping[str, Any]) -> str:
+    """Return the program of a video of blocks.
+
+    Args:
+        prompt: The prompt.
+        threshold: The least score of an accepted block; infinity accepts none.
+        arguments: The other arguments of the pipeline.
+    """
+    return "\n".join(
+        [
+            "import mmspec",
+            "from PIL import Image",
+            "",
+            'pipe = mmspec.zoo.load("video")',
+            'drafter, reward = mmspec.zoo.load("video/draft"), mmspec.zoo.load("video/reward")',
+            f'decoding = mmspec.video.SDVG(drafter, reward, threshold=float("{threshold:g}"))',
+            f"out = pipe({prompt!r}, decoding=decoding, {_arguments(arguments)})",
+            "first, *frames = [Image.fromarray(frame) for frame in out.videos[0]]",
+            _saved("first", "frames"),
+        ]
+    )
+
+
+def _arguments(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values.items())
+
+
+def _saved(first: str, frames: str) -> str:
+    return f'{first}.save("video.gif", save_all=True, append_images={frames}, duration={GIF_MS}, loop=0)'
