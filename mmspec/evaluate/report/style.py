@@ -5,34 +5,30 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from mmspec.evaluate.report.palette import Look, looks_of
 from mmspec.io.files import replacing
 
-# Okabe and Ito's colours, which remain apart in every kind of colour blindness; black is plain decoding's
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#7F7F7F", "#8C564B")
-MARKS = "osD^vP<>Xh"
-BLACK, GRID = "#000000", "#D9D9D9"
-WIDE, TALL = 3.3, 2.45  # inches of a panel; two fit a page of text
-LINE = 0.165  # of a legend
+WIDE, TALL = 4.0, 3.3  # inches of a panel; two abreast are 8 inches, where text is 11 points
+LINE = 0.22  # of a legend
 PRINT = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
+    "font.size": 11,
+    "axes.titlesize": 11.5,
+    "axes.labelsize": 11,
+    "legend.fontsize": 11,
+    "xtick.labelsize": 11,
+    "ytick.labelsize": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.linewidth": 0.6,
     "xtick.major.width": 0.6,
     "ytick.major.width": 0.6,
     "axes.axisbelow": True,
-    "savefig.dpi": 220,
+    "savefig.dpi": 150,
     "svg.fonttype": "none",
     "svg.hashsalt": "mmspec",
     "text.parse_math": False,  # names of methods are no formulas
@@ -52,43 +48,9 @@ def need_matplotlib() -> Any:
     return plt
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """colour: of a decoding.   mark: of a decoding under one rule.   filled: exact."""
-
-    colour: str
-    mark: str
-    filled: bool
-
-    @property
-    def dashes(self) -> Any:
-        """The style of a line."""
-        return "-" if self.filled else (0, (4, 1.5))
-
-    def marks(self, size: float = 5.5) -> dict[str, Any]:
-        """Arguments of a marker."""
-        face = self.colour if self.filled else "white"
-        return {"marker": self.mark, "ms": size, "mfc": face, "mec": self.colour, "mew": 1.1, "color": self.colour}
-
-
 def looks(rows: Sequence[dict]) -> dict[str, Look]:
-    """By method: a colour for every decoding, marks in turn within one colour, filled for exact methods and hollow for relaxed
-    ones; plain decoding is a black star."""
-    found: dict[str, Look] = {}
-    colours: dict[str, str] = {}
-    used: dict[str, int] = {}
-    for row in rows:
-        if row["method"] in found or row["exact"] is None:
-            continue
-        if row["plain"]:
-            found[row["method"]] = Look(BLACK, "*", True)
-            continue
-        family = row["decoding"].partition(":")[0].rpartition("-")[0] or row["decoding"].partition(":")[0]
-        colour = colours.setdefault(family, COLOURS[len(colours) % len(COLOURS)])
-        mark = MARKS[used.get(family, 0) % len(MARKS)]
-        used[family] = used.get(family, 0) + 1
-        found[row["method"]] = Look(colour, mark, bool(row["exact"]))
-    return found
+    """Return the looks of the methods of a report's rows: filled for exact methods and hollow for relaxed ones."""
+    return looks_of((row["method"], bool(row["exact"])) for row in rows if row["exact"] is not None)
 
 
 @contextmanager
@@ -107,7 +69,7 @@ def figure_of(across: int, down: int, wide: float = WIDE, tall: float = TALL) ->
 
 def draw_grid(
     found: Mapping[str, Any], stem: Path, paint: Callable[[Any, Any], Mapping[str, Any]], across: int = 2,
-    title_of: Callable[[str], str] = str, **size: float,
+    kinds: Sequence[str] = FORMATS, **size: float,
 ) -> list[Path]:  # fmt: skip
     """Draw a panel per entry and a legend of all below them.
 
@@ -116,7 +78,7 @@ def draw_grid(
         stem: The files, without their endings.
         paint: Draws a content on axes and returns the handles of its legend, by name.
         across: The panels of a line, at most.
-        title_of: The title of a panel from its name.
+        kinds: The formats of the files.
         size: See `panels`.
 
     Returns:
@@ -128,11 +90,11 @@ def draw_grid(
     with figure_of(across, -(-len(found) // across), **size) as (figure, axes):
         for axis, (name, one) in zip(axes.flat, found.items(), strict=False):
             handles |= paint(axis, one)
-            axis.set_title(title_of(name), loc="left")
+            axis.set_title(name, loc="left")
         for axis in axes.flat[len(found) :]:
             axis.set_axis_off()
         legend(figure, list(handles.values()), list(handles))
-        return keep(figure, stem)
+        return keep(figure, stem, kinds)
 
 
 def keep(figure: Any, stem: Path, kinds: Sequence[str] = FORMATS) -> list[Path]:
@@ -164,4 +126,4 @@ def legend(figure: Any, handles: Sequence[Any], names: Sequence[str]) -> None:
 
 def _width(names: Sequence[str], columns: int) -> float:
     """Inches of a legend, whose columns are filled one after another and are each as wide as their longest name."""
-    return sum(0.058 * max(map(len, part)) + 0.42 for part in np.array_split(np.array(names, dtype=object), columns))
+    return sum(0.085 * max(map(len, part)) + 0.5 for part in np.array_split(np.array(names, dtype=object), columns))
