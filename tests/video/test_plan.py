@@ -27,7 +27,9 @@ def test_pixel_frames_before_a_block_are_those_that_its_latents_stand_for() -> N
 def test_a_list_of_first_blocks_may_come_from_a_file() -> None:
     plan = BlockPlan(3, [1, 3, 3, 2])
     assert plan == BlockPlan(3, (1, 3, 3, 2)) and hash(plan) and plan.sizes(0, 6) == (1, 3, 3, 2, 3, 3)
-    assert str(plan) == "1, 3, 3, 2, then 3 latent frames per block" and str(BlockPlan(2)) == "2 latent frames per block"
+    assert (
+        str(plan) == "1, 3, 3, 2, then 3 latent frames per block" and str(BlockPlan(2)) == "2 latent frames per block"
+    )
 
 
 def test_blocks_without_frames_are_refused() -> None:

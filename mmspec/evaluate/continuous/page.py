@@ -95,8 +95,8 @@ def panels(result: dict) -> list[Panel]:
     plot_of(SUITES, result)
     settings = grouped(result["rows"], lambda row: tuple(row[one] for one in BY), "frechet", "speedup_vs_ar")
     return [
-        Panel(f"{describe(rows[0])}, {rows[0]['images']} images", SPEEDUP, "Frechet distance from plain decoding's images",
-              _lines(rows), _clouds(rows), _front(rows))
+        Panel(f"{describe(rows[0])}, {rows[0]['images']} images", SPEEDUP, "Fréchet distance to plain images (← better)",
+              _lines(rows), _clouds(rows), _front(rows), better="lower")
         for rows in settings.values()
     ]  # fmt: skip
 

@@ -11,7 +11,7 @@ from mmspec.evaluate.report.page import Cell, figure
 from mmspec.evaluate.report.plots import Line, Panel, grouped, lines_of, plot_of
 
 BY = ("batch", "guidance", "top_k", "temperature")
-AXES = ("values a target pass", "Frechet distance from plain decoding's images")
+AXES = ("codes per target pass (more →)", "Fréchet distance to plain images (← better)")
 COLUMNS: dict[str, Cell] = {**SHARED, "step compression": figure("step_compression")}
 
 
@@ -102,7 +102,10 @@ def panels(result: dict) -> list[Panel]:
     plot_of(SUITES, result)
     title = "guidance {:g}, top-k {}, T = {:g}, {} images"
     settings = grouped(result["rows"], _drawn, "frechet")
-    return [Panel(title.format(*drawn, rows[0]["images"]), *AXES, _lines(rows)) for drawn, rows in settings.items()]
+    return [
+        Panel(title.format(*drawn, part[0]["images"]), *AXES, _lines(part), better="lower")
+        for drawn, part in settings.items()
+    ]
 
 
 def _lines(rows: Sequence[dict]) -> dict[str, Line]:

@@ -7,12 +7,17 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from mmspec.evaluate.report.labels import Label, place, short_names
 from mmspec.evaluate.report.measures import MEASURES, PLOTTED
-from mmspec.evaluate.report.style import BLACK, FORMATS, GRID, Look, draw_grid, figure_of, keep, legend, looks
+from mmspec.evaluate.report.palette import GREY, GRID, Look, known
+from mmspec.evaluate.report.style import FORMATS, figure_of, keep, looks
 from mmspec.evaluate.report.tables import by_table
 
-MOST = 3  # measures side by side
-SPEED = "times plain decoding, end to end"
+MOST = 2  # measures side by side
+LABELLED, FEWER = 8, 5  # names in a panel, and in one of several tables
+SPEED = "times plain decoding, end to end (faster →)"
 
 
 def plotted_measures(rows: Sequence[dict]) -> list[str]:
@@ -62,18 +67,58 @@ def draw(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> li
         across = min(2, len(tables))
     else:
         wanted = [one for title in tables for one in _filled_line([it for it in wanted if it[0] == title], across)]
-    with figure_of(across, -(-len(wanted) // across)) as (figure, axes):
-        for axis, one in zip_longest(axes.flat, wanted):
+    panels = [one and (one[0], tables[one[0]], one[1], look) for one in wanted]
+    return _figure(panels, across, LABELLED, stem, kinds)
+
+
+def _figure(panels: Sequence[tuple | None], across: int, most: int, stem: Path, kinds: Sequence[str]) -> list[Path]:
+    """Draw panels (title, rows, measure, looks), None for an empty place, and write the names into them."""
+    size = (4.0, 3.3) if across > 1 else (8.0, 4.4)
+    with figure_of(across, -(-len(panels) // across), *size) as (figure, axes):
+        for axis, one in zip_longest(axes.flat, panels):
             if one is None:
                 axis.set_axis_off()
                 continue
-            title, name = one
-            _panel(axis, tables[title], name, look)
-            if across == 1 or name == plotted_measures(tables[title])[0]:
-                axis.set_title(title, loc="left")
-        shown = list(dict.fromkeys(row["method"] for part in tables.values() for row in part))
-        legend(figure, _handles(shown, look), shown)
+            title, rows, name, look = one
+            _panel(axis, rows, name, _greyed(rows, name, look, most))
+            axis.set_title(title, loc="left")
+        figure.canvas.draw()
+        for axis, one in zip(axes.flat, panels, strict=False):
+            if one is not None:
+                _, rows, name, look = one
+                _write_names(axis, rows, name, look, most)
         return keep(figure, stem, kinds)
+
+
+def named_rows(rows: Sequence[dict], name: str, most: int) -> list[dict]:
+    """Return the rows whose method a panel names: plain decoding, those that no other beats, then the best known."""
+    rows = [row for row in rows if row.get(name) is not None]
+    best = front([(row["speedup_vs_ar"], row[name]) for row in rows], MEASURES[name].better)
+    order = sorted(rows, key=lambda row: (not row["plain"], (row["speedup_vs_ar"], row[name]) not in best,
+                                          known(row["method"]) is None, not row["exact"]))  # fmt: skip
+    return order[:most]
+
+
+def _greyed(rows: Sequence[dict], name: str, look: Mapping[str, Look], most: int) -> dict[str, Look]:
+    """The looks of a panel, grey for methods that it does not name."""
+    shown = {row["method"] for row in named_rows(rows, name, most)}
+    return {method: one if method in shown else Look(GREY, "o", one.filled) for method, one in look.items()}
+
+
+def _write_names(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look], most: int) -> None:
+    shown = named_rows(rows, name, most)
+    short = short_names([row["method"] for row in shown])
+    labels = [
+        Label(short[row["method"]], look[row["method"]].colour, [(row["speedup_vs_ar"], row[name])]) for row in shown
+    ]
+    points = [(row["speedup_vs_ar"], row[name]) for row in rows if row.get(name) is not None]
+    ends = [
+        end
+        for row in rows
+        if row.get(name) is not None and row.get(f"{name}_interval")
+        for end in [(row["speedup_vs_ar"], value) for value in np.linspace(*row[f"{name}_interval"], 9)]
+    ]
+    place(axis, labels, points * 3 + ends)
 
 
 def _filled_line(wanted: list[tuple[str, str]], across: int) -> list[tuple[str, str] | None]:
@@ -81,17 +126,11 @@ def _filled_line(wanted: list[tuple[str, str]], across: int) -> list[tuple[str, 
     return [*wanted, *[None] * (across - len(wanted))]
 
 
-def overview(rows: Sequence[dict], stem: Path) -> list[Path]:
-    """Draw a panel per table with its first measure: all kinds of output side by side."""
-    kinds = {"plain decoding": Look(BLACK, "*", True), "exact": Look("#4D4D4D", "o", True),
-             "relaxed": Look("#4D4D4D", "o", False)}  # fmt: skip
-
-    def paint(axis: Any, part: list[dict]) -> dict[str, Any]:
-        _panel(axis, part, plotted_measures(part)[0], looks(part))
-        return dict(zip(kinds, _handles(list(kinds), kinds), strict=True))
-
+def overview(rows: Sequence[dict], stem: Path, kinds: Sequence[str] = FORMATS) -> list[Path]:
+    """Draw a panel per table with its first measure, all kinds of output beside one another; return the files."""
     tables = {title: drawable(part) for title, part in by_table(rows).items()}
-    return draw_grid({title: part for title, part in tables.items() if part}, stem, paint)
+    panels = [(title, part, plotted_measures(part)[0], looks(part)) for title, part in tables.items() if part]
+    return _figure(panels, min(2, len(panels)), FEWER, stem, kinds) if panels else []
 
 
 def _panel(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look]) -> None:
@@ -109,23 +148,16 @@ def _panel(axis: Any, rows: Sequence[dict], name: str, look: Mapping[str, Look])
             "xerr": _arms(row["speedup_vs_ar"], row["speedup_interval"]),
             "yerr": _arms(row[name], row[f"{name}_interval"]),
         }
-        marks = style.marks(9.0 if row["plain"] else 5.5)
+        marks = style.marks(12 if row["plain"] else 7)
         arms = {"elinewidth": 0.8, "capsize": 1.6, "capthick": 0.8, "ecolor": (style.colour, 0.55)}
         above = 4 if row["plain"] else 3
         axis.errorbar(row["speedup_vs_ar"], row[name], **sides, **marks, **arms, ls="none", zorder=above)
     axis.set_xlabel(SPEED)
-    arrow = "↑" if MEASURES[name].better == "higher" else "↓"
-    axis.set_ylabel(f"{MEASURES[name].title} {arrow}")
+    axis.set_ylabel(f"{MEASURES[name].title} ({'better →' if MEASURES[name].better == 'higher' else '← better'})")
     axis.grid(color=GRID, lw=0.4)
-    axis.margins(0.09)
+    axis.margins(0.14)
 
 
 def _arms(value: float, ends: Sequence[float] | None) -> list[list[float]] | None:
     """Return the lengths of both error bars; a value outside its own interval has no bar on that side."""
     return None if ends is None else [[max(value - ends[0], 0.0)], [max(ends[1] - value, 0.0)]]
-
-
-def _handles(names: Sequence[str], look: Mapping[str, Look]) -> list[Any]:
-    from matplotlib.lines import Line2D
-
-    return [Line2D([], [], ls="none", **look[name].marks(8.0 if look[name].mark == "*" else 5.5)) for name in names]

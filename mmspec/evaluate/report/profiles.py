@@ -7,13 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mmspec.evaluate.report.labels import Label, place, short_names
+from mmspec.evaluate.report.palette import GRID, Look, known
+from mmspec.evaluate.report.plots import LABELLED, points_along
 from mmspec.evaluate.report.rows import Table, cell_title
-from mmspec.evaluate.report.style import GRID, WIDE, Look, draw_grid
+from mmspec.evaluate.report.style import FORMATS, TALL, WIDE, draw_grid, figure_of, keep
 
 LONGEST = 16  # positions that plots show
 PARTS = {"prefill": "#B3B3B3", "target": "#0072B2", "draft": "#E69F00", "verify": "#009E73", "vae": "#CC79A7",
          "reward": "#D55E00", "other": "#E3E3E3"}  # fmt: skip
-_ROW = 0.24  # inches of a bar
+_ROW = 0.3  # inches of a bar
 
 
 def acceptance_by_position(samples: Sequence[dict], longest: int = LONGEST) -> list[float]:
@@ -37,29 +40,68 @@ def position_rows(tables: Sequence[Table]) -> list[dict]:
 
 
 def draw_by_position(tables: Sequence[Table], look: Mapping[str, Look], stem: Path) -> list[Path]:
-    """Draw a panel per table with a line per method that drafts; return no files without any."""
-    lines = {
+    """Draw a panel per table, a line per method that drafts; return the files, none where none drafts."""
+    contents = {
         table.name: {cell_title(samples[0]): acceptance_by_position(samples) for samples in table.cells.values()}
         for table in tables
     }
-    drafted = {
-        title: {name: shares for name, shares in lines_of_table.items() if shares and name in look}
-        for title, lines_of_table in lines.items()
-    }
+    return draw_positions(contents, look, stem)
 
-    def paint(axis: Any, lines_of_table: Mapping[str, list[float]]) -> dict[str, Any]:
-        axis.set(xlabel="drafted value", ylabel="share of rounds that accept it", ylim=(0, 1.02))
-        axis.set_xlim(0.5, max(map(len, lines_of_table.values())) + 0.5)
-        axis.xaxis.get_major_locator().set_params(integer=True)
-        axis.grid(color=GRID, lw=0.4)
-        return {
-            name: axis.plot(range(1, len(shares) + 1), shares, ls=look[name].dashes, lw=1.0, **look[name].marks(3.6))[0]
-            for name, shares in lines_of_table.items()
+
+def draw_positions(
+    contents: Mapping[str, Mapping[str, Sequence[float]]], look: Mapping[str, Look], stem: Path,
+    kinds: Sequence[str] = FORMATS,
+) -> list[Path]:  # fmt: skip
+    """Draw the acceptance by position.
+
+    Args:
+        contents: By table and method, the share of rounds that keep at least 1, 2, .. drafted values.
+        look: The looks of the methods.
+        stem: The files, without their endings.
+        kinds: The formats of the files.
+    """
+    curves = {
+        title: {
+            name: (range(1, len(shares) + 1), shares) for name, shares in methods.items() if shares and name in look
         }
+        for title, methods in contents.items()
+    }
+    axes = {"xlabel": "position of the drafted value", "ylabel": "share of rounds that keep it (better →)"}
+    return _draw_curves(curves, look, stem, axes | {"ylim": (0, 1.02)}, kinds)
 
-    return draw_grid(
-        {title: lines_of_table for title, lines_of_table in drafted.items() if lines_of_table}, stem, paint
-    )
+
+def _draw_curves(
+    contents: Mapping[str, Mapping[str, tuple]], look: Mapping[str, Look], stem: Path, settings: Mapping[str, Any],
+    kinds: Sequence[str],
+) -> list[Path]:  # fmt: skip
+    """Draw a panel per entry, with the names of methods beside their lines; return the files, none of nothing."""
+    contents = {title: lines for title, lines in contents.items() if lines}
+    if not contents:
+        return []
+    across = min(2, len(contents))
+    wide, tall = (WIDE, TALL) if across > 1 else (2 * WIDE, 1.4 * TALL)
+    with figure_of(across, -(-len(contents) // across), wide, tall) as (figure, axes):
+        for axis, (title, lines) in zip(axes.flat, contents.items(), strict=False):
+            for name, (xs, ys) in lines.items():
+                marks = look[name].marks(12 if look[name].mark == "*" else 5)
+                axis.plot(xs, ys, ls=look[name].dashes, lw=1.4, **marks)
+            axis.set(**settings)
+            axis.set_title(title, loc="left")
+            axis.xaxis.get_major_locator().set_params(integer=True)
+            axis.grid(color=GRID, lw=0.4)
+            left, right = axis.get_xlim()
+            axis.set_xlim(left, right + 0.2 * (right - left))
+        for axis in axes.flat[len(contents) :]:
+            axis.set_axis_off()
+        figure.canvas.draw()
+        for axis, lines in zip(axes.flat, contents.values(), strict=False):
+            shown = sorted(lines, key=lambda name: known(name) is None)[:LABELLED]
+            short = short_names(shown)
+            labels = [
+                Label(short[name], look[name].colour, list(zip(*lines[name], strict=True))[::-1]) for name in shown
+            ]
+            place(axis, labels, [point for line in lines.values() for point in points_along(line)])
+        return keep(figure, stem, kinds)
 
 
 def by_temperature(
@@ -90,22 +132,16 @@ def without_temperature(settings: Mapping[str, object]) -> str:
 
 
 def draw_by_temperature(
-    rows: Sequence[dict], settings: Mapping[str, str], look: Mapping[str, Look], stem: Path
-) -> list[Path]:
-    """Draw a panel per model; return no files where no method ran at two temperatures."""
-
-    def paint(axis: Any, methods: Mapping[str, list[tuple[float, float]]]) -> dict[str, Any]:
-        handles = {}
-        for name, points in methods.items():
-            marks = look[name].marks(7.5 if look[name].mark == "*" else 4.2)
-            (handles[name],) = axis.plot(*zip(*points, strict=True), ls=look[name].dashes, lw=1.0, **marks)
-        axis.set(xlabel="temperature", ylabel="values a target pass")
-        axis.set_ylim(bottom=0)
-        axis.grid(color=GRID, lw=0.4)
-        return handles
-
-    by_model = by_temperature(rows, settings)
-    return draw_grid(by_model, stem, paint, len(by_model), lambda name: json.loads(name)["model"])
+    rows: Sequence[dict], settings: Mapping[str, str], look: Mapping[str, Look], stem: Path,
+    kinds: Sequence[str] = FORMATS,
+) -> list[Path]:  # fmt: skip
+    """Draw a panel per model; return the files, none where no method was run at two temperatures."""
+    curves = {
+        json.loads(name)["model"]: {method: tuple(zip(*points, strict=True)) for method, points in methods.items()}
+        for name, methods in by_temperature(rows, settings).items()
+    }
+    axes = {"xlabel": "temperature", "ylabel": "values per target pass (more →)"}
+    return _draw_curves(curves, look, stem, axes, kinds)
 
 
 def seconds_by_part(samples: Sequence[dict]) -> dict[str, float]:
@@ -144,25 +180,34 @@ def time_rows(tables: Sequence[Table]) -> list[dict]:
 
 
 def draw_time(tables: Sequence[Table], stem: Path) -> list[Path]:
-    """Draw a panel per table with a bar per method; plain decoding's bar comes first and has length 1."""
-    bars_by_table = {table.name: bars for table in tables if (bars := time_shares(table))}
-    parts = [name for name in PARTS if any(name in bar for bars in bars_by_table.values() for bar in bars.values())]
-    drawn: list[list[str]] = []
+    """Draw a panel per table, a bar per method, plain decoding's first, whose length is 1; return the files."""
+    return draw_shares({table.name: bars for table in tables if (bars := time_shares(table))}, stem)
+
+
+def draw_shares(
+    contents: Mapping[str, Mapping[str, Mapping[str, float]]], stem: Path, kinds: Sequence[str] = FORMATS
+) -> list[Path]:
+    """Draw where the time goes.
+
+    Args:
+        contents: By table and method, the time of each part over the whole time of plain decoding.
+        stem: The files, without their endings.
+        kinds: The formats of the files.
+    """
+    parts = [name for name in PARTS if any(name in bar for bars in contents.values() for bar in bars.values())]
 
     def paint(axis: Any, bars: Mapping[str, Mapping[str, float]]) -> dict[str, Any]:
-        names, left, handles = list(bars), [0.0] * len(bars), {}
+        names, left, handles = list(short_names(list(bars)).values()), [0.0] * len(bars), {}
         for part in parts:
-            lengths = [bars[name].get(part, 0.0) for name in names]
+            lengths = [bar.get(part, 0.0) for bar in bars.values()]
             handles[part] = axis.barh(names, lengths, left=left, height=0.7, color=PARTS[part], label=part)
             left = [start + length for start, length in zip(left, lengths, strict=True)]
         axis.axvline(1, color="black", lw=0.7, ls=(0, (2, 2)))
         axis.invert_yaxis()
-        axis.set(xlabel="time a token, plain decoding = 1")
-        # the panel on the left may have the same names
-        axis.tick_params(axis="y", length=0, labelleft=not (len(drawn) % 2 and names == drawn[-1]))
+        axis.set(xlabel="time per token, plain decoding = 1 (← faster)")
+        axis.tick_params(axis="y", length=0)
         axis.grid(axis="x", color=GRID, lw=0.4)
-        drawn.append(names)
         return handles
 
-    tall = _ROW * max(map(len, bars_by_table.values()), default=0) + 0.75
-    return draw_grid(bars_by_table, stem, paint, wide=1.25 * WIDE, tall=tall)
+    tall = _ROW * max(map(len, contents.values()), default=0) + 0.75
+    return draw_grid(contents, stem, paint, 1, kinds, wide=2 * WIDE, tall=tall)

@@ -115,9 +115,12 @@ def panels(result: dict) -> list[Panel]:
         ValueError: The suite has no plot.
     """
     plot_of(SUITES, result)
-    shown = (("reward_retention", "of the target's reward"), ("truth_retention", "of the target's truth"))
+    shown = (
+        ("reward_retention", "reward kept (better →)"),
+        ("truth_retention", "truth kept (better →)"),
+    )
     return [
-        Panel("videos", SPEEDUP, label, lines_of(result["rows"], _line_name, "speedup_vs_ar", field))
+        Panel("videos", SPEEDUP, label, lines_of(result["rows"], _line_name, "speedup_vs_ar", field), better="higher")
         for field, label in shown
     ]
 

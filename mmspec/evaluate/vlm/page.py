@@ -13,12 +13,11 @@ from mmspec.evaluate.vlm.suites import SUITES
 from mmspec.evaluate.vlm.united import best_lines, kind_grids, parted_lines
 
 BY = ("task", "batch", "temperature")
+SHOWN = 2  # settings that plots show
 AXES = {
     "pictures": "pictures in the prompt",
     "point": "drafted tokens",
     "accept_length": ACCEPT_LENGTH,
-    "drafter_cost_ms": "drafter: prefill + one round, ms",
-    "drafter_passes_per_token": "drafter passes a token",
     "speedup_vs_ar": SPEEDUP,
 }
 
@@ -142,10 +141,10 @@ def _setting(row: dict) -> tuple:
 
 
 def panels(result: dict) -> list[Panel]:
-    """Return the curves of a bench file.
+    """Return the curves of a bench file: those of its first settings, or of all settings where one drafter is compared.
 
     Raises:
-        ValueError: The suite has no plot.
+        ValueError: the suite has no plot.
     """
     x, ys = plot_of(SUITES, result)
 
@@ -154,8 +153,14 @@ def panels(result: dict) -> list[Panel]:
         task = "" if x == "pictures" else f"{row['task']}, "
         return f"{task}batch {row['batch']}, T = {row['temperature']:g}"
 
-    settings = grouped(result["rows"], title)
-    return [Panel(name, AXES[x], AXES[y], _lines(rows, x, y)) for name, rows in settings.items() for y in ys]
+    rows = result["rows"]
+    settings = grouped(rows, title)
+    drafters = list(dict.fromkeys(row["drafter"] for row in rows if row["drafter"] != "none"))
+    if x == "point" and len(drafters) == 1 and len(settings) > 1:
+        lines = {y: lines_of([row for row in rows if row["drafter"] in drafters], title, x, y) for y in ys}
+        return [Panel(drafters[0], AXES[x], AXES[y], curves) for y, curves in lines.items()]
+    shown = list(settings.items())[:SHOWN]
+    return [Panel(name, AXES[x], AXES[y], _lines(part, x, y)) for name, part in shown for y in ys]
 
 
 def _lines(rows: Sequence[dict], x: str, y: str) -> dict[str, Line]:

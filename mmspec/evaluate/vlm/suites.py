@@ -225,7 +225,7 @@ SUITES: dict[str, VlmSuite] = {
         columns=(*COMMON, *_COSTS, "cost of MSD's", "accept length of MSD's", "identical"),
         measured=True,
         reference="msd",
-        plot=("pictures", ("accept_length", "drafter_cost_ms", "speedup_vs_ar")),
+        plot=("pictures", ("accept_length", "speedup_vs_ar")),
     ),
     "blocks": VlmSuite(
         about="several tokens a drafter pass",
@@ -236,7 +236,7 @@ SUITES: dict[str, VlmSuite] = {
         batches=(1,),
         columns=(*COMMON, "drafter passes a token", "step ms", "round ms", "identical"),
         measured=True,
-        plot=("point", ("accept_length", "drafter_passes_per_token", "speedup_vs_ar")),
+        plot=("point", ("accept_length", "speedup_vs_ar")),
     ),
     "hybrid": VlmSuite(
         about="a target of gated delta and full attention layers: captions, questions and transcribed documents",
