@@ -45,7 +45,7 @@ def fresh(model: object, prompt: str, row: int):  # noqa: ANN201
     return model.open(encode([prompt]), KeyedBlockNoise(Keys(seeds)), GRID)
 
 
-@pytest.mark.default_cells("lazy", "rolling in the window", "rebuilt instead of read", "rolling eager, optimistic")
+@pytest.mark.default_cells("lazy", "rebuilt instead of read", "rolling eager, optimistic")
 @pytest.mark.parametrize("way", WAYS)
 @torch.no_grad()
 def test_every_block_is_its_models_own_from_nothing(way: str) -> None:

@@ -35,11 +35,9 @@ def words(found: dict) -> set[str]:
 
 @pytest.mark.default_cells(
     "LlavaForConditionalGeneration",
-    "MllamaForConditionalGeneration",
     "DeepseekV3ForCausalLM",
     "DogeForCausalLM",
     "FalconForCausalLM",
-    "Phi3ForCausalLM",
     "GPTNeoForCausalLM",
     "GitForCausalLM",
 )

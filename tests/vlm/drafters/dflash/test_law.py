@@ -40,9 +40,8 @@ def drawn(drafter: BlockDrafter, rule: str, settings: dict, rows: int = ROWS) ->
     return out.sequences[:, PROMPT.shape[1] :][:, :STEPS], out.stats.accept_length
 
 
-@pytest.mark.default_cells(
-    "marginals, matched", "likeliest prefixes", "siblings shared", "tree of walks", "corrected walk"
-)
+# marginals and corrected walks stand in the law of all drafters
+@pytest.mark.default_cells("likeliest prefixes", "siblings shared", "tree of walks")
 @pytest.mark.parametrize("form", FORMS)
 def test_joint_law(form: str) -> None:
     name, shape, rule = FORMS[form]
