@@ -13,7 +13,7 @@ FLOOR := .venv-floor
 FLOOR_STAMP := $(FLOOR)/.mmspec-floor
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-floor test-clients lint format docs bench clean
+.PHONY: help demo test test-all test-floor test-clients lint format docs figures bench clean
 
 help:
 	@echo "make demo    caption three images and show that the text is identical to plain decoding"
@@ -24,6 +24,7 @@ help:
 	@echo "make lint    lint and format check only"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make docs    the documentation as a site, in build/site; a broken link or an undocumented public name fails"
+	@echo "make figures the figures of the pages, drawn again from the tables of the pages; and the strips of pictures"
 	@echo "make bench   the benchmark tables, written under results/"
 	@echo "make clean   remove the environment and everything built"
 
@@ -54,6 +55,10 @@ lint: $(DEV_STAMP)
 format: $(DEV_STAMP)
 	@$(PY) -m ruff check --fix .
 	@$(PY) -m ruff format .
+
+figures: $(DEV_STAMP)
+	@OMP_NUM_THREADS=1 $(PY) docs/_site/figures.py
+	@OMP_NUM_THREADS=1 $(PY) docs/_site/pictures.py
 
 docs: $(DOCS_STAMP)
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs --quiet build

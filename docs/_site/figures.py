@@ -1,6 +1,6 @@
 """Draw the figures of the pages from the tables of the pages.
 
-    python docs/_site/figures.py                 # all figures
+    python docs/_site/figures.py                   # all figures
     python docs/_site/figures.py estimate lengths  # some of them
 
 Every number is read from a table or from docs/figures/acceptance.csv, which `mmspec evaluate RUN --model t2i --model vlm

@@ -110,7 +110,7 @@ def test_a_deep_copy_has_a_handle_of_its_own(drafter: str) -> None:
         assert "generate" not in vars(copied) and handle_on(model) is handle
 
 
-def test_auto_of_a_deep_copy_is_a_controller_of_its_own_over_what_was_offered() -> None:
+def test_auto_of_a_deep_copy_is_a_separate_controller_over_the_offered_drafters() -> None:
     model, drafter = copy.deepcopy(tiny("llama")), make("eagle")
     offer(model, lambda: drafter)
     for wrapped in (model, Adapted(model)):
@@ -121,7 +121,7 @@ def test_auto_of_a_deep_copy_is_a_controller_of_its_own_over_what_was_offered() 
         assert other.drafter is handle.drafter.drafter is drafter
 
 
-def test_what_holds_an_enabled_object_is_copied_with_it() -> None:
+def test_containers_of_an_enabled_model_are_copied_with_their_handle() -> None:
     model = copy.deepcopy(tiny("llama"))
     holder = {"first": model, "second": [model]}
     with mmspec.enable(model, Locked()) as handle:

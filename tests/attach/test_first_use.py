@@ -106,7 +106,7 @@ def test_a_lack_of_memory_is_reported_as_itself(monkeypatch: pytest.MonkeyPatch)
         take_apart(SOUND["gemma"]())
 
 
-def test_the_method_of_the_class_is_found_behind_what_stands_on_the_object() -> None:
+def test_class_generate_is_found_behind_an_instance_attribute() -> None:
     model = SOUND["gemma"]()
     model.generate = print
     for wrapped in (model, Adapted(model), torch.compile(Adapted(model), backend="eager")):

@@ -44,7 +44,7 @@ def test_nothing_is_left_of_it(kind: str) -> None:
     assert all(torch.equal(a, b) for a, b in zip(said(model, kind), own, strict=True))
 
 
-def test_the_traces_would_show_what_is_left() -> None:
+def test_traces_reveal_leftover_changes() -> None:
     model = tiny("llama")
     before = traces(model)
     handle = mmspec.enable(model)
@@ -91,7 +91,7 @@ def test_it_ends_with_its_block_whatever_happens_there() -> None:
     assert traces(model) == before
 
 
-def test_what_was_put_in_its_place_is_not_torn_out() -> None:
+def test_closing_refuses_to_remove_a_later_generate_replacement() -> None:
     model = deepcopy(tiny("llama"))
     handle = mmspec.enable(model)
     model.generate = print
@@ -102,7 +102,7 @@ def test_what_was_put_in_its_place_is_not_torn_out() -> None:
     assert "generate" not in vars(model)
 
 
-def test_the_summary_tells_what_ran() -> None:
+def test_the_summary_reports_the_calls_that_ran() -> None:
     model = tiny("llama")
     inputs = prompt("llama")
     with mmspec.enable(model, PromptLookup()) as handle:
@@ -120,7 +120,7 @@ def test_the_summary_tells_what_ran() -> None:
     assert all(seconds >= 0 for seconds in after.seconds.values()) and "exact: rule match" in str(after)
 
 
-def test_requests_that_cannot_be_served_are_refused_and_told() -> None:
+def test_requests_that_cannot_be_served_are_refused_and_counted() -> None:
     model = tiny("llama")
     with mmspec.enable(model, PromptLookup()) as handle:
         for _ in range(2):
@@ -134,7 +134,7 @@ def test_requests_that_cannot_be_served_are_refused_and_told() -> None:
     assert handle.summary().refused  # what was handed out is a copy
 
 
-def test_relaxed_rules_have_to_be_asked_for_by_mode() -> None:
+def test_relaxed_rules_require_relaxed_mode() -> None:
     model, inputs = tiny("llama"), dict(prompt("llama"), do_sample=True, max_new_tokens=8)
     with pytest.raises(ValueError, match="pass mode='relaxed'"):
         mmspec.enable(model, PromptLookup(), rule=TypicalAcceptance())
@@ -148,7 +148,7 @@ def test_relaxed_rules_have_to_be_asked_for_by_mode() -> None:
         mmspec.enable(model, mode="fast")
 
 
-def test_a_call_of_ones_own_engine_goes_through_untouched() -> None:
+def test_a_call_with_custom_generate_bypasses_the_enabled_drafter() -> None:
     model, inputs = tiny("llama"), dict(prompt("llama"), max_new_tokens=6)
     with mmspec.enable(model, PromptLookup()) as handle:
         theirs = model.generate(**inputs, custom_generate=mmspec.decode, drafter=SmallModel(model))
@@ -169,7 +169,7 @@ def test_positions_names_and_outputs_stay_those_of_generate() -> None:
     assert torch.equal(got.sequences, told.sequences) and len(got.scores) == 6 and got.stats.emitted == [6]
 
 
-def test_drafters_are_taken_by_folder_and_auto(tmp_path: Path) -> None:
+def test_drafters_are_accepted_by_folder_and_auto(tmp_path: Path) -> None:
     make("msd").save_pretrained(tmp_path)
     model, inputs = tiny("llava"), dict(prompt("llava", images=1), max_new_tokens=8)
     expected = model.generate(**inputs)
@@ -179,7 +179,7 @@ def test_drafters_are_taken_by_folder_and_auto(tmp_path: Path) -> None:
         assert handle.summary().calls == 1
 
 
-def test_auto_is_the_controller_of_the_model_with_what_is_at_hand_for_it() -> None:
+def test_auto_is_the_controller_over_the_offered_drafters_of_the_model() -> None:
     model, inputs = deepcopy(tiny("llava")), dict(prompt("llava", images=1), max_new_tokens=12)
     drafter = make("msd")
     offer(model, lambda: drafter)
@@ -205,7 +205,7 @@ def test_auto_is_the_controller_of_the_model_with_what_is_at_hand_for_it() -> No
         ("llama", "no/such/folder/here", "expected"),
     ],
 )
-def test_what_cannot_be_enabled_is_refused_and_left_alone(obj: object, drafter: object, sentence: str) -> None:
+def test_unsupported_objects_are_refused_and_left_unchanged(obj: object, drafter: object, sentence: str) -> None:
     obj = tiny(obj) if isinstance(obj, str) else obj
     before = list(getattr(obj, "__dict__", {}))
     with pytest.raises(ValueError, match=sentence):
@@ -213,7 +213,7 @@ def test_what_cannot_be_enabled_is_refused_and_left_alone(obj: object, drafter: 
     assert list(getattr(obj, "__dict__", {})) == before
 
 
-def test_a_holder_of_a_model_is_told_to_enable_the_model() -> None:
+def test_enabling_an_object_that_holds_a_model_asks_for_the_model() -> None:
     class Holder:
         model = tiny("llama")
 
@@ -243,7 +243,7 @@ def test_a_copy_of_an_enabled_model_is_enabled_by_itself() -> None:
     assert "generate" not in vars(other)
 
 
-def test_the_matrix_of_what_is_supported_is_at_hand() -> None:
+def test_supported_returns_all_tables() -> None:
     found = mmspec.supported()
     assert {"models", "drafters", "rules", "combinations", "videos"} <= found.keys()
     assert all(found[title] for title in found)

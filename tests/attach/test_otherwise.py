@@ -34,7 +34,7 @@ def sequences(output: object) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("case", ASKED)
-def test_what_drafting_cannot_serve_is_decoded_as_by_a_model_that_is_not_enabled(case: str) -> None:
+def test_unsupported_requests_are_decoded_as_by_the_plain_model(case: str) -> None:
     model = copy.deepcopy(tiny("llama"))
     settings, word = ASKED[case]
     inputs = dict(prompt("llama"), max_new_tokens=STEPS, **settings)
@@ -128,7 +128,7 @@ def streamed(model: nn.Module, **settings: object) -> list:
     return streamer.seen
 
 
-def test_a_streamer_hears_one_answer() -> None:
+def test_a_streamer_receives_a_single_answer() -> None:
     model, refused = copy.deepcopy(tiny("llama")), UNSOUND["dynamic mask"][0]()
     expected, plain = streamed(model), streamed(refused)
     with mmspec.enable(model, PromptLookup(), otherwise="plain"):

@@ -72,7 +72,7 @@ def test_nothing_is_left_of_it(kind: str) -> None:
 
 
 @kinds
-def test_it_does_what_the_decoding_named_in_the_call_does(kind: str) -> None:
+def test_an_enabled_pipeline_matches_the_decoding_named_in_the_call(kind: str) -> None:
     new, decoding, mode, prompts = KINDS[kind]
     pipe = new()
     named = pipe(prompts, seed=3, decoding=decoding())
@@ -85,7 +85,7 @@ def test_it_does_what_the_decoding_named_in_the_call_does(kind: str) -> None:
 
 
 @kinds
-def test_auto_is_what_the_pipeline_takes_it_for(kind: str) -> None:
+def test_auto_is_the_decoding_that_the_pipeline_selects(kind: str) -> None:
     new, _, _, prompts = KINDS[kind]
     pipe = new()
     named, before = pipe(prompts, seed=3, decoding="auto").stats, traces(pipe)
@@ -98,7 +98,7 @@ def test_auto_is_what_the_pipeline_takes_it_for(kind: str) -> None:
     assert traces(pipe) == before
 
 
-def test_a_relaxed_decoding_is_refused_unless_it_is_asked_for() -> None:
+def test_a_relaxed_decoding_is_refused_without_relaxed_mode() -> None:
     pipe = blocks()
     with pytest.raises(ValueError, match="pass mode='relaxed'"):
         mmspec.enable(pipe, SDVG(blocks(1), bright, threshold=0.5))
@@ -115,7 +115,7 @@ def test_a_relaxed_decoding_is_refused_unless_it_is_asked_for() -> None:
 
 
 @kinds
-def test_a_text_does_what_its_decoding_does(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decoding_text_matches_its_decoding_object(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     drafts = {"mar/draft": masked(1), "car/draft": causal(1), "video/draft": blocks(1), "video/reward": bright}
     monkeypatch.setattr("mmspec.zoo.files.registry.load", drafts.__getitem__)
     new, decoding, mode, prompts = KINDS[kind]
@@ -159,7 +159,7 @@ def test_requests_that_are_stepped_by_hand_are_counted_as_they_go() -> None:
         assert handle.summary().emitted == 16 and not handle._open  # nothing of it is held
 
 
-def test_what_cannot_be_a_decoding_is_refused() -> None:
+def test_invalid_decodings_are_refused() -> None:
     pipe = classed()
     for drafter in (SJD, 3):
         with pytest.raises(ValueError, match="drafter: expected"):
@@ -171,7 +171,7 @@ def test_what_cannot_be_a_decoding_is_refused() -> None:
     assert isinstance(masked(), MARPipeline) and "start" not in vars(pipe)
 
 
-def test_two_pipelines_of_one_class_are_enabled_apart() -> None:
+def test_two_pipelines_of_one_class_are_enabled_independently() -> None:
     first, second = classed(), classed()
     with mmspec.enable(first, SJD(window=4)):
         second([1], seed=0, pixels=False)

@@ -125,7 +125,7 @@ def test_flashinfer_is_called_as_it_is(monkeypatch: pytest.MonkeyPatch, right: b
     assert certify(adapters.flashinfer, **FEW).exact == right
 
 
-def test_what_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "vllm", None)
     with pytest.raises(StepFailed, match="vllm.*install the package"):
         certify(adapters.vllm, **FEW)

@@ -125,7 +125,7 @@ def test_an_island_that_is_no_box_is_seen(one_draft: bool) -> None:
     assert any("not boxes" in note for note in found.notes)
 
 
-def test_an_island_that_keeps_the_law_is_sampled() -> None:
+def test_an_exact_step_with_islands_is_sampled() -> None:
     found = certify(planted.Ball(0, 0.2, one_draft=False, keeps_the_law=True), laws=("random",), samples=5000)
     assert found.exact and found.method == "samples" and "so it was sampled" in found.notes[0]
 

@@ -53,7 +53,7 @@ def test_a_mistake_that_is_not_on_the_list_fails_without_a_name() -> None:
     assert not found.exact and found.distance > 0.1 and found.behaves_like is None
 
 
-def test_accepting_at_a_uniform_of_zero_is_noted_and_changes_no_law() -> None:
+def test_accepting_at_a_uniform_of_zero_is_noted_and_changes_no_distribution() -> None:
     found = certify(planted.up_to_and_including)
     assert found.exact and found.distance < 1e-12
     assert any("a value of probability 0" in note for note in found.notes)

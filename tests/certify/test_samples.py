@@ -40,13 +40,13 @@ def test_a_wrong_step_is_named(step: object, name: str) -> None:
     assert not found.exact and found.behaves_like == name
 
 
-def test_mixed_uniforms_are_sampled_and_it_is_said() -> None:
+def test_mixed_uniforms_are_sampled_with_a_note() -> None:
     found = certify(planted.mixes, samples=5000, laws=("random",))
     assert found.exact and found.method == "samples"
     assert any("mixed with another" in note and "sampled" in note for note in found.notes)
 
 
-def test_a_step_that_answers_otherwise_when_asked_again_is_sampled() -> None:
+def test_a_step_with_different_answers_in_a_second_call_is_sampled() -> None:
     found = certify(planted.ignores_its_uniforms, samples=5000, laws=("random",))
     assert found.exact and found.method == "samples" and "in a second call" in found.notes[0]
 
@@ -80,7 +80,7 @@ def test_a_deviation_of_the_stated_size_shows() -> None:
     assert failed[0] == 0 and failed[1] >= 290
 
 
-def test_a_value_that_should_never_come_out_is_told_in_a_file_that_json_can_hold() -> None:
+def test_an_impossible_value_is_reported_in_valid_json() -> None:
     found = certify(planted.draws_zeros_and_takes_the_last, samples=2000, laws=("p with zeros",))
     assert not found.exact and found.cases[0].statistic is None
     json.dumps(found.to_dict(), allow_nan=False)

@@ -36,7 +36,7 @@ def ask(answer: object) -> None:
         ((torch.zeros(9, dtype=torch.bool), torch.zeros(9).long()), "got torch.bool"),
     ],
 )
-def test_a_wrong_answer_is_one_sentence(answer: object, sentence: str) -> None:
+def test_a_wrong_answer_reports_one_error(answer: object, sentence: str) -> None:
     with pytest.raises(StepFailed, match=sentence) as failed:
         ask(answer)
     assert "\n" not in str(failed.value)
@@ -74,7 +74,7 @@ class NeedsAnEngine:
         (3, "expected a callable, got int"),
     ],
 )
-def test_what_cannot_be_asked_is_one_sentence(step: Callable, sentence: str) -> None:
+def test_an_unsuitable_step_reports_one_error(step: Callable, sentence: str) -> None:
     with pytest.raises(StepFailed, match=sentence) as failed:
         certify(step)
     assert "\n" not in str(failed.value)
@@ -101,7 +101,7 @@ def test_only_arguments_that_are_named_are_given() -> None:
     assert seen[0].keys() == {"parents", "top_k"} and seen[0]["parents"].tolist() == [0, 1] and seen[0]["top_k"] == 3
 
 
-def test_a_question_has_the_laws_its_tokens_were_drawn_from() -> None:
+def test_a_question_holds_the_distributions_of_its_drafted_tokens() -> None:
     case = case_of("top-k", Shape((0, 0, 1)), 3, 5)
     asked = case.question
     assert asked.q.shape == (4, 3, 3) and asked.p.shape == (4, 4, 3) and asked.top_k == 2
@@ -111,7 +111,7 @@ def test_a_question_has_the_laws_its_tokens_were_drawn_from() -> None:
     assert float(case.drafts.chance.sum()) == pytest.approx(1)
 
 
-def test_picked_drafts_have_one_hot_laws_and_differing_siblings() -> None:
+def test_deterministic_drafts_have_one_hot_distributions_and_distinct_siblings() -> None:
     case = case_of("random", Shape((0, 0), "deterministic"), 3, 0)
     assert len(case.drafts.value) == 6 and bool((case.question.tokens[:, 0] != case.question.tokens[:, 1]).all())
     assert torch.equal(case.question.q.argmax(-1), case.question.tokens)
@@ -126,7 +126,7 @@ def test_the_company_accepts_all_or_rejects_at_once(shape: Shape) -> None:
     assert step(rejecting.question, rejecting.uniforms).node.item() == 0
 
 
-def test_laws_with_too_few_values_for_the_siblings_are_left_out() -> None:
+def test_distributions_with_too_few_values_for_the_siblings_are_left_out() -> None:
     assert "disjoint" not in {case.kind for case in cases_of(Shape((0, 0, 0)), 4)}
     with pytest.raises(ValueError, match="no more siblings than values"):
         certify(planted.takes_trees, shapes=[Shape((0, 0, 0, 0))], values=3)
@@ -141,7 +141,7 @@ def test_a_wrong_tree_is_refused(parents: tuple, drawn: str) -> None:
         Shape(parents, drawn)
 
 
-def test_a_tree_needs_a_step_that_takes_one() -> None:
+def test_a_tree_needs_a_step_with_an_argument_parents() -> None:
     with pytest.raises(ValueError, match="expected a step with an argument `parents`"):
         certify(planted.right, shapes=[Shape((0, 0))])
     with pytest.raises(ValueError, match="values: expected at least 2"):
@@ -163,7 +163,7 @@ def test_steps_are_found_by_name() -> None:
         ("tests.certify.planted:np.pi", "expected a callable, got 'np.pi', which is float"),
     ],
 )
-def test_a_wrong_name_is_one_sentence(spec: str, sentence: str) -> None:
+def test_a_wrong_name_reports_one_error(spec: str, sentence: str) -> None:
     with pytest.raises(StepFailed, match=sentence) as failed:
         load_step(spec)
     assert "\n" not in str(failed.value)

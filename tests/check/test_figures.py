@@ -64,7 +64,7 @@ def test_half_precision_halves_weights_and_keys() -> None:
     assert (whole.weights, whole.per_token) == (2 * half.weights, 2 * half.per_token)
 
 
-def test_sizes_of_drafters_are_those_of_new_ones(tmp_path: Path) -> None:
+def test_drafter_sizes_match_new_drafters(tmp_path: Path) -> None:
     model = tiny("llava")
     model.config.save_pretrained(tmp_path)
     parts = sketch_model(model.config, "llava").parts
@@ -86,7 +86,7 @@ def test_the_checkpoints_own_mtp_layer_is_here(tmp_path: Path) -> None:
     assert found.here and found.parameters == 32 * 64 and found.text == f"mtp@{folder}"
 
 
-def test_drafts_that_change_the_answer_are_said_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafts_that_change_the_answer_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The comparison does not believe the rule: another token of a drafted answer is found."""
     real = compared.generate
 

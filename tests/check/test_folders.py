@@ -53,7 +53,7 @@ def test_ten_folders(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.whole
-def test_a_class_whose_proof_fails_is_refused_with_what_differed(
+def test_a_class_with_a_failed_proof_is_refused_with_the_difference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.check.folders import of_class

@@ -47,7 +47,7 @@ def run(*arguments: str) -> Result:
 
 
 @pytest.mark.usefixtures("engine")
-def test_an_exact_step_ends_with_0_and_its_own_words_are_not_taken_for_ours() -> None:
+def test_an_exact_step_exits_with_0_and_its_output_is_not_mistaken_for_ours() -> None:
     result = run("engine:accepts_nothing", "--json", "out.json")
     assert result.exit_code == 0, result.output
     (verdict,) = (line for line in result.output.splitlines() if line.startswith("exact"))
@@ -105,7 +105,7 @@ def test_the_child_tells_every_case_and_then_the_certificate(tmp_path: Path) -> 
         ("json", "expected MODULE:CALLABLE, got 'json'"),
     ],
 )
-def test_what_cannot_be_examined_is_one_sentence(
+def test_an_unsuitable_step_reports_one_error(
     step: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -21,7 +21,7 @@ def shown(*arguments: str, code: int = 0) -> str:
     return " ".join(result.stdout.split())
 
 
-def test_a_drafter_of_ones_own_is_compared(tmp_path: Path) -> None:
+def test_a_custom_drafter_is_compared(tmp_path: Path) -> None:
     tiny("llava").save_pretrained(tmp_path / "model")
     make("msd").save_pretrained(tmp_path / "drafter")
     said = shown(str(tmp_path / "model"), "--drafter", f"msd@{tmp_path / 'drafter'}", "--tokens", "12")

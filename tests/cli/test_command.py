@@ -63,7 +63,7 @@ def test_a_help_text_is_completed_when_it_is_shown(monkeypatch: pytest.MonkeyPat
     assert "One of green; of a long line." in invoke("--help").stdout
 
 
-def test_a_command_runs_with_its_options_and_ends_in_one_sentence() -> None:
+def test_a_command_runs_with_its_options_and_reports_one_error() -> None:
     assert invoke("ball", "--kind", "blue", "--sides", "3", "--tiny").stdout == "ball blue 3 True None\n"
     refused = invoke("ball", "--sides", "0")
     assert refused.exit_code == 1 and refused.stderr == "Error: sides: expected some, got 0\n"

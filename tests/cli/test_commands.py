@@ -187,7 +187,7 @@ def test_a_sampled_answer_can_be_had_again(picture: str, tmp_path: Path) -> None
     assert json.loads(first.read_text())["text"] == json.loads(again.read_text())["text"]
 
 
-def test_bench_writes_what_it_shows(tmp_path: Path) -> None:
+def test_bench_files_match_the_printed_table(tmp_path: Path) -> None:
     file, page = tmp_path / "bench.json", tmp_path / "bench.md"
     arguments = (
         "--prompts",

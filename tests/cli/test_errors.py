@@ -51,7 +51,7 @@ def test_a_full_device_memory_is_a_sentence(picture: str, monkeypatch: pytest.Mo
     assert "--device: expected enough memory, got 'CUDA out of memory'" in refused(1, "caption", picture)
 
 
-def test_a_corrupt_picture_beside_a_good_one(picture: str, tmp_path: Path) -> None:
+def test_a_corrupt_picture_beside_a_valid_picture_is_refused(picture: str, tmp_path: Path) -> None:
     bad, out = tmp_path / "bad.png", tmp_path / "out.json"
     bad.write_bytes(Path(picture).read_bytes()[:60])
     assert "damaged or truncated" in refused(2, "caption", picture, str(bad), "--json", str(out))
@@ -141,7 +141,7 @@ def test_a_check_leaves_nothing_behind_and_keeps_the_old_file(tmp_path: Path) ->
     assert list(tmp_path.iterdir()) == [old] and old.read_text() == "old"
 
 
-def test_two_outputs_in_one_file_are_refused(tmp_path: Path) -> None:
+def test_two_outputs_to_the_same_file_are_refused(tmp_path: Path) -> None:
     one, same = tmp_path / "one.md", tmp_path / ".." / tmp_path.name / "one.md"
     line = refused(2, "bench", "vlm", "--json", str(one), "--markdown", str(same))
     assert "expected a file of its own for every output" in line and not one.exists()

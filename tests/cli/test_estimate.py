@@ -129,7 +129,7 @@ def test_a_row_that_is_not_there_is_refused(folder: Path) -> None:
 
 
 @pytest.mark.whole
-def test_the_page_of_published_models_is_the_one_that_the_command_writes(tmp_path: Path) -> None:
+def test_the_page_of_published_models_matches_the_command_output(tmp_path: Path) -> None:
     file = tmp_path / "page.md"
     assert run("--published", "--markdown", file).exit_code == 0
     page = Path(__file__).parents[2] / "docs" / "estimate.md"

@@ -40,7 +40,7 @@ def grid(made: Path, *more: object) -> tuple:
 
 
 @pytest.mark.whole
-def test_one_command_gives_the_records_the_tables_and_the_pareto(made: Path) -> None:
+def test_one_command_writes_the_records_the_tables_and_the_pareto_plot(made: Path) -> None:
     result = invoke("evaluate", "run", *grid(made, "--samples", 4, "--export", "dpg=dpg", "--json", "out.json"))
     assert result.exit_code == 0, result.stderr
     assert Path("run/report/pareto.png").read_bytes().startswith(b"\x89PNG") and Path("run/report/pareto.svg").is_file()
@@ -57,7 +57,7 @@ def test_one_command_gives_the_records_the_tables_and_the_pareto(made: Path) -> 
 
 
 @pytest.mark.whole
-def test_a_part_says_what_is_missing_and_the_last_one_reports(made: Path) -> None:
+def test_a_part_reports_missing_samples_and_the_last_part_writes_the_report(made: Path) -> None:
     first = invoke("evaluate", "run", *grid(made, "--part", "1/2"))
     assert first.exit_code == 0 and "run: 4 samples of other parts are missing" in first.stdout
     assert not Path("run/report").exists()
@@ -84,7 +84,7 @@ def test_a_part_says_what_is_missing_and_the_last_one_reports(made: Path) -> Non
         (("evaluate", "run", "--model", "t2i", "--prompts", "coco=/nowhere.json"), "expected a JSON file, got none there"),
     ],
 )  # fmt: skip
-def test_a_wrong_option_is_a_usage_error_in_one_sentence(words: tuple, said: str) -> None:
+def test_a_wrong_option_reports_one_usage_error(words: tuple, said: str) -> None:
     result = invoke(*words)
     assert result.exit_code == 2 and said in result.stderr and result.stderr.count("\n") == 1
     assert not Path("run/shards").exists()

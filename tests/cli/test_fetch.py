@@ -97,7 +97,7 @@ def test_a_gguf_file_needs_no_kind_and_its_folder_is_an_argument_or_an_option(wh
         (("tiny.gguf", "cache"), "expected a new or empty folder to write to, got 'cache'"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_converted_is_refused(words: tuple[str, ...], sentence: str, wheel: Path) -> None:
+def test_invalid_convert_arguments_are_refused(words: tuple[str, ...], sentence: str, wheel: Path) -> None:
     Path("cache").mkdir()
     Path("cache/mine").touch()
     assert sentence in run(2, "convert", *words)

@@ -284,7 +284,7 @@ def test_a_refused_option_is_a_usage_error(options: tuple[str, ...], sentence: s
         (("--decoding", "mulo", "--upsampler", "learned"), "expected weights of t2i/upsampler, got none"),
     ],
 )
-def test_what_a_decoding_refuses(options: tuple[str, ...], sentence: str) -> None:
+def test_invalid_decoding_options_are_refused(options: tuple[str, ...], sentence: str) -> None:
     assert sentence in refused(2, "a red circle", *options)
 
 
@@ -306,7 +306,7 @@ def test_an_empty_prompt_and_a_folder_without_a_model() -> None:
         ("tokenizer/tokenizer.json", b""),
     ],
 )
-def test_a_damaged_model_is_named_in_one_sentence(file: str, contents: bytes) -> None:
+def test_a_damaged_model_reports_one_error(file: str, contents: bytes) -> None:
     captioned(CAPTION).save_pretrained("damaged")
     Path("damaged", file).write_bytes(contents)
     line = refused(2, "a red circle", "--model", "damaged")
@@ -318,7 +318,7 @@ def test_only_png_is_written() -> None:
     assert result.exit_code == 2 and "--out: expected a file that ends in .png, got 'a.jpg'" in result.stderr
 
 
-def test_bench_writes_what_it_shows() -> None:
+def test_bench_files_match_the_printed_table() -> None:
     asked = ("--prompts", "1", "--images", "8", "--batch", "1", "--guidance", "2", "--top-k", "0", "--temperature", "1")
     files = ("--json", "bench.json", "--markdown", "bench.md")
     result = invoke("bench", "image", *asked, "--methods", "sjd-16", "--threads", "1", *files)

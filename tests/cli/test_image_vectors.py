@@ -170,7 +170,7 @@ def test_captions_are_drawn_where_the_model_reads_them(monkeypatch: pytest.Monke
         (("--model", "c2i", "--window", "patch"), "--window: expected a number of values, got 'patch'"),
     ],
 )
-def test_what_does_not_apply_is_refused(options: tuple[str, ...], sentence: str) -> None:
+def test_inapplicable_options_are_refused(options: tuple[str, ...], sentence: str) -> None:
     assert sentence in refused("3", "--model", "mar", *options)
 
 
@@ -181,7 +181,7 @@ def test_models_without_weights_are_a_sentence(monkeypatch: pytest.MonkeyPatch) 
     assert result.exit_code != 0 and "--model: expected weights of the zoo's mar, got none yet" in result.stderr
 
 
-def test_bench_writes_what_it_shows() -> None:
+def test_bench_files_match_the_printed_table() -> None:
     asked = ("--prompts", "1", "--batch", "1", "--methods", "tolerance-0,cspd-patch-derived-4", "--threads", "1")
     files = ("--json", "bench.json", "--markdown", "bench.md")
     result = runner.invoke(app, ["bench", "continuous", *asked, "--guidance", "2", "--num-iter", "4", *files])
@@ -193,7 +193,7 @@ def test_bench_writes_what_it_shows() -> None:
 
 
 @pytest.mark.whole
-def test_what_draws_vectors_imports_no_transformers() -> None:
+def test_vector_generation_imports_no_transformers() -> None:
     """Only the autoencoder's library does, where there are pixels."""
     code = (
         "import sys\n"

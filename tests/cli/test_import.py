@@ -124,7 +124,7 @@ def test_a_rule_of_a_file_is_certified_in_a_process_of_its_own(invoke: Invoke) -
         ),
     ],
 )
-def test_what_is_no_module_with_methods_is_refused(name: str, text: str | None, wanted: str, invoke: Invoke) -> None:
+def test_invalid_method_modules_are_refused(name: str, text: str | None, wanted: str, invoke: Invoke) -> None:
     if text is not None:
         Path(f"{name.removesuffix('.py')}.py").write_text(text)
     code, _, said = invoke("--import", name, "methods")

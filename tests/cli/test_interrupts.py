@@ -31,7 +31,7 @@ def ended(raised: BaseException, monkeypatch: pytest.MonkeyPatch, *words: str) -
     return result.exit_code, result.stderr
 
 
-def test_an_interrupt_says_what_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_reports_which_files_remain(monkeypatch: pytest.MonkeyPatch) -> None:
     code, said = ended(KeyboardInterrupt(), monkeypatch)
     assert (code, said) == (130, "Stopped: files already written are whole, nothing else is kept\n")
 

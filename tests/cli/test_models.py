@@ -62,7 +62,7 @@ def test_zoo_build_trains_the_named_recipe(
     assert "objects_right: 0.9" in result.stdout
 
 
-def test_a_model_without_one_of_its_weights_is_refused(picture: str, tmp_path: Path) -> None:
+def test_a_model_with_a_missing_weight_is_refused(picture: str, tmp_path: Path) -> None:
     model, processor = tiny_zoo()["vlm"]
     folder = tmp_path / "model"
     model.save_pretrained(folder)

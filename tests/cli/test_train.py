@@ -67,7 +67,7 @@ def train(target: Path, data: Path, out: Path, *arguments: str, says: str = "") 
 
 @pytest.mark.default_cells("eagle3", "dspark")
 @pytest.mark.parametrize("kind", ["msd", "vispec", "eagle3", "hydra", "dflash", "dspark"])
-def test_a_drafter_for_a_model_of_ones_own(kind: str, target: Path, data: Path, tmp_path: Path) -> None:
+def test_a_drafter_is_trained_for_a_custom_model(kind: str, target: Path, data: Path, tmp_path: Path) -> None:
     record = train(target, data, tmp_path / "out", "--kind", kind)
     card = json.loads((tmp_path / "out" / "card.json").read_text())
     assert record == {**card, "curve": record["curve"]}
@@ -136,7 +136,7 @@ def test_a_drafter_that_goes_on_keeps_its_vocabulary(target: Path, data: Path, t
     assert before == after and 0 < second["vocabulary_share"] < 1
 
 
-def test_a_curriculum_that_cannot_be_kept_is_told_or_refused(target: Path, tmp_path: Path) -> None:
+def test_an_impossible_curriculum_is_reported_or_refused(target: Path, tmp_path: Path) -> None:
     """Ours trains without and says so, at once and in the card; a published recipe would not be that recipe."""
     file = tmp_path / "texts.jsonl"
     file.write_text("".join(json.dumps({"text": f"what {n}?", "answer": f"it is {n}"}) + "\n" for n in range(5)))
@@ -204,7 +204,7 @@ def stopped(
 
 
 @pytest.mark.whole
-def test_a_stopped_run_says_what_is_kept_and_goes_on(
+def test_a_stopped_run_reports_its_saved_work_and_resumes(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = train(target, data, tmp_path / "whole", "--kind", "msd")

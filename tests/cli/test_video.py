@@ -147,11 +147,11 @@ def test_blocks_size_and_switch_are_passed_on() -> None:
         (("--model", "video/tokens", "--filter-order", "magic"), "--filter-order: expected one of top_k_first"),
     ],
 )
-def test_what_does_not_apply_is_refused(words: tuple[str, ...], sentence: str) -> None:
+def test_inapplicable_options_are_refused(words: tuple[str, ...], sentence: str) -> None:
     assert sentence in refused(*words)
 
 
-def test_bench_writes_what_it_shows() -> None:
+def test_bench_files_match_the_printed_table() -> None:
     asked = ("--prompts", "1", "--repeats", "1", "--methods", "strided", "--threads", "1", "--blocks", "3")
     files = ("--json", "bench.json", "--markdown", "bench.md")
     result = runner.invoke(app, ["bench", "video", *asked, *files])

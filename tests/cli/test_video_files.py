@@ -27,7 +27,7 @@ FFMPEG = find_spec("imageio_ffmpeg") is not None
 pytestmark = pytest.mark.usefixtures("tiny_video")
 
 
-def test_finished_blocks_are_told_of_and_in_the_file_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_blocks_are_reported_and_written_as_they_come(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
     whole = video_files.write_video
     monkeypatch.setattr(video_files, "write_video", lambda *given: whole(*given) or seen.append(frames_of("out.gif")))
@@ -39,9 +39,7 @@ def test_finished_blocks_are_told_of_and_in_the_file_as_they_come(monkeypatch: p
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_what_is_finished_is_kept_when_it_is_interrupted(
-    number: int, code: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_finished_blocks_are_saved_on_interrupt(number: int, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupting(frames: torch.Tensor, prompt: str) -> torch.Tensor:
         signal.raise_signal(number)
         return bright(frames, prompt)
@@ -52,7 +50,7 @@ def test_what_is_finished_is_kept_when_it_is_interrupted(
     assert frames_of("out.gif") == 7
 
 
-def test_what_is_finished_is_kept_when_a_reward_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_finished_blocks_are_saved_when_a_reward_is_not_a_number(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[int] = []
 
     def spoiled(frames: torch.Tensor, prompt: str) -> torch.Tensor:
@@ -67,7 +65,7 @@ def test_what_is_finished_is_kept_when_a_reward_is_not_a_number(monkeypatch: pyt
     assert json.loads(Path("out.json").read_text())["blocks"] == 2
 
 
-def test_a_full_disk_is_one_error_and_the_frames_are_kept_elsewhere(
+def test_a_full_disk_reports_one_error_and_the_frames_are_saved_elsewhere(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     whole = Image.Image.save
@@ -91,9 +89,7 @@ def test_a_full_disk_is_one_error_and_the_frames_are_kept_elsewhere(
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("limit", (1200, 2600))
 @pytest.mark.parametrize("suffix", (".gif", ".mp4"))
-def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
-    limit: int, suffix: str, tmp_path: Path
-) -> None:
+def test_a_stream_that_cannot_write_reports_the_written_frames(limit: int, suffix: str, tmp_path: Path) -> None:
     """A limit of the system's own, in a process of its own."""
     if suffix == ".mp4" and not FFMPEG:
         pytest.skip("imageio-ffmpeg is not installed")
@@ -122,7 +118,7 @@ def test_where_nothing_more_can_be_written_the_stream_says_what_is_in_the_file(
     assert [one.name for one in tmp_path.iterdir()] == ([out.name] if out.exists() else [])
 
 
-def test_without_ffmpeg_a_gif_is_written_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_ffmpeg_a_gif_is_written_with_a_notice(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(video_files, "has_mp4_writer", lambda: False)
     result = invoked("--model", "video", out="film.mp4")
     assert result.exit_code == 0 and frames_of("film.gif") == FRAMES and not Path("film.mp4").exists()

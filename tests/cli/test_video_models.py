@@ -28,7 +28,7 @@ def test_models_in_folders_with_their_drafters(tmp_path: Path) -> None:
     assert refused("--model", str(big)).startswith("Error: --model: expected a folder with a saved pipeline, got '")
 
 
-def test_a_folder_of_diffusers_says_how_its_pipeline_is_taken(tmp_path: Path) -> None:
+def test_a_diffusers_folder_is_refused_with_the_way_to_load_its_pipeline(tmp_path: Path) -> None:
     from mmspec.evaluate.model_kinds import DIFFUSERS_PIPELINES
     from mmspec.video.adapters.diffusers_pipelines import _FAMILIES
 
@@ -98,7 +98,7 @@ def test_videos_of_codes_are_drawn_exactly(words: str) -> None:
     assert (record["target_passes"] == 12) == plain and record["guidance"] == (1.0 if plain else 2.0)
 
 
-def test_a_folder_of_codes_is_drawn_and_one_of_pictures_refused(tmp_path: Path) -> None:
+def test_a_folder_of_video_codes_is_generated_and_an_image_folder_refused(tmp_path: Path) -> None:
     from tests.evaluate.tiny_images import tiny_image_zoo
 
     tiny_video_zoo()["video/tokens"].save_pretrained(tmp_path / "codes")

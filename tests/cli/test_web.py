@@ -30,7 +30,7 @@ def refused(*words: str) -> str:
 
 
 @pytest.mark.parametrize("missing", ("gradio", "matplotlib"))
-def test_without_a_package_one_sentence_says_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_reports_its_install_command(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == missing else object())
     assert refused() == f'Error: web: expected {missing}, got none, pip install "mmspec[web]"'
 

@@ -39,7 +39,7 @@ class Numbers(BatchTarget):
         return min(depth, len(kept))
 
 
-def test_live_rows_take_their_runs_and_a_stopped_one_takes_nothing() -> None:
+def test_live_rows_commit_their_runs_and_a_stopped_row_commits_nothing() -> None:
     target = Numbers(3, longest=8)
     target.live[2] = False
     assert target.commit_paths(VERDICT, None, run_of(DRAFT, VERDICT)[0]) == [2, 0, None]
@@ -56,7 +56,7 @@ def test_a_row_ends_at_its_longest_and_the_request_with_the_last_row() -> None:
 
 
 @pytest.mark.parametrize("code", [1, 2, None])
-def test_a_row_fails_where_its_path_ends_and_keeps_what_it_drafted(code: int | None) -> None:
+def test_a_row_fails_at_the_end_of_its_path_and_keeps_its_drafted_values(code: int | None) -> None:
     target, failure = Numbers(3, longest=None), torch.zeros(3, 3, dtype=torch.bool if code is None else torch.long)
     failure[0, 1] = failure[1, 1] = 1  # no path ends there
     failure[2, 1] = code or True

@@ -86,7 +86,7 @@ STILL: dict[str, Callable[[nn.Module], object]] = {
 
 
 @pytest.mark.parametrize("name", STILL)
-def test_what_changes_no_function_does_not_show(name: str) -> None:
+def test_changes_without_effect_leave_the_fingerprint_unchanged(name: str) -> None:
     model = made()
     before = fingerprint(model)
     STILL[name](model)
@@ -127,7 +127,7 @@ class Wrapped(Tensor):
      torch.zeros(3, device="meta"), torch.zeros(3, 3).to_sparse(), Wrapped(torch.zeros(3))),
     ids=("transposed", "expanded", "number", "empty", "bool", "complex", "float8", "strided", "meta", "sparse", "wrapper"),
 )  # fmt: skip
-def test_tensors_of_every_kind_are_taken(weight: Tensor) -> None:
+def test_tensors_of_every_kind_are_supported(weight: Tensor) -> None:
     module = nn.Module()
     module.register_buffer("weight", weight)
     before = fingerprint(module)
@@ -138,7 +138,7 @@ def test_tensors_of_every_kind_are_taken(weight: Tensor) -> None:
         assert not before.same(fingerprint(module))
 
 
-def test_inference_tensors_are_taken() -> None:
+def test_inference_tensors_are_supported() -> None:
     with torch.inference_mode():
         module = nn.Linear(3, 3)
     before = fingerprint(module)

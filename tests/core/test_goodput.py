@@ -213,7 +213,7 @@ def test_answers_of_a_few_words_are_left_alone(length: int) -> None:
     assert controlled(make(), lengths, most=LENGTH)[0] <= 1.03 * plain(make(), lengths)
 
 
-def test_reading_the_prompt_is_weighed_against_what_is_left_to_say() -> None:
+def test_the_prompt_cost_is_weighed_against_the_remaining_length() -> None:
     make = made(lambda depth: 0.8, prompt=12.0)  # pays off in 30 or 40 values
     mixed = [LENGTH, 10, 10] * 15
     control = Goodput(Scripted(world := make()), clock=world.clock)
@@ -313,7 +313,7 @@ def test_choosing_takes_microseconds() -> None:
     assert target.batch == 1 and best < 1e-4
 
 
-def test_a_first_look_that_finds_nothing_is_a_short_one() -> None:
+def test_exploration_stops_early_when_no_draft_is_accepted() -> None:
     world = World(lambda depth: 0.0, fixed=0.5, step=0.5)
     control = Goodput(Scripted(world), clock=world.clock)
     drafted = run(Answer(world, 0, 12, 60), control).drafted + run(Answer(world, 1, 12, 60), control).drafted
@@ -335,7 +335,7 @@ def test_impossible_settings_are_refused_and_names_tell() -> None:
     assert control.name == "goodput(scripted)" and control.levels is None
 
 
-def test_one_slow_round_does_not_fool_the_costs() -> None:
+def test_a_single_slow_round_does_not_distort_the_costs() -> None:
     costs = RoundCosts()
     for _ in range(10):
         costs.add(0, 1.0)
@@ -346,7 +346,7 @@ def test_one_slow_round_does_not_fool_the_costs() -> None:
     assert before == sorted(before)
 
 
-def test_unseen_depths_take_after_the_ones_above() -> None:
+def test_unseen_depths_follow_the_shallower_depths() -> None:
     profile = AcceptanceModel()
     for _ in range(200):
         profile.add(1, 1)

@@ -92,7 +92,7 @@ def test_the_slowest_row_decides_whether_a_batch_drafts() -> None:
     assert sum(map(bool, drafted)) < 0.1 * len(drafted)
 
 
-def test_what_counts_is_how_far_the_last_of_all_rows_comes() -> None:
+def test_progress_is_measured_by_the_last_of_all_rows() -> None:
     """A row that was last and leaps ahead leaves another behind: the leaps of last rows are longer than what is gained."""
     made = world(verify=0.001)
     control = Goodput(Windows(made), clock=made.clock)

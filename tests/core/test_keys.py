@@ -20,7 +20,7 @@ def test_rows_do_not_depend_on_the_batch() -> None:
     assert torch.equal(Keys.of([4], 1).uniform(Purpose.ACCEPT, 2)[0], listed[1])
 
 
-def test_more_lanes_do_not_move_the_first_ones() -> None:
+def test_more_lanes_do_not_move_the_first_lanes() -> None:
     keys = Keys.of(1, 2)
     assert torch.equal(keys.uniform(Purpose.ACCEPT, 3), keys.uniform(Purpose.ACCEPT, 9)[:, :3])
     assert torch.equal(keys.uniform(Purpose.ACCEPT, 2, 3).flatten(1), keys.uniform(Purpose.ACCEPT, 6))
@@ -74,7 +74,7 @@ def test_numbers_are_uniform(source: str) -> None:
     assert ((count - expected).square() / expected).sum() < 63 + 10 * 126**0.5
 
 
-def test_derived_laws_have_their_moments() -> None:
+def test_derived_distributions_have_their_moments() -> None:
     keys = Keys.of(3, 200)
     normal, gumbel = keys.normal(Purpose.BONUS, 1000), keys.gumbel(Purpose.DRAFT, 1000)
     assert normal.dtype == gumbel.dtype == torch.float32 and normal.isfinite().all() and gumbel.isfinite().all()
@@ -127,7 +127,7 @@ def test_seeds() -> None:
         Keys.of([1, 2], 3)
 
 
-def test_the_mixer_of_one_number_is_the_mixer_of_tensors() -> None:
+def test_the_integer_mixer_matches_the_tensor_mixer() -> None:
     for number in (0, 1, -1, 12345678901234567, -(2**63), 2**63 - 1):
         assert mix_int(number) == int(mix(torch.tensor([number])))
 

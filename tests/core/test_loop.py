@@ -42,13 +42,13 @@ def is_white(noise: Tensor) -> bool:
 @pytest.mark.default_cells("None-exact", "drafter1-reflection", "drafter2-exact", "drafter3-exact")
 @pytest.mark.parametrize("rule", (Reflection(), BestExact()), ids=lambda r: r.name)
 @pytest.mark.parametrize("drafter", (None, Guesser(), Guesser(length=1, pull=-0.5), Guesser(length=4, push=2.0)))
-def test_gaussians_keep_the_target_law(drafter: Guesser | None, rule: Rule) -> None:
+def test_gaussians_keep_the_target_distribution(drafter: Guesser | None, rule: Rule) -> None:
     noise, run = gaussians(rule, drafter, seed=1)
     assert is_white(noise)
     assert run.exact and (run.accept_length > 1.02) == (drafter is not None)
 
 
-def test_gaussians_of_the_drafter_are_told_apart() -> None:
+def test_gaussians_of_the_drafter_are_detected() -> None:
     class Gullible(Reflection):
         """Accepts whatever is drafted."""
 
@@ -87,7 +87,7 @@ def test_first_block_and_infinite_threshold_are_the_targets() -> None:
     assert target.made == 50 * 12 and sum(map(sum, run.accepted)) == 0
 
 
-def test_masked_cells_keep_the_target_law() -> None:
+def test_masked_cells_keep_the_target_distribution() -> None:
     generator = torch.Generator().manual_seed(4)
     p, q = torch.randn(2, 4, 5, generator=generator)
     target = Canvas(p, 20_000)

@@ -44,7 +44,7 @@ def requests_on(kind: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl"))
-def test_interleaved_requests_equal_isolated_ones(kind: str) -> None:
+def test_interleaved_requests_equal_isolated_requests(kind: str) -> None:
     requests = requests_on(kind)
     alone = []
     for request in requests:
@@ -61,7 +61,7 @@ def test_interleaved_requests_equal_isolated_ones(kind: str) -> None:
     assert [together[i] for i in range(len(requests))] == alone
 
 
-def test_threads_equal_isolated_ones() -> None:
+def test_threads_equal_isolated_requests() -> None:
     requests = requests_on("llava")
 
     def run(request: dict[str, Any]) -> list[list[int]]:

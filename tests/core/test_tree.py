@@ -42,7 +42,7 @@ def test_both_kinds_agree_on_random_trees_of_one_batch(nodes: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_the_arrays_mean_what_they_say(seed: int) -> None:
+def test_tree_arrays_match_their_definitions(seed: int) -> None:
     parents = random_parents(14, seed)
     tree = static_tree(parents)
     depth, rank, post = tree.depth[0].tolist(), tree.sibling_rank[0].tolist(), tree.post_rank[0].tolist()

@@ -67,7 +67,7 @@ def test_it_runs_on_the_zoo(
 
 @pytest.mark.parametrize("name", SCRIPTS)
 @pytest.mark.parametrize("arguments", ((), ("--model", "weights/none")), ids=("nothing", "no folder"))
-def test_without_weights_it_says_what_it_needs(
+def test_a_demo_without_weights_names_the_options_it_needs(
     name: str, arguments: tuple[str, ...], place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(SystemExit) as ended:
@@ -77,7 +77,7 @@ def test_without_weights_it_says_what_it_needs(
     assert ("got no folder weights/none" if arguments else "got no model") in said and not any(place.iterdir())
 
 
-def test_one_source_of_weights_at_a_time(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
+def test_two_sources_of_weights_are_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture) -> None:
     with pytest.raises(SystemExit):
         run(monkeypatch, "caption_llava", "--zoo", "--hub", "owner/name")
     assert "not allowed with" in capsys.readouterr().err

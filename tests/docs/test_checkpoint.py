@@ -75,7 +75,7 @@ def test_a_model_loaded_with_its_file_drafts_in_every_call(folder: Path) -> None
     assert torch.equal(model.generate(**inputs), expected)
 
 
-def test_a_class_that_has_to_prove_itself_is_taken(folder: Path) -> None:
+def test_a_class_that_requires_a_proof_is_accepted(folder: Path) -> None:
     SOUND["gemma"]().save_pretrained(folder)
     plain, model = (hf.GemmaForCausalLM.from_pretrained(folder, trust_remote_code=trusted) for trusted in (False, True))
     inputs = dict(prompt("llama", batch=2, seed=3), max_new_tokens=STEPS)

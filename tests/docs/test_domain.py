@@ -35,7 +35,7 @@ def p_value(melodies: Tensor, table: Tensor) -> float:
 
 
 @pytest.mark.parametrize(("length", "rule"), ((None, "exact"), (1, "token"), (3, "exact"), (3, "match")))
-def test_melodies_have_the_targets_law(monkeypatch: pytest.MonkeyPatch, length: int | None, rule: str) -> None:
+def test_melodies_have_the_targets_distribution(monkeypatch: pytest.MonkeyPatch, length: int | None, rule: str) -> None:
     module, (p, q) = imported(monkeypatch, "domain"), tables()
     drafter = None if length is None else module.Whistle(q, length)
     melodies, run = module.compose(p, drafter, torch.zeros(ROWS, dtype=torch.long), LENGTH, seed=2, rule=rule)
@@ -43,7 +43,7 @@ def test_melodies_have_the_targets_law(monkeypatch: pytest.MonkeyPatch, length: 
     assert run.exact and (run.accept_length > 1.05) == (length is not None)
 
 
-def test_a_record_of_another_law_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_of_another_distribution_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     module, (p, q) = imported(monkeypatch, "domain"), tables()
 
     class Vain(module.Whistle):

@@ -75,7 +75,7 @@ def test_no_picture_token_is_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("name", ("LastSeen", "Unigram"))
-def test_sampled_text_has_the_targets_law(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_sampled_text_has_the_targets_distribution(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     module = imported(monkeypatch, "drafter")
     drafter = module.LastSeen(2) if name == "LastSeen" else module.Unigram(3, smoothing=0.5)
     out = mmspec.generate(
@@ -86,7 +86,7 @@ def test_sampled_text_has_the_targets_law(monkeypatch: pytest.MonkeyPatch, name:
     assert p_value(new[:, :STEPS], exact_law(1.0)) > 1e-3 and out.stats.accept_length > 1.02
 
 
-def test_a_record_that_is_not_the_law_drawn_from_shows(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_differs_from_the_draft_distribution_is_detected(monkeypatch: pytest.MonkeyPatch) -> None:
     unigram = imported(monkeypatch, "drafter").Unigram
 
     class Vain(unigram):

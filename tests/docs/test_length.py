@@ -21,7 +21,7 @@ def test_it_runs_as_shown(monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captur
     assert "JointStop(least=0.6, longest=4) identical: True" in second
 
 
-def test_a_row_ends_where_its_product_falls_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_ends_where_its_product_drops_below_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     growth = imported(monkeypatch, "length").JointStop(0.5).begin()
     confidences = torch.tensor([[0.9, 0.6, 0.4], [0.8, 0.9, 0.9], [0.6, 0.9, 0.9]])  # [steps, B]
     grown = [growth.grow(step, confidence).tolist() for step, confidence in enumerate(confidences)]

@@ -42,7 +42,7 @@ def test_the_relaxed_rule_says_so_and_has_an_exact_setting(monkeypatch: pytest.M
         assert inexactness(eager(1.0), chain(2), *tables) < 1e-12
 
 
-def test_both_refuse_what_they_are_not_made_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_both_rules_refuse_unsupported_drafts_and_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     module = imported(monkeypatch, "rule")
     p, q = contrasted_tables("random", 3, 2, seed=0)
     for rule in (module.Cautious(), module.Eager()):
@@ -55,7 +55,7 @@ def test_both_refuse_what_they_are_not_made_for(monkeypatch: pytest.MonkeyPatch)
             wrong()
 
 
-def test_the_proof_runs_and_tells_the_wrong_one_apart(
+def test_the_proof_runs_and_detects_the_wrong_rule(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
     (line,) = said(monkeypatch, capsys, "rule_proof")
@@ -82,7 +82,7 @@ def test_both_are_known_by_name_once_the_module_is_imported(monkeypatch: pytest.
         resolve("eager:factor=0.5", greedy=False)
 
 
-def test_pictures_of_the_exact_rule_have_the_models_law(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_of_the_exact_rule_have_the_models_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     imported(monkeypatch, "rule")
     model = TableModel(Geometry.square(2), codes=3, seed=1)
     settings = dict(pixels=False, seed=2, guidance_scale=1.0)

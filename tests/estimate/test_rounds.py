@@ -61,11 +61,11 @@ def test_a_larger_batch_gains_less_where_computing_is_the_limit() -> None:
     assert gains == sorted(gains, reverse=True) and gains[-1] < gains[0]
 
 
-def test_plain_decoding_is_a_speedup_of_one() -> None:
+def test_plain_decoding_has_a_speedup_of_1() -> None:
     assert costs().estimate(Request(), 0).speedup == 1
 
 
-def test_a_larger_tree_accepts_more_than_a_smaller_one_and_than_a_chain() -> None:
+def test_a_larger_tree_accepts_more_than_a_smaller_tree_and_a_chain() -> None:
     curve = AcceptanceCurve(CHANCES, "")
     assert curve.tokens(3) == pytest.approx(1 + 0.8 + 0.56 + 0.336)
     assert curve.tokens(3) == curve.tokens(3, 3) < curve.tokens(3, 12) < curve.tokens(3, 60) < 4

@@ -194,7 +194,7 @@ def test_a_page_of_tables_says_how_it_was_made_and_is_listed(page: Path) -> None
     assert all((page.parent / plot).is_file() for plot in re.findall(r"!\[.*?\]\((.*?)\)", text))
 
 
-def test_what_the_page_of_results_links_to_exists() -> None:
+def test_link_targets_of_the_results_page_exist() -> None:
     for page in (ROOT / "BENCHMARKS.md", TABLES / "README.md", ROOT / "README.md"):
         targets = re.findall(r"\]\(([^)#:]+)\)", page.read_text(encoding="utf-8"))
         assert targets and all((page.parent / target).exists() for target in targets)

@@ -78,7 +78,7 @@ def test_a_prompt_that_is_no_file_name_is_refused(text: str, tmp_path: Path) -> 
         export_run("vbench", found, tmp_path / "out")
 
 
-def test_what_a_judge_cannot_read_is_refused(tmp_path: Path) -> None:
+def test_runs_that_a_judge_cannot_read_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="--export: expected a run that has made a film"):
         export_run("vbench", run(tmp_path / "run", samples=1), tmp_path / "out")
     with pytest.raises(ValueError, match="--export: expected one of geneval, dpg, vbench, got 'magic'"):

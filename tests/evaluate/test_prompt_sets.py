@@ -93,7 +93,7 @@ def test_the_benchmark_called_mmspec_is_a_conversation_about_a_picture(folder: P
     assert first.pictures[0]().size == second.pictures[0]().size == (16, 16)
 
 
-def test_records_of_a_user_keep_what_they_came_from(folder: Path) -> None:
+def test_records_of_a_user_keep_their_source_fields(folder: Path) -> None:
     lines = [
         {"id": "x", "text": "what?", "image": "a.png", "answers": ["yes"], "category": "c"},
         {"prompt": "a photo of a bench", "tag": "single_object", "include": [{"class": "bench", "count": 1}]},
@@ -139,7 +139,7 @@ def test_a_picture_outside_the_set_is_refused(kind: str, name: str, folder: Path
         ("imagenet={}/bad.json", "expected numbers as keys"),
     ],
 )
-def test_what_is_no_set_is_refused_in_one_sentence(text: str, said: str, tmp_path: Path) -> None:
+def test_an_invalid_prompt_set_reports_one_error(text: str, said: str, tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text('{"images": []}')
     (tmp_path / "bad.jsonl").write_text('{"id": 1}\n')
     (tmp_path / "label.jsonl").write_text('{"id": 1, "label": "3"}\n')

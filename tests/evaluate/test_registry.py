@@ -89,7 +89,7 @@ def test_options_are_the_fields_of_the_config(sham: typer.Typer) -> None:
         (("--methods", "magic"), "--methods: expected some of ar, by, got 'magic', pick from these"),
     ],
 )
-def test_a_wrong_option_is_a_usage_error_in_one_sentence(words: tuple, said: str, sham: typer.Typer) -> None:
+def test_a_wrong_option_reports_one_usage_error(words: tuple, said: str, sham: typer.Typer) -> None:
     result = invoke(sham, *words)
     assert (result.exit_code, result.stderr) == (2, f"Error: {said}\n")
 
@@ -195,7 +195,9 @@ def test_in_long_parts_a_log_has_a_line_now_and_then(sham: typer.Typer, monkeypa
     assert len(lines) == 6 and last.startswith("1 of 1: ")
 
 
-def test_a_stopped_bench_goes_on_and_says_what_was_kept(sham: typer.Typer, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stopped_bench_resumes_and_reports_its_saved_parts(
+    sham: typer.Typer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from mmspec.evaluate.engine import bench
 
     whole, made = bench.interleave, []
@@ -217,7 +219,7 @@ def test_a_stopped_bench_goes_on_and_says_what_was_kept(sham: typer.Typer, monke
     assert json.loads(Path("b.json").read_text())["env"]["code"] == header["about"]["code"]
 
 
-def test_a_bench_stopped_within_a_setting_runs_only_what_is_missing(
+def test_a_bench_stopped_within_a_setting_runs_only_the_missing_requests(
     sham: typer.Typer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from tests.evaluate.sham.domain import DOMAIN

@@ -46,7 +46,7 @@ def test_the_pairs_called_tested_are_tested() -> None:
     assert {row.name for row in rows} <= made
 
 
-def test_every_pair_has_its_law_and_its_test() -> None:
+def test_every_pair_has_its_distribution_and_its_test() -> None:
     pairs = combination_records()
     assert len(pairs) == len(model_records()) * len(drafter_records())
     assert {(one["greedy"], one["sampled"]) for one in pairs} == {("exact", "exact")}
@@ -54,7 +54,7 @@ def test_every_pair_has_its_law_and_its_test() -> None:
     assert all(one["greedy tested by"] and one["sampled tested by"] for one in pairs)
 
 
-def test_relaxed_rules_are_never_among_the_exact_ones() -> None:
+def test_relaxed_rules_are_never_listed_as_exact() -> None:
     by_shape = {one["drafts"]: one for one in rule_records()}
     assert by_shape["sampled chain"]["exact rules"].split(", ")[:2] == ["token", "block"]
     assert "block" not in by_shape["sampled tree"]["exact rules"]
@@ -77,7 +77,7 @@ def test_every_image_model_is_listed_with_its_published_sampler() -> None:
     assert all(one["tested by"].startswith("random tiny model") for one in image_model_records())
 
 
-def test_every_class_of_the_table_is_shown_once_taken_or_refused() -> None:
+def test_every_class_of_the_table_is_listed_once_as_supported_or_refused() -> None:
     taken, refused = ({one["model class"] for one in records} for records in (class_records(), refused_records()))
     assert not taken & refused and taken | refused == set(greedy_table()["classes"])
     assert {one["model"] for one in model_records()} <= taken
@@ -119,7 +119,7 @@ def test_a_class_that_the_table_does_not_know_is_untested(monkeypatch: pytest.Mo
     )
 
 
-def test_what_is_shown_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_listing_follows_from_the_table_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     table = {
         "A": {
             "inputs": ["text"],

@@ -156,7 +156,7 @@ def test_a_conversation_goes_on_from_its_own_answers(monkeypatch: pytest.MonkeyP
     assert drafted.output == run.output and drafted.exact
 
 
-def test_what_turns_cost_adds_up() -> None:
+def test_costs_of_turns_add_up() -> None:
     parts = {"prefill": 0.5, "target": 0.5}
     one = TimedRun(1.0, ((1, 2, 3),), 3, 1.0, parts, accepted=((0,), (1,)))
     two = TimedRun(2.0, ((4,),), 2, 0.5, parts, exact=False, accepted=((0,),))
@@ -166,7 +166,7 @@ def test_what_turns_cost_adds_up() -> None:
     assert made.decode_rounds == 2 + 1 and combined_run([one]) is one
 
 
-def test_objects_and_answers_are_told_from_texts() -> None:
+def test_objects_and_answers_are_recognised_in_texts() -> None:
     scene = sample_scene((1 << 31) + 5)
     right = caption(scene, 0)
     prompts = [EvaluationPrompt("a", ("x",), world=scene.seed)] * 2 + [
@@ -178,7 +178,7 @@ def test_objects_and_answers_are_told_from_texts() -> None:
     assert np.isnan(told[:2]).all() and told[2] == 1.0
 
 
-def test_rules_of_texts_are_read_from_one_line() -> None:
+def test_text_rules_are_parsed_from_a_single_line() -> None:
     assert TEXTS.method("vlm", "lookup", "block").title == "prompt lookup + block verification"
     made = TEXTS.method("vlm", "lookup", "typical:threshold=0.2")
     assert made.rule == "typical:threshold=0.2" and made.title == "prompt lookup + typical acceptance (threshold 0.2)"

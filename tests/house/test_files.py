@@ -33,7 +33,7 @@ def test_json_round_trips(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("value", [float("nan"), {"a": [float("inf")]}, object()], ids=["nan", "inf", "object"])
-def test_what_json_cannot_hold_leaves_the_old_file(tmp_path: Path, value: object) -> None:
+def test_values_that_json_cannot_hold_leave_the_old_file(tmp_path: Path, value: object) -> None:
     path = tmp_path / "bench.json"
     path.write_text("{}")
     with pytest.raises((ValueError, TypeError)):

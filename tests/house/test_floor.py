@@ -22,7 +22,7 @@ def test_every_dependency_has_a_lowest_version_that_the_pins_take_over() -> None
 
 
 @pytest.mark.parametrize("wanted", [["einops"], ["a<3"], ["a>=1", "a>=2"], ["git+https://x"]])
-def test_a_requirement_without_one_lowest_version_is_refused(wanted: list[str]) -> None:
+def test_a_requirement_without_a_single_lowest_version_is_refused(wanted: list[str]) -> None:
     with pytest.raises(ValueError, match="pyproject.toml: expected .* lowest version"):
         floor.pins(wanted)
 

@@ -183,7 +183,7 @@ def test_a_flipped_byte_in_a_png_is_found() -> None:
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_no_damage_raises_anything_but_the_one_error(kind: str) -> None:
+def test_damaged_images_raise_only_image_error(kind: str) -> None:
     clean = encoded(picture(), kind, exif=Image.Exif())
     generator = numpy.random.default_rng(0)
     for _ in range(150):
@@ -196,7 +196,7 @@ def test_no_damage_raises_anything_but_the_one_error(kind: str) -> None:
             assert "\n" not in str(error)
 
 
-def test_what_is_no_image_file_is_refused(tmp_path: Path) -> None:
+def test_invalid_image_files_are_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.png").touch()
     (tmp_path / "text.png").write_text("not an image")
     os.mkfifo(tmp_path / "pipe.png")

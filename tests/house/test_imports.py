@@ -63,7 +63,7 @@ def test_a_package_hands_out_its_names_on_first_use(name: str) -> None:
         package.nonsense  # noqa: B018
 
 
-def test_a_lazy_name_is_imported_when_it_is_asked_for() -> None:
+def test_a_lazy_name_is_imported_on_first_access() -> None:
     homes = {"json": "json", "loads": "json", "joined": "os.path:join"}
     namespace = {"__name__": "somewhere"}
     find, names = lazy(namespace, homes)

@@ -190,7 +190,7 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return [list(group) for group in sorted(groups)]
 
 
-def test_no_modules_import_one_another_in_a_circle() -> None:
+def test_modules_have_no_import_cycles() -> None:
     sources = {name: path.read_text(encoding="utf-8") for name, path in modules()}
     assert circles(import_graph(sources)) == []
 

@@ -51,7 +51,7 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     return {name: set(modules) for name, modules in json.loads(Path(folder, "loaded.json").read_text()).items()}
 
 
-def test_a_picture_is_drawn_without_transformers_and_without_what_only_benches_and_builders_need(loaded: dict) -> None:
+def test_image_generation_loads_neither_transformers_nor_bench_and_training_modules(loaded: dict) -> None:
     assert "mmspec.imagegen.llamagen.pipeline" in loaded["image"]
     assert not NO_PICTURE & loaded["image"]
 

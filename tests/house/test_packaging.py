@@ -132,7 +132,7 @@ def test_the_kernels_distribution_wins_over_our_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.whole
-def test_our_folder_alone_is_not_taken_for_the_kernels_distribution() -> None:
+def test_our_kernels_folder_is_not_mistaken_for_the_kernels_distribution() -> None:
     """Without that package, transformers sees none and its models import from the repository root."""
     if any(distribution.name == "kernels" for distribution in distributions()):
         pytest.skip("the kernels distribution is installed here")

@@ -47,7 +47,7 @@ def test_every_public_name_has_a_docstring() -> None:
 
 
 @pytest.mark.parametrize("package", sorted(NAMES.AREAS))
-def test_the_reference_has_what_the_package_hands_out(package: str) -> None:
+def test_the_reference_covers_the_public_names_of_the_package(package: str) -> None:
     module, homes = import_module(package), NAMES.public(package)
     assert set(homes) == set(module.__all__) - {"__version__"}
     for name, home in homes.items():

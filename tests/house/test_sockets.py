@@ -114,7 +114,7 @@ def test_a_socket_that_is_used_is_heard(work: str) -> None:
     assert done.returncode != 0 and "socket." in done.stderr
 
 
-def test_another_machine_is_heard_where_this_one_may_be_spoken_with() -> None:
+def test_lookups_of_other_machines_fail_where_only_the_local_machine_is_allowed() -> None:
     work = "import socket\nfor host in ('127.0.0.1', '192.0.2.1'):\n    socket.getaddrinfo(host, 80)"
     done = run(work, local=True)
     assert done.returncode != 0 and "192.0.2.1" in done.stderr and "127.0.0.1" not in done.stderr

@@ -62,7 +62,7 @@ def fresh(model: TinyModel, target: AnyOrderTarget, places: list[int], values: T
 
 
 @pytest.mark.parametrize("scale", (1.0, 3.0))
-def test_known_places_are_seen_and_empty_ones_are_not(scale: float) -> None:
+def test_known_places_are_attended_and_empty_places_are_not(scale: float) -> None:
     model, target = canvas(scale)
     places = [0, 2, 3, 7, 9, 12]
     values = torch.randint(16, (2, len(places)), generator=torch.Generator().manual_seed(0))
@@ -80,7 +80,7 @@ def test_known_places_are_seen_and_empty_ones_are_not(scale: float) -> None:
     assert torch.allclose(behind, fresh(model, target, [*places, 15], values[:, [*range(6), 0]])[:, 6:], atol=1e-5)
 
 
-def test_what_is_rejected_padded_or_a_stand_in_leaves_no_trace() -> None:
+def test_rejected_padded_and_placeholder_values_leave_no_trace() -> None:
     model, target = canvas(1.0)
     value = torch.tensor([[3, 4, 5, 6], [7, 8, 9, 10]])
     index = torch.tensor([0, 1, 7, target.total]).expand(2, -1)
@@ -97,7 +97,7 @@ def test_what_is_rejected_padded_or_a_stand_in_leaves_no_trace() -> None:
     assert target.stored.nonzero()[:, 1].tolist() == [0] * 2
 
 
-def test_places_stay_open_where_the_draft_says_so_and_forced_ones_are_known() -> None:
+def test_places_stay_open_where_the_draft_leaves_them_and_forced_places_are_known() -> None:
     _, target = canvas(1.0, Geometry(((2, 3),), row_end=16, tail=(17,)))
     assert target.known.nonzero()[:, 1].tolist() == [3, 7, 8] * 2
     assert target.values[0, [3, 7, 8]].tolist() == [16, 16, 17]

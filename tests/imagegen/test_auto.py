@@ -50,7 +50,7 @@ def test_greedy_codes_are_plain_decodings_whatever_the_lengths(drafter: object) 
 
 
 @pytest.mark.parametrize("drafter", (SCD(4), SCD(4, "maximal", tree=Proactive(2, 2)), RowDrafts(SCD(3), 2)), ids=str)
-def test_sampled_codes_have_the_models_law_whatever_the_lengths(drafter: object) -> None:
+def test_sampled_codes_have_the_models_distribution_for_any_lengths(drafter: object) -> None:
     model, rows = TableModel(Geometry(((2, 3),)), codes=2, seed=2), 3000
     out = generate(model, [0] * rows, Whim(drafter), seed=5)
     seen = Counter((out.tokens * 2 ** torch.arange(5, -1, -1)).sum(1).tolist())
@@ -168,6 +168,6 @@ def test_a_pipelines_controller_goes_on_learning_and_is_its_own() -> None:
     assert pipe.automatic is not other.automatic and not other.automatic.summary()
 
 
-def test_what_has_an_order_of_its_own_takes_no_controller() -> None:
+def test_decodings_with_their_own_order_refuse_a_controller() -> None:
     with pytest.raises(UnsupportedCombination, match="expected a controller over drafts in raster order, got 'goodput"):
         generate(TinyModel(), [0], Goodput(PJD(2)))

@@ -37,7 +37,7 @@ DAMAGED = [
 
 
 @pytest.mark.parametrize(("part", "damage"), DAMAGED)
-def test_a_damaged_part_of_a_pipeline_is_one_sentence(part: str, damage: str, pipeline: Path) -> None:
+def test_a_damaged_part_of_a_pipeline_reports_one_error(part: str, damage: str, pipeline: Path) -> None:
     FILES[damage](pipeline / part)
     if damage == "config b'{}'":  # sizes of a transformer follow from its weights
         loads_or_refuses(LlamaGenPipeline.from_pretrained, pipeline)
@@ -69,7 +69,7 @@ SAVED: dict[str, tuple[Callable[[], Any], Callable[[Path], Any]]] = {
 
 @pytest.mark.parametrize("damage", [*FILES, *NUMBERS])
 @pytest.mark.parametrize("kind", SAVED)
-def test_a_damaged_drafter_or_upsampler_is_one_sentence(kind: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_drafter_or_upsampler_reports_one_error(kind: str, damage: str, tmp_path: Path) -> None:
     made, load = SAVED[kind]
     made().save_pretrained(tmp_path)
     load(tmp_path)

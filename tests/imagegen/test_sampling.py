@@ -15,13 +15,13 @@ def kept(warp: Warp) -> list[bool]:
     return warp.apply(LAW.log()).isfinite().tolist()
 
 
-def test_the_second_filter_sees_what_the_first_one_leaves() -> None:
+def test_the_second_filter_reads_the_output_of_the_first_filter() -> None:
     assert kept(Warp(top_k=2, top_p=0.65)) == [True, False, False, False]
     assert kept(Warp(top_k=2, top_p=0.65, filter_order="top_p_first")) == [True, True, False, False]
 
 
 @pytest.mark.parametrize("temperature, top_k, top_p", [(1.0, 5, 0.6), (0.7, 3, 0.9), (1.3, 12, 0.5)])
-def test_the_default_is_what_transformers_does(temperature: float, top_k: int, top_p: float) -> None:
+def test_the_default_filter_order_matches_transformers(temperature: float, top_k: int, top_p: float) -> None:
     scores = 2 * torch.randn(64, 20)
     model = LlamaForCausalLM(LlamaConfig(vocab_size=20, hidden_size=8, intermediate_size=8, num_hidden_layers=1,
                                          num_attention_heads=1))  # fmt: skip

@@ -141,7 +141,7 @@ def test_plain_decoding_of_videos_is_the_naive_loop(settings: dict) -> None:
 
 
 @pytest.mark.parametrize("scale", (1.0, 2.0))
-def test_rows_advance_by_what_each_accepts(scale: float) -> None:
+def test_rows_advance_by_their_own_accept_lengths(scale: float) -> None:
     model, labels = TinyModel(FORCED, sharp=0.7), [0, 1, 2, 3, 4]
     plain = ImagePipeline(model).start(labels, temperature=0, guidance_scale=scale)
     plain.run()
@@ -193,7 +193,7 @@ def test_frames_come_in_order_and_only_of_rows_that_did_not_fail() -> None:
 
 
 @pytest.mark.parametrize("oracle", (False, True))
-def test_nan_in_the_middle_keeps_what_came_before(oracle: bool) -> None:
+def test_nan_midway_keeps_the_earlier_codes(oracle: bool) -> None:
     model = TinyModel(sharp=0.7)
     plain = generate(model, [0, 1, 2, 4], temperature=0).tokens
     code = next(c for c in plain[3].tolist()[3:] if not (plain[:3] == c).any())
@@ -206,7 +206,7 @@ def test_nan_in_the_middle_keeps_what_came_before(oracle: bool) -> None:
 
 
 @pytest.mark.parametrize("wrong", (3, SJD))
-def test_what_is_no_drafter_is_refused(wrong: object) -> None:
+def test_invalid_drafters_are_refused(wrong: object) -> None:
     with pytest.raises(ValueError, match="decoding: expected None, 'auto' or a drafter object, got"):
         generate(TinyModel(), [0], wrong)
 

@@ -64,14 +64,14 @@ CALLS: dict[str, tuple[Callable[[], Callable], dict[str, tuple[object, ...]]]] =
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: one.__name__)
-def test_settings_refuse_what_is_no_number_and_no_truth_value(settings: Callable) -> None:
+def test_settings_refuse_invalid_numbers_and_booleans(settings: Callable) -> None:
     tried = list(cases(settings))
     assert tried
     for name, value in tried:
         refused(SETTINGS[settings], name, value)
 
 
-def test_guidance_refuses_what_is_no_number() -> None:
+def test_guidance_refuses_invalid_numbers() -> None:
     for guidance, names in ((imagegen.Guidance, ("final", "interval")), (TokenGuidance, ())):
         for name, value in cases(guidance, names):
             refused(guidance, "guidance_scale" if name == "final" else name, value, name)
@@ -112,7 +112,7 @@ def test_parts_that_are_missing_are_named() -> None:
 
 
 @pytest.mark.parametrize("entry", CALLS)
-def test_an_unknown_argument_is_refused_with_the_known_ones(entry: str) -> None:
+def test_an_unknown_argument_is_refused_with_the_known_arguments(entry: str) -> None:
     pipe = CALLS[entry][0]().func
     known = [name for name in signature(pipe.start).parameters if name != "prompts"]
     assert "decoding" in known and "pixels" not in known and "keys" not in known

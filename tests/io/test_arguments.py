@@ -43,7 +43,7 @@ def test_numbers_come_back_as_python_numbers() -> None:
 
 
 @pytest.mark.parametrize("value", (True, False, torch.tensor(True), "1", None, math.nan, [1], 1j, 10**400))
-def test_what_is_no_number_is_refused(value: object) -> None:
+def test_invalid_numbers_are_refused(value: object) -> None:
     with pytest.raises(ValueError, match="^share: expected a number"):
         number("share", value)
     if type(value) is not int:

@@ -43,7 +43,7 @@ OPENED = {"alpha": see_through, "rotated": rotated, "palette": lambda: scene().c
 
 
 @pytest.mark.parametrize("name", OPENED)
-def test_an_opened_picture_is_what_its_file_would_be(name: str) -> None:
+def test_an_opened_picture_matches_its_file(name: str) -> None:
     picture, file = OPENED[name](), BytesIO()
     picture.save(file, "PNG", exif=picture.getexif())
     found = check_image(picture)

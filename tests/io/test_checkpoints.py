@@ -81,7 +81,7 @@ def test_a_tied_head_is_no_missing_weight(tmp_path: Path) -> None:
     assert model.lm_head.weight is model.model.embed_tokens.weight
 
 
-def test_what_the_class_says_is_to_be_ignored_is(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_keys_that_the_class_ignores_are_ignored(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite(folder, lambda state: state.update({key(folder, "layers.1.mlp.gate_proj.weight") + "9": torch.ones(1)}))
     rewrite(folder, lambda state: state.pop(key(folder, "language_model.model.norm.weight")))
     monkeypatch.setattr(hf.LlavaForConditionalGeneration, "_keys_to_ignore_on_load_missing", {r"norm\.weight"})
@@ -135,7 +135,7 @@ def test_pickled_weights_are_refused(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("contents", [b"", b"cut", b"[1]", b"{", b'{"model_type": 3}', b'{"model_type": "unheard_of"}'])
-def test_a_damaged_config_is_one_sentence(folder: Path, contents: bytes) -> None:
+def test_a_damaged_config_reports_one_error(folder: Path, contents: bytes) -> None:
     (folder / "config.json").write_bytes(contents)
     with pytest.raises(ValueError, match=str(folder)) as caught:
         load_model(hf.AutoModelForImageTextToText, folder)
@@ -143,7 +143,7 @@ def test_a_damaged_config_is_one_sentence(folder: Path, contents: bytes) -> None
 
 
 @pytest.mark.parametrize("kept", [0, 5, 200, 20_000])
-def test_a_truncated_file_is_one_sentence(folder: Path, kept: int) -> None:
+def test_a_truncated_file_reports_one_error(folder: Path, kept: int) -> None:
     file = folder / "model.safetensors"
     file.write_bytes(file.read_bytes()[:kept])
     with pytest.raises(ValueError, match=str(folder)) as caught:
@@ -210,7 +210,9 @@ class Asking:
         resolve_trust_remote_code(None, str(source), has_local_code=False, has_remote_code=True)
 
 
-def test_nobody_is_asked_and_the_next_load_is_as_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remote_code_is_refused_without_a_prompt_and_later_loads_are_unchanged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from transformers import dynamic_module_utils
 
     monkeypatch.setattr(sys, "stdin", StringIO("y\n"))
@@ -220,7 +222,7 @@ def test_nobody_is_asked_and_the_next_load_is_as_before(tmp_path: Path, monkeypa
     assert sys.stdin.read() == "y\n" and dynamic_module_utils.TIME_OUT_REMOTE_CODE == before > 0
 
 
-def test_a_generation_config_holds_what_its_file_holds(tmp_path: Path) -> None:
+def test_a_generation_config_matches_its_file(tmp_path: Path) -> None:
     hf.GenerationConfig(eos_token_id=5).save_pretrained(tmp_path)
     found = load_part(hf.GenerationConfig, tmp_path)
     assert found.eos_token_id == 5 and "trust_remote_code" not in found.to_dict()

@@ -62,7 +62,7 @@ def test_fields_of_their_types_pass(given: dict[str, Any]) -> None:
         ({"width": 4, "rate": 0.0}, "expected sizes of Sizes that divide each other"),
     ],
 )  # fmt: skip
-def test_anything_else_is_one_sentence(given: dict[str, Any], message: str) -> None:
+def test_invalid_fields_report_one_error(given: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         from_fields(Sizes, given)
     assert "\n" not in str(caught.value)

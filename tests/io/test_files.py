@@ -93,7 +93,7 @@ def test_a_full_disk_is_named() -> None:
     assert caught.value.errno == errno.ENOSPC
 
 
-def test_the_innermost_name_is_told_and_so_are_errors_without_a_number(tmp_path: Path) -> None:
+def test_write_errors_name_the_innermost_file_also_without_an_error_number(tmp_path: Path) -> None:
     with pytest.raises(WriteError, match="expected to write 'inner', got 'encoder error'"):
         with writing(tmp_path / "outer"), writing("inner"):
             raise OSError("encoder error")
@@ -109,7 +109,7 @@ def test_errors_over_other_files_pass_as_they_are(tmp_path: Path) -> None:
         raise ValueError("other")
 
 
-def test_a_line_cut_off_by_a_kill_is_taken_off(tmp_path: Path) -> None:
+def test_a_line_truncated_by_a_kill_is_removed(tmp_path: Path) -> None:
     log = tmp_path / "log.jsonl"
     assert whole_lines(log) == []
     append_lines(log, ["one", "two"])
@@ -124,7 +124,7 @@ def test_a_line_cut_off_by_a_kill_is_taken_off(tmp_path: Path) -> None:
         whole_lines(log)
 
 
-def test_a_folder_is_one_runs_and_is_free_behind_it(tmp_path: Path) -> None:
+def test_a_folder_is_locked_by_a_single_run_and_freed_afterwards(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "work"
     with locked(folder):
         with pytest.raises(ValueError, match=f"no other run is writing to, got .*, which process {os.getpid()} holds"):

@@ -158,7 +158,7 @@ def test_a_type_that_gguf_does_not_dequantise_is_named(tmp_path: Path) -> None:
         assert f"output_norm.weight of type {named}, which gguf does not dequantise" in refused(file)
 
 
-def test_a_place_that_is_taken_is_refused_and_an_empty_one_filled(whole: Path, tmp_path: Path) -> None:
+def test_an_occupied_folder_is_refused_and_an_empty_folder_filled(whole: Path, tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "file").write_text("mine")
     with pytest.raises(ValueError, match="expected a new or empty folder"):

@@ -12,7 +12,7 @@ from mmspec.io.interrupts import Stopped, stop_requests
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_the_first_signal_is_noted_and_said(number: int, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_first_signal_is_recorded_and_logged(number: int, caplog: pytest.LogCaptureFixture) -> None:
     before = [signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)]
     with caplog.at_level(logging.WARNING), stop_requests() as request:
         assert request.signal == 0

@@ -41,7 +41,7 @@ def refused(make: Callable[[], nn.Module], file: Path) -> str:
     return str(caught.value)
 
 
-def test_a_module_is_filled_in_float32_with_what_is_not_stored_as_it_makes_it(file: Path) -> None:
+def test_a_module_is_loaded_in_float32_and_computes_its_unstored_buffers(file: Path) -> None:
     made, stored = load_module(Small, file), load_file(file)
     assert not made.training and torch.equal(made.table, torch.tensor([0.0, 2.0, 4.0]))
     for name, value in made.state_dict().items():
@@ -50,7 +50,7 @@ def test_a_module_is_filled_in_float32_with_what_is_not_stored_as_it_makes_it(fi
         )
 
 
-def test_what_does_not_fit_is_named(file: Path) -> None:
+def test_mismatched_weights_are_named(file: Path) -> None:
     assert "layers.0.weight of shape (3, 3) instead of (4, 4)" in refused(lambda: Small(4), file)
     assert "got no layers.2.weight, layers.2.bias" in refused(lambda: Small(rows=3), file)
     assert "unknown layers.1.bias, layers.1.weight" in refused(lambda: Small(rows=1), file)
@@ -113,7 +113,7 @@ def test_a_sketch_has_no_memory_and_its_maker_may_fail() -> None:
         sketch(lambda: (_ for _ in ()).throw(ValueError("width: wrong")), 5, "here")
 
 
-def test_the_first_few_differences_are_told_and_the_others_counted() -> None:
+def test_the_first_few_differences_are_listed_and_the_others_counted() -> None:
     own = {f"a{i}": torch.ones(2) for i in range(6)}
     assert mismatch(own, own) == ""
     assert mismatch(own, {}) == "no a0, a1, a2, a3 and 2 more"

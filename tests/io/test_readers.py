@@ -30,7 +30,7 @@ def test_a_missing_file_and_a_folder_are_named(read, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("contents", NO_OBJECTS)
-def test_what_is_no_json_object_is_named(contents: bytes, tmp_path: Path) -> None:
+def test_invalid_json_objects_are_named(contents: bytes, tmp_path: Path) -> None:
     path = tmp_path / "config.json"
     path.write_bytes(contents)
     assert "expected JSON" in (line := refused(read_json, path)) or "expected a JSON object" in line
@@ -107,7 +107,7 @@ def header(**tensors: object) -> bytes:
     ids=["garbage", "a header beyond all bounds", "more than the file", "negative", "two numbers in four bytes", "no dtype",
          "no tensor"],
 )  # fmt: skip
-def test_a_file_that_lies_is_named_before_memory_is_taken(contents: bytes, tmp_path: Path) -> None:
+def test_a_file_with_a_false_header_is_named_before_memory_is_allocated(contents: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.safetensors"
     path.write_bytes(contents)
     for read in (read_tensors, read_shapes):

@@ -21,7 +21,7 @@ def test_the_mass_is_the_integral(weight: float, gap: float) -> None:
     torch.testing.assert_close(excess_mass(weight * one, gap * one), integral, rtol=1e-7, atol=1e-16)
 
 
-def test_draws_are_finite_and_ordered_wherever_the_laws_stand() -> None:
+def test_draws_are_finite_and_ordered_for_any_weights_and_gaps() -> None:
     weight = torch.tensor([1.0, 1.0, 1.0, 0.5, 1e-300, 0.0], dtype=torch.float64)[:, None]
     gap = torch.tensor([0.0, 1e-12, 1e-3, 1.0, 50.0, 1e6], dtype=torch.float64)
     uniform = torch.tensor([0.0, 0.25, 0.5, 1 - 2**-53], dtype=torch.float64)[:, None, None]
@@ -37,7 +37,7 @@ def test_thresholds_stop_where_the_draft_stops() -> None:
     assert height[0, 2] == weight[0, 2] == pytest.approx(math.exp(-0.2))  # the last one drawn passes with P itself
 
 
-def test_equal_laws_are_kept_to_the_end() -> None:
+def test_equal_distributions_are_accepted_to_the_end() -> None:
     height, weight = gaussian_block_thresholds(
         torch.zeros(1, 3).double(), torch.zeros(1, 3).double(), torch.ones(1, 3) > 0
     )

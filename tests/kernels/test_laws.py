@@ -17,7 +17,7 @@ def laws(size: int, rows: int = 3, nodes: int = 4) -> tuple[torch.Tensor, torch.
     return tuple(torch.randn(2, rows, nodes, size, dtype=torch.float64).softmax(-1))
 
 
-def test_laws_keep_double_and_widen_half() -> None:
+def test_distributions_keep_double_and_widen_half() -> None:
     scores = torch.tensor([[0.0, -torch.inf, 1.0]])
     assert law_of(scores.double()).dtype == torch.float64
     assert law_of(scores.bfloat16()).dtype == torch.float32
@@ -64,7 +64,7 @@ def test_block_thresholds_are_the_recursion(size: int) -> None:
             assert float(found[row, i]) == pytest.approx(height, abs=1e-12)
 
 
-def test_match_counts_a_token_once_and_ignores_what_was_not_drawn() -> None:
+def test_match_counts_a_token_once_and_ignores_undrawn_tokens() -> None:
     mass, token = torch.tensor([[0.0, 0.5, 0.5, 0.2, 0.1]]), torch.tensor([[0, 4, 4, 7, 8]])
     earlier = torch.zeros(1, 5, 5, dtype=torch.bool)
     for row in range(2, 5):
@@ -75,7 +75,7 @@ def test_match_counts_a_token_once_and_ignores_what_was_not_drawn() -> None:
     torch.testing.assert_close(match_thresholds(mass, token, earlier, live)[0, 1:], torch.tensor([0, 0.5, 0, 0.2]))
 
 
-def test_laws_without_tokens() -> None:
+def test_distributions_without_excluded_tokens() -> None:
     law = torch.tensor([[0.5, 0.3, 0.2]])
     token = torch.tensor([[0, 0, 2]])
     assert law_without(law, token, torch.tensor([[True, False, False]]))[0].tolist() == pytest.approx([0, 0.3, 0.2])

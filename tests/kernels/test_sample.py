@@ -37,7 +37,7 @@ def test_weights_need_no_norm(scale: float) -> None:
     assert index.tolist() == [0, 1, 2]
 
 
-def test_rows_without_law_stay_in_range() -> None:
+def test_rows_without_a_distribution_stay_in_range() -> None:
     weight = torch.tensor([[0.0, 0.0, 0.0], [torch.nan, 1.0, 1.0], [1.0, torch.nan, 1.0], [torch.nan] * 3])
     for u in ENDS:
         index = sample_categorical(weight, torch.full((4,), u, dtype=torch.float64))

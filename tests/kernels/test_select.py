@@ -48,7 +48,7 @@ def test_it_is_the_walk(nodes: int, descend: bool, ragged: bool) -> None:
 
 
 @pytest.mark.parametrize("descend", (True, False))
-def test_a_threshold_of_zero_never_passes_and_one_always_does(descend: bool) -> None:
+def test_a_threshold_of_0_never_passes_and_a_threshold_of_1_always_does(descend: bool) -> None:
     tree = static_tree([0, 0])
     shape = (tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank, None, descend)
     assert int(select_path(torch.tensor([[1.0, 0.0]]), torch.zeros(1, 2), *shape)) == 0

@@ -101,7 +101,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_it_is_refused_in_one_sentence(what: str) -> None:
+def test_an_invalid_call_reports_one_error(what: str) -> None:
     call, said = REFUSED[what]
     with pytest.raises(ValueError, match=said):
         call()

@@ -297,12 +297,12 @@ def run(root: Path, code: str) -> str:
 
 
 @pytest.mark.slow
-def test_the_copy_is_what_runs(copy: Path, printed: dict[str, str]) -> None:
+def test_the_copied_package_is_imported(copy: Path, printed: dict[str, str]) -> None:
     assert printed["places"].split() == [str(copy / "mmspec" / "__init__.py"), str(copy / "imagegen" / "__init__.py")]
 
 
 @pytest.mark.slow
-def test_one_file_each_is_in_every_view(printed: dict[str, str]) -> None:
+def test_single_file_methods_appear_in_every_view(printed: dict[str, str]) -> None:
     views = json.loads(printed["views"])
     assert all(views["methods"]) and views["shown"] and all(views["choices"]) and all(views["decodings"])
     assert views["bench"] == ["eagle-toyrule", "scd-64-toyrule", "scd-toyrule", "sjd-toyrule"]
@@ -316,7 +316,7 @@ def test_the_toys_decode_by_their_text(printed: dict[str, str]) -> None:
 
 
 @pytest.mark.slow
-def test_text_drafters_of_one_file_each_are_in_every_view(printed: dict[str, str]) -> None:
+def test_single_file_text_drafters_appear_in_every_view(printed: dict[str, str]) -> None:
     assert json.loads(printed["text views"]) == {
         "supported": ["a layer under another name", "two tokens of the text so far"],
         "command": [True, True],

@@ -47,7 +47,7 @@ def toy():
     _registered.update(described)
 
 
-def test_the_index_is_what_the_classes_say() -> None:
+def test_the_index_matches_the_classes() -> None:
     stored = (Path(registry.__file__).parent / INDEX).read_text(encoding="utf-8")
     assert stored == index_text(), "python -m tests.methods.index"
     assert "mmspec.imagegen.rules.gsd" in list(modules_with_methods())
@@ -59,7 +59,7 @@ def test_a_method_is_the_same_before_and_after_its_module_is_imported() -> None:
         assert _registered.get((stored.kind, stored.name, stored.domains), stored) == stored, stored.name
 
 
-def test_the_page_of_methods_is_what_the_registry_says() -> None:
+def test_the_page_of_methods_matches_the_registry() -> None:
     text = PAGE.read_text(encoding="utf-8")
     assert text == page_text(text), "python -m tests.methods.page"
     assert all(f"`{one.name}`: {one.title}" in text for one in methods())
@@ -109,7 +109,7 @@ def test_a_method_with_settings_is_a_value_in_parentheses() -> None:
     assert parse("sdvg:router=strided:budget=3", "video", "decoding").settings == {"router": "strided:budget=3"}
 
 
-def test_methods_are_told_apart_by_the_models_they_are_for() -> None:
+def test_methods_of_one_name_are_selected_by_their_kind_of_model() -> None:
     assert names("video", "decoding", models="blocks") == ("ar", "draft", "sdvg")
     assert "sdvg" not in names("video", "decoding", models="codes") and "sjd" in names("image", models="codes")
     homes = {find("ar", "video", "decoding", models=kind).home.split(":")[0] for kind in ("blocks", "codes")}
@@ -127,7 +127,7 @@ def test_a_number_keeps_its_digits_in_the_text(value: float | None, toy) -> None
     assert setting.read(setting.written(value), "share") == value
 
 
-def test_what_is_kept_of_a_method_comes_back(toy) -> None:
+def test_a_method_record_restores_the_method(toy) -> None:
     assert registry.MethodInfo.of_record(toy.record()) == toy
     for one in methods():
         assert registry.MethodInfo.of_record(one.record()) == one
@@ -149,19 +149,19 @@ def test_what_is_kept_of_a_method_comes_back(toy) -> None:
         ("toy:size=3,size=4", "decoding: expected each setting once"),
     ],
 )  # fmt: skip
-def test_a_wrong_text_is_named_with_what_there_is(text: str, sentence: str, toy) -> None:
+def test_a_wrong_text_is_refused_with_the_known_methods(text: str, sentence: str, toy) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}" if sentence.startswith("decoding") else sentence):
         parse(text, "image", "decoding")
 
 
-def test_a_name_of_several_kinds_needs_one(toy) -> None:
+def test_a_name_of_several_kinds_needs_a_kind(toy) -> None:
     method("toy", domain="vlm", kind="drafter", title="Toy", exact=True, about="another toy")(Toy)
     with pytest.raises(ValueError, match="expected one method of the name 'toy', got several"):
         find("toy")
     assert find("toy", kind="drafter").domains == ("vlm",) and "toy" in names("vlm", "drafter")
 
 
-def test_what_a_class_refuses_names_the_method() -> None:
+def test_refusals_of_a_class_name_the_method() -> None:
     with pytest.raises(ValueError, match="^decoding 'sjd': window: expected 2 or more, got 1"):
         parse("sjd:window=1", "image", "decoding").make()
     with pytest.raises(

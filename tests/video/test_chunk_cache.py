@@ -96,7 +96,7 @@ def test_frames_that_are_skipped_count_as_dropped() -> None:
         ChunkCache(positions="relative")
 
 
-def test_only_a_commit_changes_what_is_held() -> None:
+def test_only_a_commit_changes_the_cached_states() -> None:
     cache = ChunkCache(4, 1)
     for first in (0, 2):
         run(cache, (2,), first)

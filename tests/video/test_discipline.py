@@ -58,7 +58,7 @@ def test_after_every_pattern_the_next_block_is_that_of_a_new_request(way: str) -
 
 
 @torch.no_grad()
-def test_without_a_window_it_is_what_passes_over_the_whole_video_give() -> None:
+def test_without_a_window_states_match_passes_over_the_whole_video() -> None:
     committed, target, _ = routed(Cached(), False, (True, False, True, True))
     model, sampler, block = wan(), target.model.sampler, len(committed)
     context, prompt, source = torch.cat(committed, 2), wan().read(text()), noise()
@@ -102,7 +102,7 @@ def test_a_draft_that_is_not_kept_leaves_no_trace(context: Cached) -> None:
 
 @pytest.mark.parametrize("context", (Cached(), Cached(5, 1), Rebuilt(), Rebuilt(3, vae())))
 @torch.no_grad()
-def test_a_draft_on_top_of_a_draft_is_taken_back(context: object) -> None:
+def test_a_draft_on_top_of_a_draft_is_rolled_back(context: object) -> None:
     committed = film(3)
     state, clean = opened(context), opened(context)
     draft, before = state.generate(committed), state.snapshot()
@@ -113,7 +113,7 @@ def test_a_draft_on_top_of_a_draft_is_taken_back(context: object) -> None:
 
 
 @torch.no_grad()
-def test_a_film_shorter_than_what_was_read_is_refused() -> None:
+def test_a_video_shorter_than_the_read_blocks_is_refused() -> None:
     state = opened()
     state.absorb(film(3))
     with pytest.raises(ValueError, match="video: expected at least the 3 blocks that were read, got 2"):
@@ -200,7 +200,7 @@ def test_all_that_is_kept_can_be_read_again_under_a_new_prompt() -> None:
     "context", (Cached(recache=True), Cached(6, 1, recache=True), Cached(5, 2, None, "window", True))
 )
 @torch.no_grad()
-def test_what_is_read_again_depends_on_no_way_there(context: Cached) -> None:
+def test_reread_context_does_not_depend_on_the_history(context: Cached) -> None:
     """Lazy, eager, with drafts taken back across the change, and with a prompt that is changed again before its block."""
     committed = film(7)
     states = {name: opened(context) for name in ("lazy", "eager", "drafting", "again")}
@@ -222,7 +222,7 @@ def test_what_is_read_again_depends_on_no_way_there(context: Cached) -> None:
 
 
 @torch.no_grad()
-def test_reading_again_costs_what_a_window_holds_however_long_the_film() -> None:
+def test_rereading_costs_a_window_for_any_video_length() -> None:
     passes = []
     for blocks in (10, 20, 40):
         committed, state = film(blocks), opened(Cached(6, 1, recache=True))
@@ -236,7 +236,7 @@ def test_reading_again_costs_what_a_window_holds_however_long_the_film() -> None
 
 
 @torch.no_grad()
-def test_a_rebuilt_context_is_the_first_latent_and_the_last_ones() -> None:
+def test_a_rebuilt_context_is_the_first_latent_and_the_last_latents() -> None:
     committed = film(4)
     state, latents = opened(Rebuilt(4)), torch.cat(committed, 2)
     for count, frames in ((1, [0, 1]), (2, [0, 1, 2, 3]), (3, [0, 3, 4, 5]), (4, [0, 5, 6, 7])):

@@ -86,7 +86,7 @@ def test_a_pipeline_without_a_text_encoder_comes_back_without(tmp_path: Path) ->
     assert same(text(), seed=0, blocks=1).latents[0].dtype == torch.float64
 
 
-def test_what_has_no_files_is_not_saved(tmp_path: Path) -> None:
+def test_unsavable_parts_are_refused(tmp_path: Path) -> None:
     for pipe, told in (
         (pipeline(), "encoder: expected a PromptEncoder to save, got function"),
         (

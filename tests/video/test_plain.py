@@ -132,7 +132,7 @@ def test_a_film_is_that_of_the_model_written_out(name: str) -> None:
         assert furthest(case, way, wanted) < 1e-4, way  # of values up to 7, and settings 1e-3 apart
 
 
-def test_the_cases_tell_what_they_are_about() -> None:
+def test_each_setting_of_the_cases_changes_the_video() -> None:
     """Each setting changes what is drawn, by far more than the two may be apart."""
     base = Case(window=5, sinks=1, switches=(2, 5))
     last = written_out(base)[-1]

@@ -8,7 +8,7 @@ from mmspec.video import BlockPlan
 
 
 @pytest.mark.parametrize("plan", (BlockPlan(3), BlockPlan(3, first=1), BlockPlan(2, first=5), BlockPlan(3, (1, 2, 4))))
-def test_every_frame_is_of_one_block(plan: BlockPlan) -> None:
+def test_every_frame_belongs_to_one_block(plan: BlockPlan) -> None:
     sizes = plan.sizes(0, 6)
     assert [plan.start(block) for block in range(6)] == [sum(sizes[:block]) for block in range(6)]
     for frames in range(1, sum(sizes)):

@@ -94,7 +94,7 @@ def unclean(state: CachedState) -> None:
 
 @pytest.mark.parametrize("mutant", (unclean, at_zero, twice, no_sinks))
 @torch.no_grad()
-def test_what_leaves_the_procedure_shows(mutant) -> None:  # noqa: ANN001
+def test_deviations_from_the_procedure_are_detected(mutant) -> None:  # noqa: ANN001
     plan = BlockPlan(2)
     first, fresh = drawn(noise(), plan, 4)
     wanted, _ = pipeline(wan(), text(), first, fresh, plan, 6, 1)

@@ -40,7 +40,7 @@ def test_a_text_is_its_object(text: str) -> None:
     assert (by_text.stats.rule, by_text.stats.drafter) == (by_hand.stats.rule, by_hand.stats.drafter)
 
 
-def test_the_drafter_alone_draws_what_its_own_pipeline_draws() -> None:
+def test_the_drafter_alone_matches_its_own_pipeline() -> None:
     alone = blocks()(PROMPT, decoding="draft@zoo:video/draft", seed=3)
     assert torch.equal(alone.latents[0], blocks(1)(PROMPT, seed=3).latents[0])
     assert not alone.stats.exact and alone.stats.rule == "drafter alone (relaxed)"

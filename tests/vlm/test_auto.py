@@ -45,7 +45,7 @@ def test_words_are_plain_decodings(model: torch.nn.Module, batch: int) -> None:
     assert torch.equal(called, plain)
 
 
-def test_what_is_offered_is_made_once_and_drafts(model: torch.nn.Module) -> None:
+def test_an_offered_drafter_is_built_once_and_drafts(model: torch.nn.Module) -> None:
     made = []
 
     def drafter():

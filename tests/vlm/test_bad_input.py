@@ -85,7 +85,7 @@ def test_without_return_dict_it_raises_with_the_rest() -> None:
             assert tokens[0] == truth[0] and tokens[2][:count] == truth[2][:count]
 
 
-def test_sampled_rows_beside_a_failed_one_are_unchanged() -> None:
+def test_sampled_rows_beside_a_failed_row_are_unchanged() -> None:
     inputs, _ = clean()
     table = torch.randn(VOCAB, VOCAB, generator=torch.Generator().manual_seed(1))
     settings = dict(drafter=Bigram(table), do_sample=True, seed=[1, 2, 3, 4], max_new_tokens=STEPS, return_dict=True)
@@ -223,7 +223,7 @@ def test_unsupported_settings(call: Callable, settings: dict, sentence: str) -> 
         call(tiny("llama"), input_ids=ids, **dict(max_new_tokens=12) | settings)
 
 
-def test_a_filled_cache_is_refused_and_an_empty_one_taken() -> None:
+def test_a_filled_cache_is_refused_and_an_empty_cache_accepted() -> None:
     ids = torch.tensor([[5, 6, 7, 8]])
     with pytest.raises(ValueError, match="past_key_values: expected none or an empty cache"):
         mmspec.generate(tiny("llama"), input_ids=ids, past_key_values=filled(), max_new_tokens=3)

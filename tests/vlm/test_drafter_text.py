@@ -75,7 +75,7 @@ def test_wrong_controllers_are_named(model, folder: Path) -> None:
         Chain("fixt")
 
 
-def test_a_folder_alone_is_a_drafter_and_an_offered_one_needs_no_folder(model, folder: Path) -> None:
+def test_a_folder_alone_is_a_drafter_and_an_offered_drafter_needs_no_folder(model, folder: Path) -> None:
     found = drafter_from_text(str(folder), model)
     assert type(found).__name__ == "Eagle"
     offer(model, lambda: (PromptLookup(), found))
@@ -102,7 +102,7 @@ def test_an_enabled_model_takes_the_text(model) -> None:
         ("eagle@no/such/folder", "expected a folder or a hub id"),
     ],
 )
-def test_a_wrong_text_is_one_sentence(text: str, sentence: str, model) -> None:
+def test_an_invalid_drafter_text_reports_one_error(text: str, sentence: str, model) -> None:
     with pytest.raises(ValueError, match=sentence):
         generate(model, input_ids=IDS, drafter=text, max_new_tokens=4)
 

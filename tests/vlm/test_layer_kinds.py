@@ -132,7 +132,7 @@ def test_sampled_rows_alone_equal_rows_in_a_batch(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ("Gemma3ForCausalLM", "Qwen3_5ForCausalLM", "JambaForCausalLM"))
-def test_requests_that_take_turns_on_one_model_do_not_meet(name: str) -> None:
+def test_alternating_requests_on_one_model_do_not_interfere(name: str) -> None:
     """Every state is its request's own; prompts down to a single token."""
     model, settings = model_with(name), dict(max_new_tokens=14, do_sample=False)
     prompts = [ragged((9,), seed=7)["input_ids"], ragged((1,), seed=8)["input_ids"]]

@@ -28,12 +28,12 @@ def proven(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ("Gemma3ForCausalLM", "Llama4ForCausalLM", *HYBRIDS))
-def test_what_is_right_passes(name: str) -> None:
+def test_unmodified_layers_pass_the_proof(name: str) -> None:
     proven(name)
 
 
 @pytest.mark.parametrize("name", ("Gemma3ForCausalLM", "Llama4ForCausalLM"))
-def test_one_mask_for_all_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_mask_for_all_layers_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         target_module, "attention_masks", lambda plan, pool, ancestor, *_: pool.bias(ancestor, torch.float32)
     )
@@ -42,7 +42,7 @@ def test_one_mask_for_all_layers(name: str, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.parametrize("more", (-1, 1))
-def test_a_window_one_token_off(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_window_off_by_one_token_is_detected(more: int, monkeypatch: pytest.MonkeyPatch) -> None:
     own = masks_module.narrow_bias
 
     def off(bias: Tensor, pool: SlotPool, depth: Tensor, layer: LayerSpec) -> Tensor:

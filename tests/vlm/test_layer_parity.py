@@ -65,7 +65,7 @@ def check_stored(request: TextTarget, moment: str) -> None:
             torch.testing.assert_close(pool[:, :, :length], public()[f"{moment}{kind}.{name}"][:, :, :length], **CLOSE)
 
 
-def test_committed_keys_and_values_of_every_shape_are_the_published_ones() -> None:
+def test_committed_keys_and_values_of_every_shape_match_the_published_code() -> None:
     """Behind the prompt, and behind a round of which all but the root is rejected: nothing stale, at any kind of layer."""
     ids, (root, after) = public()["prompt_ids"], public()["clean.input_ids"][0, -2:].tolist()
     request = opened(ids)
@@ -85,7 +85,7 @@ def test_committed_keys_and_values_of_every_shape_are_the_published_ones() -> No
 
 
 @pytest.mark.parametrize("shape", (None, *SHAPES))
-def test_words_are_the_published_ones(shape: str | None) -> None:
+def test_words_match_the_published_code(shape: str | None) -> None:
     ids, told = public()["prompt_ids"], public()["generated"]
     count = told.shape[1] - ids.shape[1]
     drafter = None if shape is None else Scripted([told[0, ids.shape[1] :].tolist()], shape, vocab=96)

@@ -84,7 +84,7 @@ def test_a_request_leaves_the_models_frequencies_as_they_were() -> None:
 
 
 @pytest.mark.parametrize(("length", "most"), ((7, 10), (16, 1), (17, 20), (25, 20)))
-def test_a_class_that_reads_its_prompt_again_decodes_on_one_side_of_the_switch(length: int, most: int) -> None:
+def test_a_class_that_rereads_its_prompt_decodes_on_one_side_of_the_switch(length: int, most: int) -> None:
     model, inputs = model_of("phi3", "longrope"), ask("phi3", (length,))
     expected = copy.deepcopy(model).generate(**inputs, max_new_tokens=most, do_sample=False)
     for name in (None, "static"):

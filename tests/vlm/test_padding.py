@@ -119,7 +119,7 @@ def test_a_measured_curve_commits_nothing_and_draws_nothing(monkeypatch: pytest.
         measure_pass_costs(model, repeats=0)
 
 
-def test_passes_behind_one_another_without_a_commit_are_alike() -> None:
+def test_repeated_passes_without_a_commit_are_identical() -> None:
     run = mmspec.vlm.start(tiny("llama"), max_new_tokens=8, do_sample=False, **prompt("llama"))
     run.step()
     target = run.target

@@ -76,7 +76,7 @@ def test_a_class_whose_passes_differ_from_its_steps_is_refused(kind: str) -> Non
     assert "\n" not in str(caught.value) and "model.generate" in str(caught.value)
 
 
-def test_temperature_by_slot_is_taken_below_its_first_step_and_refused_beyond() -> None:
+def test_temperature_by_slot_is_accepted_below_its_first_step_and_refused_beyond() -> None:
     """A few tokens never reach position 8192, where Llama 4 begins to differ: its config says so, and the trial would."""
     config = _DECODER | _LLAMA4 | {"max_position_embeddings": 32768, "floor_scale": 8192, "no_rope_layers": [1, 0]}
     model, other = (made("Llama4ForCausalLM", **config) for _ in range(2))
@@ -90,7 +90,7 @@ def test_temperature_by_slot_is_taken_below_its_first_step_and_refused_beyond() 
         mmspec.generate(model, input_ids=ids, max_new_tokens=8186)
 
 
-def test_local_attention_is_taken_while_the_request_fits_and_refused_beyond() -> None:
+def test_local_attention_is_accepted_while_the_request_fits_and_refused_beyond() -> None:
     model, ids = local(24), torch.tensor([[5, 6, 7, 8, 9, 10]])
     expected = model.generate(ids, max_new_tokens=18, do_sample=False)
     ours = mmspec.generate(

@@ -140,14 +140,14 @@ def sample(subject: Subject, drafter: Drafter | None, temperature: float) -> tup
     [("tiny", "lookup"), *(pytest.param(SMOLLM2, name, marks=pytest.mark.whole) for name in DRAFTERS)],
     indirect=["subject"],
 )
-def test_the_first_three_tokens_have_the_targets_law(subject: Subject, name: str) -> None:
+def test_the_first_three_tokens_have_the_targets_distribution(subject: Subject, name: str) -> None:
     seen, accepted = sample(subject, drafter_of(name, subject), TEMPERATURE)
     assert p_value(seen, exact_law(subject)) > 1e-3
     assert (accepted > 0) == (name in ("lookup", "trained")) or name == "untrained"
 
 
 @pytest.mark.parametrize("subject", ("tiny", pytest.param(SMOLLM2, marks=pytest.mark.whole)), indirect=True)
-def test_another_temperature_is_told_apart(subject: Subject) -> None:
+def test_another_temperature_is_detected(subject: Subject) -> None:
     seen, _ = sample(subject, PromptLookup(), TEMPERATURE / 2)
     assert p_value(seen, exact_law(subject)) < 1e-6
 

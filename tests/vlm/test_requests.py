@@ -50,7 +50,7 @@ def test_a_count_in_words_is_refused_before_transformers_compares_it() -> None:
         mmspec.generate(tiny("llama"), input_ids=IDS, max_new_tokens="3")
 
 
-def test_counts_of_other_integer_types_are_taken() -> None:
+def test_counts_of_other_integer_types_are_accepted() -> None:
     for count in (torch.tensor(3), True + 2):
         assert mmspec.generate(tiny("llama"), input_ids=IDS, max_new_tokens=count).shape == (1, 11)
 
@@ -96,7 +96,7 @@ def test_a_sampled_row_with_nothing_to_draw_fails_and_leaves_the_others_alone(co
     assert torch.equal(found.sequences, expected)
 
 
-def test_without_return_dict_it_is_an_error_where_transformers_has_one() -> None:
+def test_without_return_dict_an_error_is_raised_where_transformers_raises() -> None:
     settings = dict(input_ids=IDS, do_sample=True, max_new_tokens=6, suppress_tokens=list(range(VOCAB)))
     with pytest.raises(RuntimeError):
         tiny("llama").generate(**settings)

@@ -93,12 +93,12 @@ def sample(drafter: Drafter | None, rule: str, settings: dict, rounds: int = 1) 
         ("tree", "match"),
     ],
 )
-def test_joint_law(name: str, rule: str, settings: dict) -> None:
+def test_joint_distribution(name: str, rule: str, settings: dict) -> None:
     tokens, length = sample(drafter_of(name), rule, settings)
     assert p_value(tokens, exact_law(**settings)) > 1e-3
     assert (length > 1.1) == (name != "plain")
 
 
-def test_another_law_is_told_apart() -> None:
+def test_another_distribution_is_detected() -> None:
     tokens, _ = sample(drafter_of("tree"), "exact", dict(temperature=0.85), rounds=1)
     assert p_value(tokens, exact_law(1.0)) < 1e-6

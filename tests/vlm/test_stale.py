@@ -42,7 +42,7 @@ WEIGHTS = (load, assign, write_data)
 
 
 @pytest.mark.parametrize("change", LAYOUTS + WEIGHTS, ids=lambda one: one.__name__)
-def test_a_controller_keeps_what_it_learned_only_while_the_layout_of_its_model_stays(change: Callable) -> None:
+def test_a_controller_keeps_its_statistics_only_while_its_model_layout_is_unchanged(change: Callable) -> None:
     """Acceptance and times belong to an adapter, a precision and a device; over training steps a controller goes on."""
     model = adapted()
     control = automatic(model)
@@ -224,7 +224,7 @@ def test_a_deleted_model_is_freed(name: str) -> None:
     assert gone() is None and weights() is None
 
 
-def test_a_model_is_taken_apart_anew_by_each_request() -> None:
+def test_each_request_reads_the_current_parts_of_the_model() -> None:
     model, inputs = copy.deepcopy(tiny("llama")), prompt("llama")
     before = mmspec.generate(model, **inputs, max_new_tokens=8, do_sample=False)
     head = model.get_output_embeddings()

@@ -113,7 +113,7 @@ def test_the_cache_holds_the_bits_of_single_passes(kind: str, shape: str, dtype:
             assert torch.equal(pool[:, row, :, :length], same[:, row, :, :length])
 
 
-def test_sampled_requests_take_their_laws_from_the_same_bits() -> None:
+def test_sampled_requests_compute_their_distributions_from_the_same_bits() -> None:
     inputs = inputs_of("llama", 4)
     asked = dict(do_sample=True, seed=[1, 2, 3, 4], max_new_tokens=12, strict=True)
     out = mmspec.generate(
@@ -165,7 +165,7 @@ def test_eager_attention_is_refused_and_the_model_goes_on_without() -> None:
 
 
 @pytest.mark.parametrize("kind", ("Gemma2", "GptOss"))
-def test_a_class_without_sdpa_is_not_told_to_load_it(kind: str) -> None:
+def test_the_error_for_a_class_without_sdpa_does_not_suggest_loading_it(kind: str) -> None:
     sizes = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4,
                  num_key_value_heads=2, head_dim=16, pad_token_id=PAD)  # fmt: skip
     sizes |= dict(num_local_experts=2, num_experts_per_tok=1) if kind == "GptOss" else {}

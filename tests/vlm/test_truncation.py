@@ -88,7 +88,7 @@ def test_a_whole_sort_is_the_exception(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(sorted_rows) <= 1
 
 
-def test_rows_without_a_law_are_as_in_transformers() -> None:
+def test_rows_without_a_distribution_match_transformers() -> None:
     scores = rows("smooth")[:5]
     scores[0] = -torch.inf
     scores[1, 3] = torch.nan

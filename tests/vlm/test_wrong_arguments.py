@@ -42,7 +42,7 @@ def request(entry: str) -> Callable:
 
 
 @pytest.mark.parametrize("settings", SETTINGS, ids=lambda one: one.__name__)
-def test_settings_refuse_what_is_no_number_and_no_truth_value(settings: Callable) -> None:
+def test_settings_refuse_invalid_numbers_and_booleans(settings: Callable) -> None:
     tried = list(cases(settings))
     assert tried
     for name, value in tried:

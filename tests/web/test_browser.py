@@ -109,7 +109,7 @@ def visit(browser, address: str) -> Iterator[object]:
         one.close()
 
 
-def test_a_picture_is_uploaded_asked_about_and_replayed(visit, picture: Path) -> None:
+def test_a_picture_is_uploaded_questioned_and_replayed(visit, picture: Path) -> None:
     one = visit()
     one.upload(picture)
     one.page.locator("#vlm-run").click()
@@ -290,7 +290,7 @@ def test_cancelling_midway_says_so_and_the_next_request_runs(visit, picture: Pat
     ("name", "body"),
     [("bomb.png", png_bomb()), ("fake.png", SVG), ("half.png", b"\x89PNG\r\n\x1a\n12"), ("notes.txt", b"hello")],
 )
-def test_a_wrong_file_is_refused_in_one_sentence(visit, tmp_path: Path, name: str, body: bytes) -> None:
+def test_a_wrong_file_reports_one_error(visit, tmp_path: Path, name: str, body: bytes) -> None:
     (tmp_path / name).write_bytes(body)
     one = visit()
     one.page.locator("#vlm-picture input[type=file]").set_input_files(str(tmp_path / name))

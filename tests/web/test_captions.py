@@ -69,7 +69,7 @@ def test_both_lanes_are_the_public_call(resources, picture, drafter: str, temper
     assert fast.stats.exact and fast.finished and plain.finished
 
 
-def test_the_pieces_shown_are_the_text_and_drafted_ones_are_as_many_as_were_kept(resources, picture) -> None:
+def test_the_pieces_form_the_text_and_drafted_pieces_match_the_accepted_count(resources, picture) -> None:
     _, fast = last(resources, VlmLaneRequest(picture, QUESTION, "msd", tokens=60))
     pieces = [piece for one in fast.rounds for piece in one.marks["pieces"]]
     assert "".join(text for text, _ in pieces) == fast.text

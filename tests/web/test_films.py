@@ -63,7 +63,7 @@ def test_tiles_say_who_drew_a_block_and_films_are_held_in_the_page(resources) ->
     )
 
 
-def test_without_weights_one_sentence_says_how_to_build_them(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_weights_report_their_build_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.names", lambda: ["vlm", "video"])
     said = missing_models()
     assert "mmspec zoo build video/draft and mmspec zoo build video/reward" in said and "build video " not in said

@@ -34,7 +34,7 @@ def test_a_damaged_form_is_refused(body: bytes) -> None:
 
 @pytest.mark.parametrize("content_type", ["", "application/json", "multipart/form-data", "multipart/form-data; boundary=",
                                           "multipart/form-data; boundary=\xe4", "multipart/mixed; boundary=B"])  # fmt: skip
-def test_what_is_no_form_is_refused(content_type: str) -> None:
+def test_invalid_forms_are_refused(content_type: str) -> None:
     with pytest.raises(RefusedRequest, match="upload: expected a form"):
         file_of_form(content_type, form(HEAD))
 
@@ -66,6 +66,6 @@ def test_a_name_is_made_safe(name: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 300 + ".png", "日" * 300 + ".png", "x." + "y" * 300, "." * 300])
-def test_a_name_is_cut_to_what_a_disk_takes(name: str) -> None:
+def test_a_name_is_cut_to_the_length_limit_of_a_disk(name: str) -> None:
     found = safe_name(name)
     assert 0 < len(found.encode()) <= LONGEST_FILE_NAME and found.endswith(".png") == name.endswith(".png")

@@ -141,7 +141,7 @@ def test_a_field_that_no_page_sends_does_not_pass(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b"{", b"\xff\xfe", b"[" * 900, b"", b"[]", b"7", b"null"])
-def test_what_is_no_json_is_refused(tmp_path: Path, body: bytes) -> None:
+def test_invalid_json_is_refused(tmp_path: Path, body: bytes) -> None:
     sentence(*asked(App(), tmp_path, JOIN, body), 400)
 
 

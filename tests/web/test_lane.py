@@ -35,7 +35,7 @@ def note(run: Request) -> tuple[dict, int]:
     return {}, lanes.last_accepted(run)
 
 
-def test_what_happens_between_rounds_is_not_the_lanes_time() -> None:
+def test_time_between_rounds_is_not_counted_for_the_lane() -> None:
     lane = Lane("plain")
     for _ in run_lane(lane, lambda: Request(5), note, 10):
         time.sleep(5 * STEP)

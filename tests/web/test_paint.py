@@ -35,7 +35,7 @@ def test_pieces_are_marked_by_who_wrote_them() -> None:
     ]  # fmt: skip
 
 
-def test_the_strip_has_a_bar_a_round_as_high_as_what_it_gave() -> None:
+def test_the_strip_has_a_bar_per_round_scaled_by_its_tokens() -> None:
     heights = re.findall(r"height:(\d+)%", strip(lane(), "tokens"))
     assert heights == ["33", "100"]
     assert "2 rounds, 2 drafted tokens accepted" in strip(lane(), "tokens") and strip(Lane("x"), "tokens") == ""
@@ -69,7 +69,7 @@ def test_the_headline_says_identical_only_where_it_is_and_relaxed_where_it_is() 
     assert 'class="mm-headline relaxed"' in by_chance and "yet identical here" in by_chance
 
 
-def test_speed_is_told_twice() -> None:
+def test_speedups_are_reported_end_to_end_and_after_the_prefill() -> None:
     said = headline(lane(), lane("fast", 1.0, passes=2), True, "tokens")
     assert "2.00 times the speed of plain decoding end to end, 3.00 times after the prefill" in said
     assert "2 target passes instead of 4" in said

@@ -75,7 +75,7 @@ def test_both_pictures_are_the_public_calls(codes, law: str, name: str) -> None:
         assert told["accept_length"] == round(out.stats.accept_length, 3)
 
 
-def test_greedy_exact_pictures_are_identical_and_said_to_be(codes) -> None:
+def test_greedy_exact_pictures_are_identical_and_reported_as_such(codes) -> None:
     plain, fast = last(wish(codes, "scd", 0.0))
     assert identical(plain, fast)
     sentence, shown = difference(plain.output, fast.output)

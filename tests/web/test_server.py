@@ -189,7 +189,7 @@ def test_a_run_outside_the_folder_is_refused(client: Client, name: str) -> None:
     [{"tokens": 10_000}, {"tokens": 0}, {"temperature": 50.0}, {"seed": -1}, {"text": ""}, {"text": "x" * 3000},
      {"drafter": "../../x"}, {"law": "none"}, {"text": "what is <image> here"}],
 )  # fmt: skip
-def test_what_a_request_asks_beyond_its_limits_is_refused(client: Client, picture: Path, change: dict) -> None:
+def test_requests_beyond_the_limits_are_refused(client: Client, picture: Path, change: dict) -> None:
     refused(error_of(ask(client, picture, **change)))
 
 
@@ -226,7 +226,7 @@ def test_a_program_reads_why_a_seed_is_refused(client: Client, picture: Path, se
     assert "seed: " in found and expected in found
 
 
-def test_a_program_that_gives_a_path_in_the_place_of_the_file_reads_what_to_do(client: Client, picture: Path) -> None:
+def test_a_path_in_place_of_an_upload_is_refused_with_advice(client: Client, picture: Path) -> None:
     job = client.submit(str(picture), QUESTION, "msd", "exact", 0, 0, 8, api_name="/caption")
     assert "file: expected an uploaded file, got a text" in error_of(job)
 
@@ -292,7 +292,7 @@ def test_the_server_is_on_the_loopback_interface_alone(address: str) -> None:
             assert other.startswith("127.") or probe.connect_ex((other, port)) != 0
 
 
-def test_nothing_of_the_page_comes_from_elsewhere_and_nothing_is_told(address: str) -> None:
+def test_the_page_loads_nothing_from_elsewhere_and_sends_no_analytics(address: str) -> None:
     page = httpx.get(address).text
     assert not re.findall(r'(?:src|href)="(?:https?:)?//(?!127\.0\.0\.1)[^"]+"[^>]*(?:script|stylesheet|font)', page)
     assert "fonts.googleapis" not in page and "fonts.gstatic" not in page and "cdnjs" not in page
@@ -318,7 +318,7 @@ def test_uploads_go_with_the_server(runs: Path, picture: Path) -> None:
     assert not Path(stored).exists() and dict(os.environ) == before
 
 
-def test_a_port_that_is_taken_is_refused_in_one_sentence(runs: Path) -> None:
+def test_a_port_in_use_reports_one_error(runs: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -328,7 +328,7 @@ def test_a_port_that_is_taken_is_refused_in_one_sentence(runs: Path) -> None:
     assert "\n" not in str(caught.value)
 
 
-def test_an_error_of_ours_is_logged_and_not_told(address: str, monkeypatch, caplog) -> None:
+def test_an_internal_error_is_logged_and_not_shown(address: str, monkeypatch, caplog) -> None:
     def broken(self: ModelCache, name: str = "t2i") -> None:
         raise RuntimeError("secret /root/path")
 

@@ -35,7 +35,7 @@ def test_runs_are_listed_by_name(runs: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "name", ["..", "../secret", "one/../../secret", "/etc", "link", "", None, 7, ["one"], "one\0", "empty", "x" * 5000]
 )
-def test_whatever_is_no_run_of_the_folder_is_refused_in_one_sentence(runs: Path, name: object) -> None:
+def test_invalid_run_names_report_one_error(runs: Path, name: object) -> None:
     with pytest.raises(RefusedRequest) as caught:
         rows_of_run(runs, name, Limits())
     assert str(caught.value).count("expected") == 1 and str(runs) not in str(caught.value)

@@ -27,7 +27,7 @@ def run(work) -> tuple[list[tuple], str | None]:
     return yielded, None
 
 
-def test_what_runs_well_passes_as_it_is() -> None:
+def test_successful_work_passes_unchanged() -> None:
     def work() -> Iterator[tuple]:
         yield "a", 1, 2
         yield "b", 3, 4
@@ -46,7 +46,7 @@ def test_a_refusal_is_the_status_line_and_the_error_and_clears_the_result() -> N
     assert "seed: expected <1>," in error
 
 
-def test_an_error_of_ours_is_logged_and_told_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
+def test_an_internal_error_is_logged_and_reported_without_its_text(caplog: pytest.LogCaptureFixture) -> None:
     def work() -> Iterator[tuple]:
         yield "a", 1, 2
         raise RuntimeError("secret")
@@ -57,7 +57,7 @@ def test_an_error_of_ours_is_logged_and_told_without_its_text(caplog: pytest.Log
     assert error.count("expected") == 1
 
 
-def test_of_what_comes_quickly_the_first_and_the_last_are_told() -> None:
+def test_the_first_and_the_last_of_fast_updates_are_reported() -> None:
     assert list(paced(range(1000), every=60)) == [0, 999]
     assert list(paced([], every=60)) == [] and list(paced([7], every=60)) == [7]
     assert list(paced(range(4), every=0)) == [0, 1, 2, 3]
@@ -69,7 +69,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> dict:
     return page.build(PageContext(ModelCache(), Limits(waiting=5), folder / "runs", folder)).get_config_file()
 
 
-def test_what_decodes_has_the_machine_for_itself_and_a_name(config: dict) -> None:
+def test_decoding_handlers_have_exclusive_use_of_the_machine_and_a_name(config: dict) -> None:
     public = {one["api_name"]: one for one in config["dependencies"] if one["api_visibility"] == "public"}
     assert set(public) - {"video"} == {"caption", "image", "continuous", "pareto"}
     app = page.build(PageContext(ModelCache(), Limits(), Path("runs"), Path("uploads")))
@@ -92,7 +92,7 @@ def test_the_gate_knows_the_inputs_of_every_handler() -> None:
     assert all(len(inputs) == len(app.fns[number].inputs) for number, inputs in handlers.items())
 
 
-def test_a_control_that_changes_others_refuses_in_one_sentence_and_logs_errors_of_ours(caplog) -> None:
+def test_a_dependent_control_reports_one_error_and_logs_internal_errors(caplog) -> None:
     def refused() -> None:
         raise RefusedRequest("law: expected exact, got another, change it")
 

@@ -40,9 +40,7 @@ def test_a_picture_comes_in_as_rgb(tmp_path: Path) -> None:
         ("large.png", png() + b"\0" * 4000, "expected at most 3000 bytes"),
     ],
 )
-def test_a_hostile_file_is_refused_in_one_sentence_without_its_path(
-    tmp_path: Path, name: str, body: bytes, said: str
-) -> None:
+def test_a_hostile_file_reports_one_error_without_its_path(tmp_path: Path, name: str, body: bytes, said: str) -> None:
     limits = Limits(file_bytes=3000 if name == "large.png" else 20_000_000)
     with pytest.raises(RefusedRequest) as caught:
         open_uploaded(uploaded(tmp_path, body, name), tmp_path, limits)
@@ -65,6 +63,6 @@ def test_a_file_outside_the_uploads_is_refused(tmp_path: Path, path: str) -> Non
 
 
 @pytest.mark.parametrize("path", [None, 7, ["a.png"], b"a.png"])
-def test_what_is_no_upload_asks_for_one(tmp_path: Path, path: object) -> None:
+def test_a_missing_upload_is_requested(tmp_path: Path, path: object) -> None:
     with pytest.raises(RefusedRequest, match="expected a PNG, JPEG or WebP file, got none"):
         open_uploaded(path, tmp_path, Limits())

@@ -149,7 +149,7 @@ def test_captions_of_photographs_are_those_of_transformers(target: str, number: 
     assert torch.equal(out, expected)
 
 
-def test_clip_gives_every_photograph_one_direction() -> None:
+def test_clip_features_are_unit_vectors_independent_of_batch_and_format() -> None:
     clip = mmspec.zoo.load("clip")
     pictures = [photograph(name) for name in NAMES]
     features = clip.encode_images(pictures)

@@ -35,7 +35,7 @@ def cut(sheet: Image.Image) -> list[Image.Image]:
 @pytest.mark.parametrize(
     "command", [COMMANDS[0], *(pytest.param(one, marks=pytest.mark.whole) for one in COMMANDS[1:])]
 )
-def test_a_shown_command_draws_what_it_says(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_documented_command_draws_its_prompt(command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert "--seed" in command
     result = CliRunner().invoke(app, ["image", *shlex.split(command), "--json", "out.json"])
@@ -50,7 +50,7 @@ def test_the_commands_are_found() -> None:
 
 
 @pytest.mark.whole
-def test_the_shown_python_draws_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_documented_python_draws_its_prompts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict = {}
     for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S):
@@ -59,7 +59,7 @@ def test_the_shown_python_draws_what_it_says(tmp_path: Path, monkeypatch: pytest
     assert right(names["relaxed"].images, ["a red circle"])
 
 
-def test_the_readmes_star_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_readme_example_draws_a_star(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.S)
     (block,) = (one for one in blocks if "star.png" in one)

@@ -45,7 +45,7 @@ def test_greedy_pictures_are_plain_decodings(name):
 
 @pytest.mark.default_cells("scd-gumbel")
 @pytest.mark.parametrize("name", ["plain", "sjd", "scd-gumbel", "scd-maximal", "scd-tree"])
-def test_the_first_codes_have_the_models_law(name):
+def test_the_first_codes_have_the_models_distribution(name):
     model = pipe("c2i").model.transformer
     drawn = torch.cat([beginnings(name, seed) for seed in range(ROWS // AT_ONCE)])
     cells, chance = joint_of_three(model)

@@ -80,7 +80,7 @@ def place(axis: Any, labels: Sequence[Label], marks: Sequence[tuple[float, float
         _, anchor, shift, distance = best
         centre = axis.transData.transform(anchor) + shift
         occupied.append((*(centre - half), *(centre + half)))
-        line = {"arrowstyle": "-", "color": label.colour, "lw": 0.8, "alpha": 0.7, "shrinkA": 0, "shrinkB": 4}
+        line = {"arrowstyle": "-", "color": label.colour, "lw": 1, "ls": ":", "shrinkA": 0, "shrinkB": 4}
         note = axis.annotate(
             text, anchor, shift / scale, textcoords="offset points", ha="center", va="center",
             color=label.colour, annotation_clip=False, zorder=6, arrowprops=line if distance > _LEADER else None,

@@ -14,6 +14,7 @@ from mmspec.evaluate.vlm.united import best_lines, kind_grids, parted_lines
 
 BY = ("task", "batch", "temperature")
 SHOWN = 2  # settings that plots show
+POINTS = {"blocks": "tokens per pass of the drafter"}  # what the points of a suite are, other than lengths
 AXES = {
     "pictures": "pictures in the prompt",
     "point": "drafted tokens",
@@ -153,14 +154,19 @@ def panels(result: dict) -> list[Panel]:
         task = "" if x == "pictures" else f"{row['task']}, "
         return f"{task}batch {row['batch']}, T = {row['temperature']:g}"
 
-    rows = result["rows"]
+    rows, label = result["rows"], POINTS.get(result["env"]["suite"], AXES[x])
     settings = grouped(rows, title)
     drafters = list(dict.fromkeys(row["drafter"] for row in rows if row["drafter"] != "none"))
     if x == "point" and len(drafters) == 1 and len(settings) > 1:
-        lines = {y: lines_of([row for row in rows if row["drafter"] in drafters], title, x, y) for y in ys}
-        return [Panel(drafters[0], AXES[x], AXES[y], curves) for y, curves in lines.items()]
+        batches = {row["batch"] for row in rows}
+
+        def name(row: dict) -> str:
+            return f"{row['task']}, T = {row['temperature']:g}" if len(batches) == 1 else title(row)
+
+        lines = {y: lines_of([row for row in rows if row["drafter"] in drafters], name, x, y) for y in ys}
+        return [Panel(drafters[0], label, AXES[y], curves) for y, curves in lines.items()]
     shown = list(settings.items())[:SHOWN]
-    return [Panel(name, AXES[x], AXES[y], _lines(part, x, y)) for name, part in shown for y in ys]
+    return [Panel(name, label, AXES[y], _lines(part, x, y)) for name, part in shown for y in ys]
 
 
 def _lines(rows: Sequence[dict], x: str, y: str) -> dict[str, Line]:

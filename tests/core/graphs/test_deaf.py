@@ -50,7 +50,7 @@ def test_the_proof_of_a_round_notices_it_too(ask: Callable) -> None:
         recorded_operations(ask)
 
 
-def test_what_asks_nothing_passes_and_the_stretch_leaves_nothing_behind() -> None:
+def test_code_without_host_reads_passes_and_the_context_restores_torch() -> None:
     def quiet() -> torch.Tensor:
         y = torch.where(X > 1, X, 0.0).masked_fill(X > 4, -1.0)
         y[:, torch.tensor([0, 2])] = y[:, :2] * 2

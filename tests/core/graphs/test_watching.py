@@ -29,7 +29,7 @@ class Counter:
         return [float(x) for x in (self.first, self.second, self.count)]
 
 
-def test_a_replay_goes_on_where_the_last_one_ended() -> None:
+def test_a_replay_continues_where_the_previous_replay_ended() -> None:
     counter = Counter()
     check_capturable(counter.round)
     replay = recorded(counter.round, CPU)

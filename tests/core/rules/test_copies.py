@@ -87,7 +87,7 @@ def test_copies_behind_children_drawn_with_replacement_are_exact() -> None:
             assert off(rule, TREES["a fan and a level"], path, drawn=WITH) < ROUNDING
 
 
-def test_the_best_exact_rule_takes_traversal_and_no_rule_that_reads_one_law() -> None:
+def test_best_exact_selects_traversal_and_no_single_distribution_rule() -> None:
     for name, drawn in (("a drawn chain", "without_replacement"), ("a fan", "without_replacement"), ("a fan", WITH)):
         tree = TREES[name]
         draft, _ = union_drafts(tree, tables("random", 3, tree, (1, 2))[1], (1, 2), drawn)
@@ -158,7 +158,7 @@ def test_a_drawn_node_left_out_for_the_copy_of_its_token_shows(rule: Rule) -> No
     assert off(rule, TREES["a fan"], (1, 2), before=without_duplicates) > VISIBLE
 
 
-def test_a_law_that_forgets_which_nodes_were_copied_shows() -> None:
+def test_a_distribution_that_ignores_the_copied_nodes_is_detected() -> None:
     class AllDrawn(RuleMutant):
         def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
             return self.rule.weigh(evidence, self._bare(draft))
@@ -202,7 +202,7 @@ def test_a_branch_in_the_places_of_undrawn_nodes_is_no_chain() -> None:
     assert with_copied_paths(Draft(torch.tensor([[0, 1, 2, 3]]), chain(3), law), [[1, 2, 3, 4]], [False]).tree.straight
 
 
-def test_a_recorded_law_over_a_tree_per_row_is_refused() -> None:
+def test_a_recorded_distribution_over_a_tree_per_row_is_refused() -> None:
     tree = dynamic_tree(torch.tensor([[0, 0, 1], [0, 0, 0]]), 2, 1)
     draft = Draft(
         torch.zeros(2, 3, dtype=torch.long), tree, Law("without_replacement", torch.zeros(3), torch.zeros(2, 2, 5))

@@ -71,7 +71,7 @@ def test_the_first_round_takes_the_rules_that_fit_and_refuses_the_others(name: s
         first_round(domain, rule)
 
 
-def test_a_refusal_says_what_the_target_gives() -> None:
+def test_a_refusal_names_the_output_kind_of_the_target() -> None:
     with pytest.raises(
         ValueError, match="'reflection': expected a target that gives Gaussians, got a target that gives scores"
     ):

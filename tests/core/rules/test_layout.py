@@ -43,7 +43,7 @@ def draft_on(tree: Tree, batch: int, size: int, seed: int, ragged: bool) -> tupl
 @pytest.mark.parametrize("name", TREES)
 @pytest.mark.parametrize("ragged", (False, True))
 @pytest.mark.parametrize("batch, size", ((1, 7), (3, 127)))
-def test_thresholds_and_residuals_are_those_of_one_fan_after_the_other(
+def test_thresholds_and_residuals_match_a_fan_by_fan_computation(
     name: str, ragged: bool, batch: int, size: int
 ) -> None:
     tree = static_tree(TREES[name])
@@ -81,7 +81,7 @@ def one_by_one(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Tenso
 
 @pytest.mark.parametrize("length", (1, 2, 9))
 @pytest.mark.parametrize("ragged", (False, True))
-def test_a_chain_in_one_step_is_its_nodes_one_after_the_other(length: int, ragged: bool) -> None:
+def test_a_chain_in_one_step_matches_its_nodes_in_sequence(length: int, ragged: bool) -> None:
     drawn = torch.Generator().manual_seed(length)
     p, q = (torch.randn(4, length, 13, generator=drawn).softmax(-1) for _ in range(2))
     token = torch.randint(13, (4, length, 1), generator=drawn)

@@ -42,7 +42,7 @@ def test_a_mistake_in_any_rule_shows(rule: Rule, tree: Tree, drawn: Drawn, mista
 
 
 @every_rule
-def test_a_record_that_is_not_the_law_drawn_from_shows(rule: Rule, tree: Tree, drawn: Drawn) -> None:
+def test_a_record_that_differs_from_the_draft_distribution_is_detected(rule: Rule, tree: Tree, drawn: Drawn) -> None:
     _, q = laws("random", 3, tree.max_depth, seed=7)
     warmer = [(table.log() * 0.8).softmax(-1) for table in q]
     if isinstance(rule, TargetMatch):  # reads no record
@@ -57,7 +57,7 @@ def test_siblings_tested_in_another_order_show(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", (BlockVerification(), Traversal(), RecursiveRejection()), ids=lambda r: r.name)
-def test_nodes_pruned_by_what_was_drawn_show(rule: Rule) -> None:
+def test_nodes_pruned_by_drawn_values_are_detected(rule: Rule) -> None:
     assert off(mutants.PrunedByValue(rule), chain(2)) > VISIBLE
 
 
@@ -71,7 +71,7 @@ def test_a_wrong_prefix_weight_shows() -> None:
     assert off(mutants.WeightWithoutFloor(), chain(3)) > VISIBLE
 
 
-def test_a_missing_law_taken_for_one_shows() -> None:
+def test_a_missing_distribution_treated_as_probability_1_is_detected() -> None:
     assert off(mutants.NoLawMeansOne(), chain(3), "deterministic") > VISIBLE
 
 
@@ -106,7 +106,7 @@ def test_two_scalars_hold_the_whole_residual(tree: Tree, kind: str) -> None:
         torch.testing.assert_close(law[live[:, node]], expected.weights.p[live[:, node], node], atol=1e-10, rtol=0)
 
 
-def test_the_tables_are_laws() -> None:
+def test_random_tables_are_distributions() -> None:
     for table in random_tables(4, 3, 0, zeros=0.6):
         torch.testing.assert_close(table.sum(-1), torch.ones(len(table), dtype=torch.float64))
         assert (table == 0).any()

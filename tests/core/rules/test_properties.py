@@ -184,7 +184,7 @@ def test_undrawn_nodes_do_not_matter(rule: Rule, tree: Tree, how: str) -> None:
 
 @every_rule
 @pytest.mark.poison
-def test_laws_that_no_child_was_drawn_from_are_not_read(rule: Rule, tree: Tree, how: str) -> None:
+def test_distributions_that_no_child_was_drawn_from_are_not_read(rule: Rule, tree: Tree, how: str) -> None:
     draft, evidence = case(tree, how)
     if draft.law.scores is None:
         return

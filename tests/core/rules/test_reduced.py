@@ -44,7 +44,7 @@ def pair(tree: Tree, how: str, stray: bool = False) -> tuple[Draft, Draft, Evide
 
 @every_rule
 @pytest.mark.parametrize("stray", [False, True])
-def test_thresholds_and_residuals_are_those_of_the_spread_law(rule: Rule, tree: Tree, how: str, stray: bool) -> None:
+def test_thresholds_and_residuals_match_the_spread_distribution(rule: Rule, tree: Tree, how: str, stray: bool) -> None:
     spread, own, evidence = pair(tree, how, stray)
     wide, narrow = rule.weigh(evidence, spread), rule.weigh(evidence, own)
     assert isinstance(narrow.q, ReducedLaw) and narrow.q.mass.shape[-1] == len(IDS)

@@ -74,7 +74,7 @@ RULES = (Reflection, GaussianBlock)
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("ragged", (False, True), ids=("full drafts", "drafts cut short"))
-def test_several_rounds_have_the_targets_law(ragged: bool, rule: type[Rule]) -> None:
+def test_several_rounds_have_the_targets_distribution(ragged: bool, rule: type[Rule]) -> None:
     noise = innovations(decode(5, ragged, rule=rule()))
     for position in range(5):
         for axis in range(WIDTH):
@@ -125,7 +125,7 @@ def test_different_scales_are_never_coupled(rule: type[Rule]) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_a_root_alone_and_equal_laws(rule: type[Rule]) -> None:
+def test_a_lone_root_and_equal_distributions(rule: type[Rule]) -> None:
     keys = Keys.of(1, 50)
     mean, scale = torch.randn(50, 1, WIDTH), torch.full((50, 1, 1), SCALE)
     verdict = round_of(rule(), root_only(torch.zeros(50, WIDTH)), Evidence(mean=mean, scale=scale), keys)

@@ -40,7 +40,7 @@ def test_every_name_makes_an_exact_rule_of_that_name(name: str) -> None:
     assert rule.name == name and rule.exact
 
 
-def test_unknown_rules_are_refused_with_the_known_ones() -> None:
+def test_unknown_rules_are_refused_with_the_known_rules() -> None:
     with pytest.raises(ValueError, match="expected one of exact, token, block.*got 'fast'"):
         resolve("fast", greedy=False)
     with pytest.raises(ValueError, match="got int"):
@@ -53,7 +53,7 @@ def test_greedy_requests_match_the_target() -> None:
     assert isinstance(resolve("reflection", greedy=True), Reflection)
 
 
-def test_a_rule_is_taken_as_it_is_unless_greedy_makes_it_target_match() -> None:
+def test_a_rule_object_is_used_unchanged_unless_greedy_makes_it_target_match() -> None:
     class Relaxed(TargetMatch):
         exact = False
 

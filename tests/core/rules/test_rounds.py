@@ -87,7 +87,7 @@ def test_shared_noise_shows(mistake: type[Keys], rule: Rule, tree: Tree) -> None
 @pytest.mark.parametrize(
     ("rule", "tree"), [(BlockVerification(), CHAIN), (Traversal(), TREE)], ids=("block", "traversal")
 )
-def test_one_noise_for_all_rounds_shows(rule: Rule, tree: Tree) -> None:
+def test_the_same_noise_in_all_rounds_is_detected(rule: Rule, tree: Tree) -> None:
     assert failed(rule, tree, noise.OneRound(Keys.of(1, ROWS).seeds))
 
 
@@ -107,7 +107,7 @@ def test_a_skipped_residual_shows() -> None:
     assert failed(NoResidual(BlockVerification()), CHAIN, Keys.of(1, ROWS))
 
 
-def test_a_record_that_is_not_the_law_drawn_from_shows() -> None:
+def test_a_record_that_differs_from_the_draft_distribution_is_detected() -> None:
     _, q = markov(3)
     assert failed(BlockVerification(), CHAIN, Keys.of(1, ROWS), record=(q.log() * 0.5).softmax(-1))
 

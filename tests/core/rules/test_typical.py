@@ -42,7 +42,7 @@ def test_the_strictest_setting_is_exact(kind: str) -> None:
         torch.testing.assert_close(law, p[0].expand_as(law), atol=1e-12, rtol=0)
 
 
-def test_the_default_bends_the_law() -> None:
+def test_the_default_changes_the_distribution() -> None:
     scores = torch.tensor([[[0.0, 1.0, 2.0], [0.0, 0.0, 0.0]]])
     draft = Draft(torch.tensor([[0, 1]]), chain(1), Law("deterministic"))
     rule, evidence = TypicalAcceptance(), Evidence(scores=scores)

@@ -141,7 +141,7 @@ def whole_rows(pool: object, tree: Tree, batch: int) -> list[module.RowGroup]:
 
 
 @pytest.mark.parametrize("wrong", ("slots", "queries", "tree", "padding"))
-def test_what_it_leaves_out_shows(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attention_mutants_are_detected(wrong: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Any number of slots, any number of queries, a path's keys where they were drafted, slots counted from the padding."""
     if wrong == "slots":
         monkeypatch.setattr(module, "SLOTS", 1)
@@ -157,7 +157,7 @@ def test_what_it_leaves_out_shows(wrong: str, monkeypatch: pytest.MonkeyPatch) -
     assert apart(Case(TREES["tree"], **(LONG if wrong == "padding" else RAGGED))) > 0
 
 
-def test_every_node_is_asked_once_behind_its_own_path() -> None:
+def test_every_node_is_scored_once_after_its_own_path() -> None:
     tree = TREES["tree"]
     found = leaf_paths(tree.parent[0].tolist())
     asked = [node for path in found for node in path.nodes[path.first :]]

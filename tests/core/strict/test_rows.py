@@ -91,7 +91,7 @@ CALLS = {
 
 
 @pytest.mark.parametrize("name", CALLS)
-def test_models_products_are_taken_in_blocks(name: str) -> None:
+def test_model_products_are_computed_in_blocks(name: str) -> None:
     weight, x = noise(688, 256), noise(12, 256, seed=1)
 
     def strict(some: Tensor) -> Tensor:

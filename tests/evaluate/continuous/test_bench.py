@@ -70,7 +70,7 @@ def test_every_row_has_the_shared_fields_and_its_own(model: str, results: dict) 
     assert json.loads(json.dumps(result, allow_nan=False))["rows"] == result["rows"]
 
 
-def test_only_what_must_be_plain_decoding_bit_for_bit_is_held_to_it(results: dict) -> None:
+def test_only_exact_copies_of_plain_decoding_are_checked_bit_for_bit(results: dict) -> None:
     for model, must in (("mar", {"ar", "tolerance-0", "head-1"}), ("car", {"ar", "causal-head-1"})):
         rows = rows_of(results[model])
         assert {key for key, row in rows.items() if row["identical"] is not None} == must
@@ -78,7 +78,7 @@ def test_only_what_must_be_plain_decoding_bit_for_bit_is_held_to_it(results: dic
         assert all(rows[key]["exact"] for key in must)
 
 
-def test_laws_are_said(results: dict) -> None:
+def test_exact_methods_are_marked(results: dict) -> None:
     exact = {key for key, row in rows_of(results["mar"]).items() if row["exact"]}
     assert exact == {"ar", "tolerance-0", "head-1", "head-4"}
     assert all(row["exact"] for row in results["car"]["rows"])
@@ -130,7 +130,7 @@ def test_the_prediction_is_the_papers() -> None:
     )
 
 
-def test_schedules_spare_what_they_say(results: dict) -> None:
+def test_schedules_save_the_expected_calls(results: dict) -> None:
     rows = rows_of(results["mar"])
     assert rows["anneal"]["head_calls"] < 64 == rows["lazy"]["head_calls"] == rows["lazy-tokens-0.1"]["head_calls"]
     assert rows["checkerboard"]["target_passes"] == 9
@@ -138,7 +138,7 @@ def test_schedules_spare_what_they_say(results: dict) -> None:
 
 
 @pytest.mark.whole
-def test_heads_walk_as_many_steps_as_asked() -> None:
+def test_heads_run_the_requested_number_of_steps() -> None:
     asked = dict(batches=(1,), guidance=(1.0,), methods=("head-1", "cspd-patch-derived-4", "anneal"))
     rows = rows_of(run(**asked, num_sampling_steps="10"))
     assert rows["ar"]["head_steps"] == 10 and rows["ar"]["head_calls"] == rows["head-1"]["head_calls"] == 160
@@ -181,7 +181,7 @@ def test_speed_and_quality_make_a_curve(tmp_path: Path) -> None:
         DOMAIN.panels({"env": {"suite": "speed"}, "rows": []})
 
 
-def test_a_plot_names_what_nothing_beats() -> None:
+def test_a_plot_labels_the_pareto_front() -> None:
     shared = {
         "batch": 1,
         "guidance": 2.0,

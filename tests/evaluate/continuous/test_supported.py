@@ -19,7 +19,7 @@ RECORDS = continuous_records()
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda one: one["asked by"])
-def test_a_draw_has_the_law_that_is_said(record: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_draw_has_the_stated_distribution(record: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_tiny_continuous(monkeypatch)
     monkeypatch.chdir(tmp_path)
     asked, names = record["asked by"], {one.__name__: one for one in (Annealing, HeadSampling, Lazy, ScheduledSteps)}

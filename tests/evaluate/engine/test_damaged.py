@@ -160,7 +160,7 @@ def test_a_cell_that_is_no_name_of_a_folder_is_refused(cell: str, tmp_path: Path
         read_run(tmp_path)
 
 
-def test_a_picture_that_is_not_the_one_of_its_record_is_refused(tmp_path: Path) -> None:
+def test_a_picture_that_differs_from_its_record_is_refused(tmp_path: Path) -> None:
     one = with_media(tmp_path, sample("ar", 0), picture(3))
     file = tmp_path / one["shown"]["file"]
     assert load_output(tmp_path, one["shown"], "picture").size == (8, 8)

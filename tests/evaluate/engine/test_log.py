@@ -74,7 +74,7 @@ def test_without_a_file_nothing_is_kept(tmp_path: Path, monkeypatch: pytest.Monk
     assert not isinstance(stop.value, Stopped) and list(tmp_path.iterdir()) == []
 
 
-def test_an_interrupt_says_what_is_kept(tmp_path: Path) -> None:
+def test_an_interrupt_reports_the_saved_parts(tmp_path: Path) -> None:
     file = log_beside(tmp_path / "b.json")
     with pytest.raises(KeyboardInterrupt) as stop, BenchLog(file, ABOUT):
         raise KeyboardInterrupt
@@ -98,7 +98,7 @@ def test_samples_are_found_again_as_they_were_kept(tmp_path: Path) -> None:
     assert again.find("ar", 0, 1) is None is BenchLog(file, ABOUT | {"code": "x"}).samples(GROUP).find("ar", 0, 0)
 
 
-def test_an_interrupt_within_a_setting_says_what_is_kept(tmp_path: Path) -> None:
+def test_an_interrupt_within_a_setting_reports_the_saved_requests(tmp_path: Path) -> None:
     file = log_beside(tmp_path / "b.json")
     with pytest.raises(Stopped, match=r"\(requests: 1\) is kept in"), BenchLog(file, ABOUT) as log:
         log.samples(GROUP).add("ar", 0, 0, 0, TimedRun(1.0, ((1,),), 1, 1.0))

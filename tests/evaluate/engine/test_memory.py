@@ -14,7 +14,7 @@ CPU, SIZE = torch.device("cpu"), 64_000_000  # bytes, far above what the interpr
 
 
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="needs Linux, which counts resident memory")
-def test_the_peak_counts_what_was_freed_again_and_not_what_was_there() -> None:
+def test_peak_memory_counts_freed_tensors_and_excludes_earlier_tensors() -> None:
     kept = torch.ones(SIZE // 4)
     with peak_memory(CPU) as small:
         kept.sum()

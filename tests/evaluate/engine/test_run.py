@@ -88,7 +88,7 @@ def test_every_cell_has_a_sample_of_every_prompt_with_its_figures(whole: Records
     assert len(whole.real) == 4
 
 
-def test_the_header_says_with_what_the_run_was_made(whole: Records) -> None:
+def test_the_header_records_versions_prompts_and_judges(whole: Records) -> None:
     header = whole.headers[0]
     assert header["versions"].keys() >= {"mmspec", "torch"} and header["seed"] == 0 and header["about"]["code"]
     (model,) = header["prompts"]
@@ -133,7 +133,7 @@ def test_parts_of_several_folders_merge_by_copying(made: Path, whole: Records, t
 
 
 @pytest.mark.whole
-def test_three_workers_draw_what_one_draws(made: Path, whole: Records, tmp_path: Path) -> None:
+def test_three_workers_match_a_single_worker(made: Path, whole: Records, tmp_path: Path) -> None:
     work = SweepWork.of(plan(made, tmp_path / "three"))
     three = drawn(work, workers=3)
     assert hashes(three) == hashes(whole) and lasting(three)["samples"] == lasting(whole)["samples"]
@@ -141,7 +141,7 @@ def test_three_workers_draw_what_one_draws(made: Path, whole: Records, tmp_path:
 
 
 @pytest.mark.whole
-def test_ray_draws_what_one_worker_draws(made: Path, whole: Records, tmp_path: Path) -> None:
+def test_ray_matches_a_single_worker(made: Path, whole: Records, tmp_path: Path) -> None:
     pytest.importorskip("ray", reason='ray comes with "mmspec[scale]"')
     for workers in (1, 3):
         found = drawn(SweepWork.of(plan(made, tmp_path / f"{workers}")), workers, "ray")
@@ -149,7 +149,7 @@ def test_ray_draws_what_one_worker_draws(made: Path, whole: Records, tmp_path: P
 
 
 @pytest.mark.whole
-def test_a_killed_writer_and_one_beside_it_leave_a_run_that_goes_on(made: Path, tmp_path: Path) -> None:
+def test_a_run_resumes_after_a_killed_and_a_concurrent_writer(made: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     command = [sys.executable, "-c", WRITER, str(made), str(folder)]
@@ -194,9 +194,7 @@ def test_a_shard_that_a_kill_has_cut_anywhere_goes_on_to_the_same_run(
     assert lasting(resumed)["samples"] == lasting(whole)["samples"]
 
 
-def test_a_disk_that_fills_up_ends_the_run_in_one_sentence_and_the_run_goes_on(
-    made: Path, whole: Records, tmp_path: Path
-) -> None:
+def test_a_full_disk_reports_one_error_and_the_run_resumes(made: Path, whole: Records, tmp_path: Path) -> None:
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (6000, before[1]))  # bytes of any file: some samples, and not all
     try:
@@ -213,13 +211,13 @@ def test_another_seed_is_another_run(made: Path, whole: Records) -> None:
         run_sweep(plan(made, whole.folder, seed=1))
 
 
-def test_records_without_times_are_what_is_compared(whole: Records) -> None:
+def test_comparisons_use_records_without_times(whole: Records) -> None:
     one = next(iter(whole.samples.values()))
     assert "time" in one and "time" not in without_times(one) and "token_hash" in without_times(one)
     assert json.loads(json.dumps(one)) == one and read_run(whole.folder).samples == whole.samples
 
 
-def test_what_a_cell_cannot_do_is_a_record_with_the_reason(made: Path, tmp_path: Path) -> None:
+def test_an_impossible_cell_is_recorded_with_the_reason(made: Path, tmp_path: Path) -> None:
     work = SweepWork.of(plan(made, tmp_path, decodings=("eagle", "sjd:window=4"), rules=("exact", "token"), count=1))
     found = drawn(work)
     failed = {

@@ -56,7 +56,7 @@ def test_writers_at_once_have_files_of_their_own_and_lose_no_line(tmp_path: Path
     assert len(run.samples) == 4 * 50 + 50
 
 
-def test_what_two_shards_say_of_one_sample_must_agree_but_for_times(tmp_path: Path) -> None:
+def test_two_shards_must_agree_on_a_sample_except_for_times(tmp_path: Path) -> None:
     Shard(tmp_path, ABOUT, kept.header()).add([sample("1")])
     Shard(tmp_path, ABOUT, kept.header()).add([sample("1", time=took(9.0))])
     assert len(read_run(tmp_path).samples) == 1
@@ -89,14 +89,14 @@ def test_shards_of_another_run_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "line", ["[]", "{", '{"kind": "else"}', '{"key": 1}', '{"kind": "sample"}', '{"kind": "header", "schema": 7}']
 )
-def test_other_files_are_refused_in_one_sentence(line: str, tmp_path: Path) -> None:
+def test_foreign_files_report_one_error(line: str, tmp_path: Path) -> None:
     (tmp_path / "shards").mkdir()
     (tmp_path / "shards" / "x.jsonl").write_text(f"{line}\n")
     with pytest.raises(ValueError, match="x.jsonl.*: expected .*, got .*; "):
         read_run(tmp_path)
 
 
-def test_an_empty_folder_is_no_run_to_read_and_one_to_begin(tmp_path: Path) -> None:
+def test_an_empty_folder_is_refused_for_reading_and_accepted_for_a_new_run(tmp_path: Path) -> None:
     assert not read_shards(tmp_path, "any").samples
     with pytest.raises(ValueError, match="RUN: expected a folder with shards of a run"):
         read_run(tmp_path)

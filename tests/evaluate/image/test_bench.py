@@ -140,7 +140,7 @@ def test_a_sweep_goes_on_from_its_log(swept: tuple[dict, Path], monkeypatch: pyt
 
 
 @pytest.mark.whole
-def test_the_rows_of_a_setting_are_kept_and_a_stopped_one_goes_on(
+def test_the_rows_of_a_setting_are_saved_and_a_stopped_bench_resumes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = dict(
@@ -194,7 +194,7 @@ def test_classes_are_judged_in_words() -> None:
     assert [row["key"] for row in result["rows"]] == ["ar", "sjd-16"] and bench_failures(DOMAIN, result) == []
 
 
-def test_what_the_zoo_does_not_know_has_no_row() -> None:
+def test_methods_without_weights_in_the_zoo_have_no_row() -> None:
     keys = [method.key for method in ImageBenchConfig(model="c2i").rows]
     assert "sjd-16" in keys and not any(key.startswith(("eagle", "mulo")) for key in keys)
     with pytest.raises(ValueError, match="--methods: expected some of ar, .*, got 'eagle-tree'"):

@@ -18,7 +18,7 @@ from mmspec.zoo.architectures.llava import new_model, new_tokenizer
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_pass_over_a_chain_is_what_passes_of_one_value_are(name: str) -> None:
+def test_a_pass_over_a_chain_matches_passes_over_single_values(name: str) -> None:
     model = cached_decoder(name, torch.device("cpu"), torch.float32, 12, True)
     alone, several = model.score(1), model.score(4)
     assert several.shape[1] == 4 and model.parameters > 1000
@@ -26,7 +26,7 @@ def test_a_pass_over_a_chain_is_what_passes_of_one_value_are(name: str) -> None:
     torch.testing.assert_close(model.score(1), alone)  # no pass is committed
 
 
-def test_the_curve_of_every_shape_starts_at_one() -> None:
+def test_the_curve_of_every_shape_starts_at_1() -> None:
     rows = run("cpu", tiny=True, repeats=1, steps=("cost",))["rows"]
     assert [row["model"] for row in rows] == list(NAMES)
     for row in rows:

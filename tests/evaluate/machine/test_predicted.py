@@ -48,18 +48,18 @@ def test_a_round_is_counted_and_leaves_the_request_as_it_was() -> None:
     assert count_request(request(), rounds=5).passed is None
 
 
-def test_timing_does_not_change_what_is_counted() -> None:
+def test_timing_does_not_change_the_counts() -> None:
     drafter = drafters.PromptLookup()
     _, once, timed = (count_request(request(drafter), rounds=4, timed=times) for times in (0, 0, 2))
     assert timed.round == once.round and timed.prefill == once.prefill
 
 
-def test_a_round_that_drafts_has_more_work_than_a_plain_one() -> None:
+def test_a_drafting_round_has_more_work_than_a_plain_round() -> None:
     plain, drafted = count_request(request(), rounds=4), count_request(request(drafters.PromptLookup()), rounds=4)
     assert drafted.round.calls > plain.round.calls and drafted.round.total_flops >= plain.round.total_flops
 
 
-def test_the_counter_skips_the_sizes_it_is_told_to() -> None:
+def test_the_counter_skips_the_listed_sizes() -> None:
     rows = torch.zeros(7, 3)
     with WorkCounter() as everything:
         rows + 1.0

@@ -38,7 +38,7 @@ def scaled(model: torch.nn.Module) -> torch.nn.Module:
     return model.eval()
 
 
-def test_the_zoos_clip_is_the_default_and_says_what_it_is() -> None:
+def test_the_zoo_clip_is_the_default_and_describes_itself() -> None:
     zoo = extractor_of("zoo")
     read = zoo.images([noise(1), noise(2, 64)])
     assert zoo.name == "zoo CLIP" and zoo.dim == 128 and len(zoo.hash) == 16
@@ -77,7 +77,7 @@ def test_the_published_resize_reads_pixel_i_at_i_times_the_ratio(size: tuple) ->
 
 @pytest.mark.whole
 @pytest.mark.slow
-def test_both_forms_of_inception_are_told_by_their_files(tmp_path: Path) -> None:
+def test_both_forms_of_inception_are_recognised_by_their_files(tmp_path: Path) -> None:
     plain = scaled(Inception3(num_classes=1000, aux_logits=True, transform_input=False, init_weights=False))
     published = scaled(published_inception())
     first = Inception(saved(plain, tmp_path / "torchvision.safetensors"))

@@ -68,7 +68,7 @@ def test_an_exact_method_is_as_far_as_plain_halves_are_apart() -> None:
     assert np.mean(ratios) == pytest.approx(1, abs=0.1)
 
 
-def test_the_interval_covers_what_other_samples_give() -> None:
+def test_the_interval_covers_distances_of_other_samples() -> None:
     drawn = [distances(gaussian(1, 1, 3 * s, 300), (gaussian(0, 1, 3 * s + 1, 300), gaussian(0, 1, 3 * s + 2, 300)), 50)
              for s in range(20)]  # fmt: skip
     truth = np.mean([one.frechet for one in drawn])

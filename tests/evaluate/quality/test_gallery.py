@@ -52,7 +52,7 @@ def test_every_picture_has_a_seed_of_its_own(seed: int) -> None:
     assert sorted(sum(seeds, [])) == list(range(seed * 36, seed * 36 + 36))
 
 
-def test_other_pictures_are_far_and_say_what_they_cost() -> None:
+def test_other_pictures_are_far_and_report_their_cost() -> None:
     held = galleries([])
     assert held.row == {"shape": (24, 6)}  # the tokens of both plain sets
     same, other = held.judge(PLAIN), held.judge(SHIFTED)

@@ -24,7 +24,7 @@ def test_it_is_the_sum_over_pairs() -> None:
 
 
 @pytest.mark.parametrize("count", [5, 20])
-def test_sets_of_one_law_are_on_average_no_distance_apart(count: int) -> None:
+def test_the_mean_distance_between_sets_of_the_same_distribution_is_zero(count: int) -> None:
     found = [kernel_distance(drawn(2 * i, count), drawn(2 * i + 1, count), resamples=0).value for i in range(400)]
     assert abs(np.mean(found)) < 3 * np.std(found) / 20
     assert min(found) < 0 < max(found)
@@ -55,7 +55,7 @@ def test_the_interval_covers_the_true_distance_about_as_often_as_it_says() -> No
     assert 37 <= inside <= 50
 
 
-def test_blocks_of_large_sets_say_what_one_matrix_says() -> None:
+def test_blocks_of_large_sets_match_a_single_matrix() -> None:
     a, b = drawn(0, 400), drawn(1, 400, 0.5)
     whole, cut = kernel_distance(a, b, resamples=50), kernel_distance(a, b, block=100, resamples=50)
     assert cut.value == pytest.approx(whole.value, rel=0.15) and cut.interval[0] < cut.value < cut.interval[1]

@@ -27,7 +27,7 @@ def test_every_ball_by_itself(k: int, counts: tuple, monkeypatch: pytest.MonkeyP
     assert precision_recall(made, real, k) == (by_hand(made, real, k), by_hand(real, made, k))
 
 
-def test_a_set_that_repeats_one_sample_is_precise_and_covers_little() -> None:
+def test_a_set_that_repeats_one_sample_has_full_precision_and_low_recall() -> None:
     real = drawn(1, 60)
     precision, recall = precision_recall(real[:1] + drawn(0, 60, 1e-3), real)
     assert precision == 1.0 and recall < 0.1
@@ -39,7 +39,7 @@ def test_too_few_rows_and_other_lengths_are_refused() -> None:
             precision_recall(made, drawn(1, 9))
 
 
-def test_the_inception_score_of_known_laws() -> None:
+def test_the_inception_score_of_known_distributions() -> None:
     sure = np.eye(4)[np.arange(20) % 4]
     assert inception_score(sure, 1) == (pytest.approx(4.0), 0.0)
     assert inception_score(np.full((20, 4), 0.25), 5) == (pytest.approx(1.0), pytest.approx(0.0, abs=1e-12))

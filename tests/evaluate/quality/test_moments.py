@@ -19,7 +19,7 @@ def close(a: Moments, b: Moments) -> bool:
 
 
 @pytest.mark.parametrize("cuts", [(1,), (150,), (1, 2, 3), (0, 0, 299, 300), (7, 100, 288)])
-def test_parts_merge_to_one_pass_in_any_order(cuts: tuple) -> None:
+def test_merged_parts_match_a_single_pass_in_any_order(cuts: tuple) -> None:
     found = rows()
     parts = np.split(found, cuts)
     whole = Moments.of(found)
@@ -35,7 +35,7 @@ def test_sums_of_squares_would_have_lost_the_covariance() -> None:
     assert np.allclose(Moments.of_parts(np.split(far, 10)).covariance, told, rtol=1e-6)
 
 
-def test_the_distance_of_merged_parts_is_that_of_one_pass() -> None:
+def test_the_distance_of_merged_parts_matches_a_single_pass() -> None:
     a, b = rows(mean=0), rows(mean=0.3, seed=1)
     merged = distance(Moments.of_parts(np.split(a, 4)), Moments.of_parts(np.split(b, (3, 200))))
     assert merged == pytest.approx(frechet(a, b), rel=1e-9)
@@ -50,7 +50,7 @@ def test_the_interval_holds_the_value_and_is_wider_for_fewer_rows() -> None:
 @pytest.mark.parametrize(
     "wrong", [np.zeros(3), np.zeros((2, 0)), np.full((2, 2), np.nan), np.zeros((1, 2, 3))], ids=str
 )
-def test_what_are_no_features_is_refused(wrong: np.ndarray) -> None:
+def test_invalid_features_are_refused(wrong: np.ndarray) -> None:
     with pytest.raises(ValueError, match="features: expected .*, got .*; "):
         Moments.of(wrong)
 

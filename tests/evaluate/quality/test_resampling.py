@@ -12,7 +12,7 @@ def width(groups: list) -> float:
     return high - low
 
 
-def test_groups_are_what_is_resampled() -> None:
+def test_resampling_draws_whole_groups() -> None:
     values = np.random.default_rng(0).normal(size=64)
     few, many = [[value] for value in values[:16]], [[value] for value in values]
     assert width(many) < 0.7 * width(few)

@@ -42,7 +42,7 @@ def test_logs_without_a_curve_are_refused(tmp_path: Path) -> None:
         training_curve(tmp_path / "c")
 
 
-def test_without_matplotlib_there_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_matplotlib_reports_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
     real = builtins.__import__
 
     def missing(name: str, *args: object, **kwargs: object) -> object:
@@ -55,7 +55,7 @@ def test_without_matplotlib_there_is_one_sentence(monkeypatch: pytest.MonkeyPatc
         need_matplotlib()
 
 
-def test_what_has_no_curve_is_refused(tmp_path: Path) -> None:
+def test_results_without_a_curve_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="expected a suite with a curve, got 'drafters'"):
         domain_of("vlm").panels({"env": {"suite": "drafters"}, "rows": []})
     with pytest.raises(ValueError, match="expected rows with figures to draw"):

@@ -54,7 +54,7 @@ def test_a_report_is_complete(run: Records, tmp_path: Path) -> None:
     assert json.loads((tmp_path / "report" / "rows.json").read_text())["rows"] == report.rows
 
 
-def test_a_page_names_what_every_writer_ran(tmp_path: Path) -> None:
+def test_a_page_lists_the_command_of_every_writer(tmp_path: Path) -> None:
     written(tmp_path, grid(2), header(command="mmspec evaluate run --count 4"))
     fewer = {"t2i": {"set": "zoo", "count": 2, "hash": "g"}}
     found = written(tmp_path, [], header(command="mmspec evaluate run --count 2", prompts=fewer))
@@ -104,7 +104,7 @@ def test_csv_holds_every_row_with_both_ends_of_every_interval(run: Records) -> N
         ("higher", [(2, 1), (2, 3)], [(2, 3)]),
     ],
 )
-def test_the_front_is_what_nothing_beats(better: str, points: list, expected: list) -> None:
+def test_the_front_holds_the_undominated_points(better: str, points: list, expected: list) -> None:
     assert front(points, better) == expected
 
 

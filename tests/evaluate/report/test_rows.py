@@ -28,7 +28,7 @@ def by_method(found: list[dict]) -> dict[str, dict]:
     return {row["method"]: row for row in found}
 
 
-def test_speed_is_told_twice_and_the_prefill_dilutes_the_first(tmp_path: Path) -> None:
+def test_speedups_are_reported_with_and_without_the_prefill(tmp_path: Path) -> None:
     records = [
         one
         for prompt in range(3)
@@ -53,7 +53,7 @@ def test_ratios_are_of_the_same_prompt_and_sample_and_of_tokens(tmp_path: Path) 
     assert row["speedup_vs_ar"] == pytest.approx(np.median([1.0, 4.0, 1.5]))
 
 
-def test_a_missing_sample_is_no_slow_one(tmp_path: Path) -> None:
+def test_a_missing_sample_is_not_a_slow_sample(tmp_path: Path) -> None:
     records = [sample("ar", prompt, 2.0) for prompt in range(3)] + [sample("eagle", 1, 1.0, prefill=0.5)]
     found = written(tmp_path, records)
     row = by_method(rows(found))["eagle"]
@@ -74,7 +74,7 @@ def test_greedy_exact_rows_say_how_many_outputs_are_plain_decodings(tmp_path: Pa
     assert by_method(rows(written(tmp_path, records)))["eagle"]["identical"] == "2/3"
 
 
-def test_failures_are_counted_and_told(tmp_path: Path) -> None:
+def test_failures_are_counted_and_reported(tmp_path: Path) -> None:
     found = written(tmp_path, [sample("ar", 0), sample("ar", 1), failed("eagle", 0), failed("eagle", 1)])
     row = by_method(rows(found))["eagle"]
     assert row["exact"] is None and row["speedup_vs_ar"] is None and row["failed_requests"] == 2
@@ -89,7 +89,7 @@ def test_settings_are_tables_of_their_own_with_plain_decoding_first(tmp_path: Pa
     assert all(one.plain == next(iter(one.cells)) for one in found)
 
 
-def test_quality_stands_beside_speed_with_intervals(tmp_path: Path) -> None:
+def test_quality_is_reported_beside_speed_with_intervals(tmp_path: Path) -> None:
     found = written(tmp_path, grid(12))
     made = by_method(rows(found))
     exact, relaxed = made["sjd:window=4"], made["sjd + gsd"]
@@ -144,7 +144,7 @@ def test_accept_lengths_against_temperature_need_two(tmp_path: Path) -> None:
     assert methods == {"eagle": [(0.0, 5.0), (0.5, 2.5), (1.0, 2.0)]}
 
 
-def test_cautions_name_what_makes_figures_worthless(tmp_path: Path) -> None:
+def test_cautions_name_the_reasons_for_unreliable_figures(tmp_path: Path) -> None:
     assert not [one for one in cautions(written(tmp_path / "fine", grid(12))) if "zoo CLIP, which" not in one]
     small = written(tmp_path / "small", grid(2))
     assert any("2 pictures for the 2 features of zoo CLIP: covariances are singular" in one for one in cautions(small))
@@ -161,7 +161,7 @@ def test_cautions_name_what_makes_figures_worthless(tmp_path: Path) -> None:
     )
 
 
-def test_samples_without_a_score_are_told(tmp_path: Path) -> None:
+def test_samples_without_a_score_are_reported(tmp_path: Path) -> None:
     records = [one for one in grid(4) if one["kind"] != "score" or not one["key"].startswith("t2i-ar-exact-1.0/p3")]
     assert not [said for said in cautions(written(tmp_path / "all", grid(4))) if "not scored" in said]
     (said,) = [said for said in cautions(written(tmp_path / "some", records)) if "not scored" in said]

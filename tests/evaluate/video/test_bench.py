@@ -73,7 +73,7 @@ def test_every_timed_row_has_the_shared_fields_and_its_own(speed: dict) -> None:
         assert row["target_blocks"] == pytest.approx(BLOCKS - sum(row["acceptance"]), abs=1e-3)
 
 
-def test_what_no_draft_stands_in_is_the_target_bit_for_bit(speed: dict) -> None:
+def test_methods_that_accept_no_draft_match_the_target_bit_for_bit(speed: dict) -> None:
     rows = rows_of(speed)
     held = {key for key, row in rows.items() if row["identical"] is not None}
     assert held == {"ar", "sdvg-none"} and {rows[key]["identical"] for key in held} == {"1/1"}
@@ -91,7 +91,7 @@ def test_blocks_are_counted_by_who_drew_them(speed: dict) -> None:
     assert rows["strided-0.75"]["target_blocks"] == 2 and rows["strided-0.75"]["reward_share"] == 0
 
 
-def test_the_prediction_counts_what_was_done(speed: dict) -> None:
+def test_the_prediction_counts_the_actual_passes(speed: dict) -> None:
     price = PassCosts(target=1.0, drafter=0.0, decode=0.0, reward=0.0)
     (setting,) = VideoBenchConfig(prompts=2, batches=(2,), calibration=10).settings()
     resources = open_video("video")
@@ -106,7 +106,7 @@ def test_the_prediction_counts_what_was_done(speed: dict) -> None:
     assert all(row["prediction_ratio"] > 0.5 for row in speed["rows"])
 
 
-def test_judged_rows_say_what_is_kept(judged: dict) -> None:
+def test_judged_rows_report_the_retained_reward(judged: dict) -> None:
     rows = rows_of(judged)
     assert rows["ar"]["reward_retention"] == 1 and rows["ar"]["reward_retention_interval"] == [1, 1]
     for row in rows.values():

@@ -23,7 +23,7 @@ RECORDS = router_records()
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda one: f"{one['videos of']} {one['asked by']}")
-def test_a_video_has_the_law_that_is_said(record: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_video_has_the_stated_distribution(record: dict, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     use_tiny_video(monkeypatch)
     monkeypatch.chdir(tmp_path)
     if record["asked by"].startswith("--"):

@@ -62,7 +62,7 @@ def test_greedy_rows_give_transformers_tokens(result: dict) -> None:
     assert bench_failures(DOMAIN, result) == []
 
 
-def test_what_transformers_refuses_is_recorded(result: dict) -> None:
+def test_refusals_of_transformers_are_recorded(result: dict) -> None:
     reasons = {(row["key"], row["batch"]): row["failed"] for row in result["rows"] if row["temperature"] == 0}
     assert "batch_size" in reasons["hf-assisted", 2] and "batch_size" in reasons["hf-lookup", 2]
     assert reasons["hf-assisted", 1] is None

@@ -43,7 +43,7 @@ def test_every_row_gives_the_hybrids_own_words(result: dict) -> None:
     assert all(0 < row["top1_probability"] <= 1 for row in result["rows"])
 
 
-def test_documents_are_held_out_and_asked_for_by_seed() -> None:
+def test_documents_are_held_out_and_selected_by_seed() -> None:
     few, more, other = documents(2), documents(4), documents(2, seed=1)
     assert [one.images[0].tobytes() for one in few] == [one.images[0].tobytes() for one in more[:2]]
     assert few[0].images[0].tobytes() != other[0].images[0].tobytes()
@@ -53,7 +53,7 @@ def test_documents_are_held_out_and_asked_for_by_seed() -> None:
         documents(0)
 
 
-def test_drafters_of_one_target_are_not_offered_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_drafters_of_one_target_are_not_offered_for_another_target(monkeypatch: pytest.MonkeyPatch) -> None:
     use_tiny_hybrid(monkeypatch)
     assert {"hybrid-dflash", "hybrid-mtp", "lookup"} <= set(drafter_names("vlm/hybrid"))
     assert not {"eagle", "small", "msd"} & set(drafter_names("vlm/hybrid"))

@@ -35,7 +35,7 @@ def suite_prompts() -> list[VlmPrompt]:
     return [prompt for kind in KINDS for prompt in prompts_by_kind()[kind]]
 
 
-def test_every_kind_has_its_prompts_and_no_prompt_stands_twice() -> None:
+def test_every_kind_has_its_prompts_and_no_prompt_repeats() -> None:
     assert prompts_by_kind().keys() == set(KINDS) and [task.name for task in REAL_TASKS] == list(KINDS)
     assert all(len(prompts_by_kind()[kind]) == REAL_COUNT for kind in KINDS)
     assert len({prompt.text for prompt in suite_prompts()}) == len(KINDS) * REAL_COUNT

@@ -63,7 +63,7 @@ def test_rows_over_all_kinds_are_those_of_the_kinds_together(result: dict) -> No
     assert row(result, "hf", "all kinds")["speedup_vs_hf"] == 1 == row(result, "plain", "all kinds")["speedup_vs_ar"]
 
 
-def test_decoding_is_told_apart_from_the_prefill(result: dict) -> None:
+def test_decoding_time_is_separated_from_the_prefill(result: dict) -> None:
     for key in ("hf", "plain", "lookup"):
         runs = row(result, key, "rewriting")["runs"]
         pairs = zip(runs["decode_seconds"], runs["seconds"], strict=True)

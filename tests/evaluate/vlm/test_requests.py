@@ -25,7 +25,7 @@ def test_questions_ask_for_every_kind_of_fact() -> None:
     assert asked[0].images[0].tobytes() != other[0].images[0].tobytes()
 
 
-def test_albums_show_many_pictures_and_ask_about_an_early_one() -> None:
+def test_albums_show_many_pictures_and_refer_to_an_early_picture() -> None:
     for count in (1, 4, 16):
         asked = albums(4, pictures=count)
         assert all(len(p.images) == count for p in asked)

@@ -65,7 +65,7 @@ def test_drafters_meet_both_tasks_at_both_temperatures(results: dict) -> None:
     assert found == {(task, size, t) for task in ("captions", "questions") for size in (1, 2) for t in (0.0, 1.0)}
 
 
-def test_drafters_are_timed_alone_and_compared_with_the_one_without_vision(results: dict) -> None:
+def test_drafters_are_timed_alone_and_compared_with_the_text_only_drafter(results: dict) -> None:
     for row in rows(results["drafters"], "msd", "flash", "eagle_text"):
         parts = row["drafter_prefill_ms"], row["drafter_round_ms"]
         assert min(parts) > 0 and row["drafter_cost_ms"] == pytest.approx(sum(parts), abs=2e-3)

@@ -88,7 +88,7 @@ def test_guidance_matters() -> None:
 
 
 @pytest.mark.parametrize("name", ["emu3", "emu3_text"])
-def test_without_a_negative_prompt_its_last_token_stands_in(name: str) -> None:
+def test_without_a_negative_prompt_the_last_token_is_the_unconditional_prompt(name: str) -> None:
     rows = prompts((3, 7))
     assert torch.equal(
         generated(pipeline(name), batch(rows), guidance_scale=3.0), loops.emu3(name, rows, 3.0, negative=None)

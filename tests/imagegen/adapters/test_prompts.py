@@ -84,7 +84,7 @@ def test_glm_image_places_are_those_of_its_own_index() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_ids_tensors_lists_and_padding_on_any_side_are_one_condition(name: str) -> None:
+def test_ids_tensors_lists_and_padding_on_any_side_give_the_same_condition(name: str) -> None:
     rows = prompts((3, 7))
     model = pipeline(name).model
     right = torch.nn.utils.rnn.pad_sequence(list(rows), batch_first=True)
@@ -95,7 +95,7 @@ def test_ids_tensors_lists_and_padding_on_any_side_are_one_condition(name: str) 
 
 
 @pytest.mark.parametrize("given", [None, {}, [], 3, [[]], {"input_ids": torch.zeros(1, 2)}], ids=repr)
-def test_what_is_no_prompt_is_refused(given: object) -> None:
+def test_invalid_prompts_are_refused(given: object) -> None:
     with pytest.raises(ValueError, match="prompts: expected texts, token ids or a processor.s output"):
         pipeline("chameleon").model.prepare(given)
 
@@ -129,7 +129,7 @@ def test_pipelines_have_the_published_defaults() -> None:
     }  # fmt: skip
 
 
-def test_every_supported_class_is_tested_and_no_other_is_taken() -> None:
+def test_every_supported_class_is_tested_and_other_classes_are_refused() -> None:
     assert {family.name for family in supported()} == {type(tiny(name)).__name__ for name in NAMES}
     assert supported() is FAMILIES
     with pytest.raises(ValueError, match="model: expected one of Janus.*, got Linear"):

@@ -17,7 +17,7 @@ SCALES = {"glm_image": 1.0, "emu3": 3.0, "janus": 3.0}
 
 @pytest.mark.parametrize("decoding", [SJD(5), SCD(5)], ids=lambda one: one.name)
 @pytest.mark.parametrize("name", NAMES)
-def test_greedy_tokens_are_plain_ones(name: str, decoding: SJD) -> None:
+def test_greedy_tokens_match_plain_decoding(name: str, decoding: SJD) -> None:
     scale = SCALES.get(name, 1.0)
     run = pipeline(name).start(given(name, LENGTHS), decoding=decoding, temperature=0.0, guidance_scale=scale)
     stats, target = run.run(), run.target

@@ -71,7 +71,7 @@ def test_a_class_of_the_same_name_from_elsewhere_is_refused() -> None:
         pipeline_for(other())
 
 
-def test_a_derived_class_is_taken() -> None:
+def test_a_derived_class_is_supported() -> None:
     model = deepcopy(tiny("janus"))
     model.__class__ = type("Mine", (hf.JanusForConditionalGeneration,), {})
     assert torch.equal(values(pipeline_for(model), SJD(4)), values(pipeline_for(tiny("janus")), None))

@@ -132,7 +132,7 @@ def emitted_error(relaxation: Relaxation, last: tuple[float, float]) -> float:
 
 
 @pytest.mark.parametrize("last", [(0.5, 0.5), (0.4, 0.6), (0.6, 0.4)])
-def test_without_determinants_and_relaxation_a_drawn_last_step_keeps_the_targets_law(last: tuple[float, float]) -> None:
+def test_an_exact_relaxation_keeps_the_targets_distribution_with_a_drawn_last_step(last: tuple[float, float]) -> None:
     assert emitted_error(Relaxation(1.0, "none"), last) < 1e-4  # panels do not end at the kinks
     for relaxed in (
         Relaxation(1.0, "derived"),
@@ -143,7 +143,7 @@ def test_without_determinants_and_relaxation_a_drawn_last_step_keeps_the_targets
         assert emitted_error(relaxed, last) > 1e-2
 
 
-def test_the_first_accepted_proposal_is_kept_and_rows_without_one_take_the_targets_own() -> None:
+def test_the_first_accepted_proposal_is_used_or_else_the_target_sample() -> None:
     draft, target = pair(0.2, 0.7)
     target = Trajectory(target.value + 9, target.last, target.state, target.log_det)
     noise = torch.tensor([-3.0, 1.0, 2.0], dtype=torch.float64).reshape(3, 1, 1)
@@ -154,7 +154,7 @@ def test_the_first_accepted_proposal_is_kept_and_rows_without_one_take_the_targe
     assert tries.tolist() == [0] and float(value) == float(target.value)
 
 
-def test_the_residual_has_its_law_and_tries_end_early() -> None:
+def test_the_residual_has_its_distribution_and_tries_end_early() -> None:
     rows = 40_000
     draft, target = pair(0.0, 0.6)
     one = [Trajectory(w.value.expand(rows, 1), Gaussian(w.last.mean.expand(rows, 1), w.last.log_scale.expand(rows, 1)),

@@ -93,7 +93,7 @@ def test_a_ratio_whose_proposals_forget_the_slack_shows(name: str, monkeypatch: 
     assert ratio_error(*UNEQUAL[name]) > SLACK / 20
 
 
-def test_rejections_and_passes_have_one_mass() -> None:
+def test_rejections_and_passes_have_equal_mass() -> None:
     """1-D, with panels that end at both crossings of the densities."""
     (q_mean, q_scale), (p_mean, p_scale) = ((0.2, 0.5), (0.7, 0.8))
     a = 1 / q_scale**2 - 1 / p_scale**2
@@ -124,7 +124,7 @@ def test_the_mirror_accepts_with_twice_the_tail_of_half_the_distance(gap: float)
     )
 
 
-def test_replacements_of_the_ratio_have_the_law_of_the_rest() -> None:
+def test_ratio_replacements_have_the_distribution_of_the_residual() -> None:
     rows = 20_000
     q, p = normal([0.0], [0.5], rows), normal([0.1], [0.55], rows)
     keys = Keys.of(3, rows)
@@ -142,14 +142,14 @@ def test_replacements_of_the_ratio_have_the_law_of_the_rest() -> None:
     torch.testing.assert_close(alone[:, 0], drawn[some], rtol=1e-12, atol=1e-12)
 
 
-def test_equal_laws_never_wait_for_a_replacement() -> None:
+def test_equal_distributions_never_wait_for_a_replacement() -> None:
     q = normal([0.0, 1.0], [0.5, 0.5], 200)
     drawn = RatioCoupling().replacement(q.mean, q, q, Keys.of(0, 200))
     assert drawn.isfinite().all()
     assert abs(float(RatioCoupling().probability(q.mean, q, q)[0]) - (1 - SLACK)) < 1e-12
 
 
-def test_what_is_not_finite_is_not_waited_for() -> None:
+def test_rows_that_are_not_finite_are_not_waited_for() -> None:
     q = normal([0.0], [0.5], 3)
     broken = DiagonalNormal(torch.tensor([[0.3], [torch.nan], [0.3]]).double(), q.scale)
     drawn = RatioCoupling().replacement(q.mean, q, broken, Keys.of(0, 3))

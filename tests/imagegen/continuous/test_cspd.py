@@ -78,7 +78,7 @@ def test_a_drafter_that_is_the_target_is_believed_to_the_end() -> None:
 
 
 @pytest.mark.parametrize("window", ("patch", "truncate"))
-def test_one_step_of_the_targets_own_drafts_always_stands(window: str) -> None:
+def test_a_draft_of_one_step_by_the_target_is_always_accepted(window: str) -> None:
     pipe = pipeline()
     out = run(pipe, CSpD(pipe, window=window, gamma=1, relaxation=1.0, prefill=0.0))
     near(out.tokens, run(pipe).tokens)
@@ -97,7 +97,7 @@ def test_patching_never_goes_back_and_truncating_does() -> None:
 
 
 @pytest.mark.parametrize("window", ("patch", "truncate"))
-def test_a_window_that_stands_is_kept_whole(window: str, all_stand: None) -> None:
+def test_an_accepted_window_is_committed_whole(window: str, all_stand: None) -> None:
     pipe = pipeline()
     out = run(pipe, CSpD(other(), window=window, gamma=3, prefill=0.0))
     assert out.stats.target_passes == 1 + -(-(8 - 1) // 3) and out.stats.drafter_passes == 7
@@ -128,7 +128,7 @@ def test_rows_do_not_depend_on_the_batch(window: str, context: str) -> None:
         near(alone.tokens[0], whole.tokens[row])
 
 
-def test_both_contexts_agree_where_a_window_is_one_step_and_not_beyond() -> None:
+def test_both_contexts_agree_for_windows_of_one_step_only() -> None:
     pipe, small = pipeline(), other()
     made = {}
     for gamma in (1, 4):
@@ -194,7 +194,7 @@ def test_annealed_walks_are_drafted_and_judged_alike() -> None:
 
 
 @pytest.mark.parametrize("prefill", (0.0, 0.2))
-def test_an_annealed_window_is_one_walk_of_the_head(prefill: float) -> None:
+def test_an_annealed_window_is_one_head_trajectory(prefill: float) -> None:
     """Of as many steps as its first autoregressive step has: the target's and those of the drafter, one a step."""
     annealing, gamma, total = Annealing(16, 2), 3, 11
     decoding = CSpD(other(), gamma=gamma, prefill=prefill, head_sampling=HeadSampling(annealing=annealing))

@@ -37,7 +37,7 @@ def saved(kind: str, folder: Path) -> Callable[[Path], Any]:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("damage", FILES)
 @every_part
-def test_a_damaged_part_is_one_sentence(kind: str, part: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_part_reports_one_error(kind: str, part: str, damage: str, tmp_path: Path) -> None:
     load = saved(kind, tmp_path)
     FILES[damage](tmp_path / part)
     if damage == "config b'{}'":  # much follows from the weights

@@ -162,7 +162,7 @@ class Exact:
 
 
 @pytest.mark.parametrize("respacing", ("10", "100"))
-def test_the_schedule_draws_the_law_it_was_made_of(respacing: str) -> None:
+def test_the_schedule_samples_its_own_distribution(respacing: str) -> None:
     rows, head = 20000, Exact(1.5, respacing)
     noise = torch.randn(rows, head.steps, 1)
     value = sample(head, torch.zeros(rows, 1), torch.randn(rows, 1), noise).value

@@ -120,7 +120,7 @@ def test_nan_stops_its_row_and_leaves_the_others() -> None:
     assert [row[1] for row in out.stats.accepted] == [0, None, None, None]
 
 
-def test_nan_in_the_middle_leaves_what_was_there() -> None:
+def test_nan_midway_leaves_the_earlier_values() -> None:
     pipe = pipeline()
     run = pipe.start([0, 1], seed=[1, 2], guidance_scale=1.0)
     run.step()
@@ -226,7 +226,7 @@ def test_encoded_pictures_are_tokens() -> None:
         ({"pixels": True}, "vae: expected an autoencoder"),
     ],
 )
-def test_what_makes_no_sense_is_refused(given: dict, message: str) -> None:
+def test_invalid_arguments_are_refused(given: dict, message: str) -> None:
     how = {"pixels": False, "seed": 0, **given}
     with pytest.raises(ValueError, match=message) as caught:
         pipeline()(how.pop("prompts", 1), **how)

@@ -22,7 +22,7 @@ def toward(mean: float, spread: float):
     return velocity
 
 
-def test_a_step_is_the_published_one() -> None:
+def test_a_step_matches_the_published_formula() -> None:
     x, v = torch.randn(5, 2), torch.randn(5, 2)
     head = SDEHead(Field(lambda x, t, z: v), 2, steps=20, span=0.96)
     assert head.steps == 21 and not head.last_noise
@@ -39,13 +39,13 @@ def test_a_step_is_the_published_one() -> None:
 
 @pytest.mark.parametrize("span", (0.96, 1.0))
 @pytest.mark.parametrize(("mean", "spread"), [(0.0, 1.0), (1.5, 0.5)])
-def test_a_known_velocity_samples_its_law(mean: float, spread: float, span: float) -> None:
+def test_a_known_velocity_samples_its_distribution(mean: float, spread: float, span: float) -> None:
     head, rows = SDEHead(Field(toward(mean, spread)), 1, steps=200, span=span), 20000
     value = sample(head, torch.zeros(rows, 1), torch.randn(rows, 1), torch.randn(rows, head.steps, 1)).value
     assert abs(float(value.mean()) - mean) < 0.05 and abs(float(value.std()) - spread) < 0.05
 
 
-def test_the_network_is_told_the_time() -> None:
+def test_the_network_receives_the_time() -> None:
     seen = []
     head = SDEHead(Field(lambda x, t, z: seen.append(t.tolist()) or torch.zeros_like(x)), 1, steps=4, span=1.0)
     sample(head, torch.zeros(1, 1), torch.zeros(1, 1), torch.zeros(1, 4, 1))

@@ -223,12 +223,12 @@ LIMIT = 12.0  # twelve times its mean, which two samples of one law exceed less 
 
 
 @pytest.mark.parametrize("name", SETTINGS)
-def test_whole_paths_have_plain_samplings_law(name: str) -> None:
+def test_whole_paths_have_the_distribution_of_plain_sampling(name: str) -> None:
     assert worst(paths(SETTINGS[name], 1, True), paths(SETTINGS[name], 2, False)) < LIMIT
 
 
 @pytest.mark.parametrize("name", ("table", "predicted scales"))
-def test_every_draft_taken_shows(name: str) -> None:
+def test_accepting_every_draft_is_detected(name: str) -> None:
     taken = paths(SETTINGS[name], 1, True, torch.zeros(ROWS, STEPS, dtype=torch.float64))
     assert worst(taken, paths(SETTINGS[name], 2, False)) > 3 * LIMIT
 
@@ -248,7 +248,7 @@ def test_drafts_of_predicted_scales_judged_by_the_mirror_show(monkeypatch: pytes
 
 @torch.no_grad()
 @pytest.mark.parametrize("guided", (False, True))
-def test_mars_own_head_keeps_its_law(guided: bool) -> None:
+def test_the_mar_head_keeps_its_distribution(guided: bool) -> None:
     head, rows, made = small_mar_head(), 6_000, []
     z = torch.tensor([[[0.3]], [[-0.4]]]).expand(2, rows, 24)
     how = dict(guidance=torch.full((rows,), 2.0)) if guided else {}
@@ -275,7 +275,7 @@ def small_mar_head() -> Head:
 
 
 @pytest.mark.parametrize("setting", [dict(), dict(network_variance=True), dict(last_noise=True)])
-def test_a_window_of_one_is_plain_sampling(setting: dict) -> None:
+def test_a_window_of_1_is_plain_sampling(setting: dict) -> None:
     head = WaveHead(STEPS, DIM, **setting)
     z, initial, noise, uniform, keys = request(50)
     made = speculate(head, z, initial, noise, uniform, head.step_drafter(), window=1, temperature=0.7)

@@ -61,7 +61,7 @@ def test_every_image_is_filled_and_says_whether_it_is_exact(decoding: ScheduledS
     assert torch.equal(out.tokens, again.tokens)
 
 
-def test_a_checkerboard_fills_one_colour_first() -> None:
+def test_a_checkerboard_fills_a_single_colour_first() -> None:
     target = pipeline().start([1, 2], decoding=ScheduledSteps(reconstruct=1), num_iter=8, seed=0).target
     colour = (target.order // 4 + target.order % 4) % 2
     assert (colour[:, 8:] == 0).all() and (colour[:, :8] == 1).all()
@@ -76,7 +76,7 @@ def test_lazy_passes_leave_the_null_branch_out() -> None:
     assert (model.passes, model.skipped) == (8, 4)  # full: 0, 1, 4, 7
 
 
-def test_lazy_passes_compute_what_the_step_decides_what_the_last_one_decided_and_a_share() -> None:
+def test_lazy_passes_compute_the_current_tokens_the_previous_tokens_and_a_share() -> None:
     decoding = ScheduledSteps(lazy=Lazy(2, 3, tokens=0.1))
     request = pipeline().start([1, 2], decoding=decoding, num_iter=8, seed=0, guidance_scale=2.0)
     request.run()
@@ -93,7 +93,7 @@ def test_lazy_passes_compute_what_the_step_decides_what_the_last_one_decided_and
         (Lazy(2, 3, False, 0.25), "lazy 2-3 tokens 0.25"),
     ],
 )
-def test_tables_say_what_is_lazy(lazy: Lazy, said: str) -> None:
+def test_names_of_lazy_settings_list_their_steps_and_shares(lazy: Lazy, said: str) -> None:
     assert ScheduledSteps(lazy=lazy).name == said
 
 
@@ -116,7 +116,7 @@ def test_more_steps_than_there_is_noise_for_are_refused() -> None:
         run(ScheduledSteps(head_sampling=HeadSampling(annealing=Annealing(9, 2))), num_sampling_steps=4)
 
 
-def test_a_window_below_one_is_refused() -> None:
+def test_a_window_below_1_is_refused() -> None:
     with pytest.raises(ValueError, match="window: expected at least 1 state"):
         HeadSampling(0)
 

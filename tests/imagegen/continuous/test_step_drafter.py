@@ -31,7 +31,7 @@ def laid_out(head: Head, held: object, x: torch.Tensor, step: torch.Tensor) -> G
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", list(heads()))
-def test_held_and_laid_out_at_its_own_state_a_law_is_itself(name: str) -> None:
+def test_an_anchored_distribution_is_recovered_at_its_own_state(name: str) -> None:
     head = heads()[name]
     z = 0.3 * torch.randn(head.steps, 24)
     x, step = torch.randn(head.steps, head.dim), torch.arange(head.steps)

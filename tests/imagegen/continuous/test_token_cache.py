@@ -130,7 +130,7 @@ def built(lazy: Lazy, rows: slice = slice(None)) -> tuple[list[Tensor], FeatureC
 @torch.no_grad()
 @pytest.mark.parametrize("share", (0.0, 0.2, 0.5))
 @pytest.mark.parametrize("null", (True, False))
-def test_a_partial_pass_is_the_one_written_out_by_hand(null: bool, share: float) -> None:
+def test_a_partial_pass_matches_a_hand_written_reference(null: bool, share: float) -> None:
     lazy = Lazy(1, 3, null, share)  # whole: the first and the fourth of five
     made, model = built(lazy)
     expected, counts = by_hand(lazy, null)
@@ -219,7 +219,7 @@ def test_rows_that_want_differently_many_are_each_as_alone(null: bool) -> None:
 
 
 @torch.no_grad()
-def test_what_is_wanted_or_changed_is_computed_and_the_share_beside_it() -> None:
+def test_wanted_and_changed_tokens_are_recomputed_with_the_share() -> None:
     passes = given()
     for share in (0.0, 0.2, 1.0):
         model = built(Lazy(1, 9, True, share))[1]
@@ -233,7 +233,7 @@ def test_what_is_wanted_or_changed_is_computed_and_the_share_beside_it() -> None
 
 
 @torch.no_grad()
-def test_without_anything_wanted_or_changed_a_pass_gives_the_last_one_and_without_a_word_all_are_wanted() -> None:
+def test_an_unchanged_pass_repeats_the_last_and_by_default_all_tokens_are_wanted() -> None:
     model, (tokens, mask, _) = FeatureCachedModel(MARModel(transformer()), Lazy(1, 9, tokens=0.0)), given()[2]
     nothing = torch.full((3, 2), 16)
     first = model.condition(tokens, mask, LABELS, True, nothing)

@@ -66,7 +66,7 @@ def test_a_step_that_holds_a_rejection_is_the_last_to_be_settled() -> None:
     assert torch.equal(settled_nodes(WindowDraft(None, None, None, step=STEP), keep, False), STEP >= 0)
 
 
-def test_patching_puts_right_what_falls_and_keeps_all_behind_it() -> None:
+def test_patching_corrects_rejected_states_and_keeps_all_later_states() -> None:
     draft, evidence = window(at((0, 3), (1, 1)))
     verdict = judged(TrajectoryRatio(Relaxation(1.0)), draft, evidence)
     fallen = torch.zeros(2, 7, dtype=torch.bool)
@@ -108,7 +108,7 @@ def test_a_bad_node_is_never_kept_and_is_settled_as_bad() -> None:
         assert not verdict.keep[0, 1] and verdict.correction[0, 1].isfinite().all()
 
 
-def test_relaxing_keeps_what_the_ratio_alone_would_not() -> None:
+def test_relaxation_accepts_states_that_the_plain_ratio_rejects() -> None:
     draft, evidence = window(torch.full((2, 7), 4.0))
     assert not judged(TrajectoryRatio(Relaxation(1.0)), draft, evidence).keep.any()
     assert judged(TrajectoryRatio(Relaxation(42.0)), draft, evidence).keep.sum() == (STEP >= 0).sum()

@@ -20,7 +20,7 @@ LABELS = [0, 1, 2]
 
 
 @torch.no_grad()
-def test_drafting_computes_what_training_unrolls() -> None:
+def test_drafting_matches_the_unrolled_training_pass() -> None:
     model = TinyModel()
     drafter = drafter_for(model).with_shape(CHAIN)
     settings = dict(guidance_scale=2.0, temperature=0)

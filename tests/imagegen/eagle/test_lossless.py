@@ -80,7 +80,7 @@ def test_another_dtype_than_the_targets_is_refused() -> None:
     ("shape", "rule"),
     [(CHAIN, "exact"), (CHAIN, "token"), (TREE, "exact"), (TREE, "recursive"), (ALIKE, "exact"), (ALIKE, "kseq")],
 )
-def test_sampled_images_have_the_law_of_plain_decoding(shape: object, rule: str) -> None:
+def test_sampled_images_have_the_distribution_of_plain_decoding(shape: object, rule: str) -> None:
     model = TinyModel(Geometry.square(2), codes=3, sharp=0.7)
     drafter = drafter_for(model).with_shape(shape)
     tokens = generate(model, [1] * 2500, drafter, rule, guidance_scale=2.0, temperature=0.9, seed=0).tokens

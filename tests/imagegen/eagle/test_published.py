@@ -87,7 +87,7 @@ def refusals() -> dict[str, tuple[dict[str, Tensor], dict[str, Any], object, str
 
 
 @pytest.mark.parametrize("case", list(refusals()))
-def test_what_does_not_fit_is_refused(case: str) -> None:
+def test_invalid_published_files_are_refused(case: str) -> None:
     state, config, target, message = refusals()[case]
     with pytest.raises(ValueError, match=message):
         drafter_from_state_dict(state, config, target)

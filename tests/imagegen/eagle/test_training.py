@@ -29,7 +29,7 @@ def accept_length(model: TinyModel, drafter: ImageEagle) -> float:
     return generate(model, LABELS.tolist(), drafter, guidance_scale=2.0, seed=1).stats.accept_length
 
 
-def test_thirty_steps_lengthen_what_is_accepted() -> None:
+def test_thirty_steps_increase_the_accept_length() -> None:
     model = TinyModel()
     drafter = drafter_for(model)
     untrained = accept_length(model, drafter)
@@ -86,7 +86,7 @@ def test_files_hold_the_drafter(tmp_path: Path) -> None:
     assert all(torch.equal(a, b) for a, b in zip(drafter.parameters(), back.parameters(), strict=True))
 
 
-def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
+def test_mismatched_targets_folders_and_values_are_refused(tmp_path: Path) -> None:
     model = TinyModel()
     drafter_for(model).save_pretrained(tmp_path)
     with pytest.raises(ValueError, match="expected vocab_size 14 as in the target, got 16"):

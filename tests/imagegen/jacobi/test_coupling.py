@@ -26,7 +26,7 @@ def verified(refreshed: Tensor, record: Tensor) -> Tensor:
     return emitted
 
 
-def test_the_new_law_on_record_is_exact_and_the_mixed_one_is_not() -> None:
+def test_the_new_distribution_on_record_is_exact_and_the_mixed_is_not() -> None:
     refreshed = maximal_law(NEW.expand(4, 4), OLD.expand(4, 4), EVERY)
     everywhere = NEW.expand(4, 4, 4)
     assert torch.allclose(verified(refreshed, everywhere), TARGET, atol=1e-15)
@@ -50,7 +50,7 @@ def laws(seed: int, size: int) -> tuple[Tensor, Tensor]:
 
 
 @pytest.mark.parametrize("size", (2, 5, 11))
-def test_maximal_coupling_has_the_new_law_and_the_fewest_changes(size: int) -> None:
+def test_maximal_coupling_has_the_new_distribution_and_the_fewest_changes(size: int) -> None:
     p, q = laws(size, size)
     every = torch.arange(size).expand(50, size)
     shape = (50, size, size)
@@ -60,7 +60,7 @@ def test_maximal_coupling_has_the_new_law_and_the_fewest_changes(size: int) -> N
     assert torch.allclose(law.diagonal(dim1=1, dim2=2).sum(-1), p.minimum(q).sum(-1), atol=1e-14)
 
 
-def test_equal_and_one_hot_laws() -> None:
+def test_equal_and_one_hot_distributions() -> None:
     kept = maximal_law(NEW.float(), NEW.float(), torch.tensor(2))
     assert torch.equal(kept, torch.eye(4)[2])
     point = torch.eye(4)[1]
@@ -68,7 +68,7 @@ def test_equal_and_one_hot_laws() -> None:
     assert torch.allclose(maximal_law(point, NEW.float(), torch.tensor(3)), point)
 
 
-def test_shared_noise_draws_from_each_law_and_often_agrees() -> None:
+def test_shared_noise_draws_from_each_distribution_and_often_agrees() -> None:
     rows = 100_000
     noise = Keys.of(3, rows).gumbel(Purpose.DRAFT, 4)
     old, new = (gumbel_pick(law.log().float(), noise) for law in (OLD, NEW))

@@ -72,7 +72,7 @@ def code_of(tokens: Tensor, size: int) -> Tensor:
     "drafter", [SCD(4, "gumbel", "random"), SCD(4, "gumbel", "up"), SCD(4, "gumbel", tree=TREE), SCD(3, "maximal", "mix")],
     ids=lambda d: d.name,
 )  # fmt: skip
-def test_sampled_images_have_the_targets_law(drafter: SJD) -> None:
+def test_sampled_images_have_the_targets_distribution(drafter: SJD) -> None:
     rows, model = 60_000, TableModel(seed=3)
     tokens = generate(model, [0] * rows, drafter, seed=5).tokens
     seen = torch.bincount(code_of(tokens, 4), minlength=256)
@@ -84,7 +84,7 @@ def test_sampled_images_have_the_targets_law(drafter: SJD) -> None:
     "drafter", [SJD(4, "frame"), SCD(4, init="repeat_frame"), SCD(3, "maximal", "frame"), SCD(4, init="frame", tree=TREE)],
     ids=lambda d: d.name,
 )  # fmt: skip
-def test_sampled_videos_have_the_targets_law(drafter: SJD) -> None:
+def test_sampled_videos_have_the_targets_distribution(drafter: SJD) -> None:
     rows, model = 40_000, TableModel(Geometry(((1, 2),), frames=2), codes=3, seed=3)
     tokens = generate(model, [0] * rows, drafter, seed=5).tokens
     seen = torch.bincount(code_of(tokens, 3), minlength=81)

@@ -103,7 +103,9 @@ def law(settings: SJD, choose: Controller, state: type = ControlledState, **opti
 @pytest.mark.parametrize("choose", (shrinking, growing, resting))
 @pytest.mark.parametrize("init", ("left", "up", "random", "sample_left"))
 @pytest.mark.parametrize("coupling", (None, "maximal", "gumbel"))
-def test_lengths_that_follow_what_was_emitted_keep_the_law(choose: Controller, init: str, coupling: str | None) -> None:
+def test_lengths_that_follow_the_emitted_codes_keep_the_distribution(
+    choose: Controller, init: str, coupling: str | None
+) -> None:
     if coupling == "gumbel" and init in ("random", "sample_left"):
         pytest.skip("noise is followed for two codes drawn from a law")
     assert law(SJD(4, init, coupling), choose, codes=2) < 1e-12
@@ -124,7 +126,7 @@ def test_looking_at_drafted_values_shows(coupling: str | None) -> None:
     assert law(SJD(4, coupling=coupling), steady, PeekingAtDrafts, codes=2) > 1e-3
 
 
-def test_rounds_without_a_draft_are_taken_up_in_one_step() -> None:
+def test_rounds_without_a_draft_are_caught_up_in_one_step() -> None:
     """What a window is drafted from is the same whether the rounds before it were read one by one or together."""
     made = []
     for late in (False, True):

@@ -47,12 +47,12 @@ def distance(drafter, rule: str | Rule = "exact", geometry: Geometry = GRID, cod
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("coupling", (None, "maximal"))
 @pytest.mark.parametrize("init", INITS)
-def test_every_init_keeps_the_law(init: str, coupling: str | None) -> None:
+def test_every_init_keeps_the_distribution(init: str, coupling: str | None) -> None:
     assert distance(SJD(3, init, coupling)) < 1e-12
 
 
 @pytest.mark.parametrize("drafter", (SJD(3), SJD(3, coupling="maximal"), SJD(3, "mix", tree=Proactive(2, 2))))
-def test_four_codes_keep_the_law(drafter: SJD) -> None:
+def test_four_codes_keep_the_distribution(drafter: SJD) -> None:
     assert distance(drafter, geometry=Geometry(((1, 5),)), codes=4) < 1e-12
 
 
@@ -60,7 +60,7 @@ def test_four_codes_keep_the_law(drafter: SJD) -> None:
 @pytest.mark.parametrize("init", ("left", "random", "repeat_up"))
 @pytest.mark.parametrize("rule", ("exact", "recursive", "kseq"))
 @pytest.mark.parametrize("coupling", (None, "maximal"))
-def test_trees_keep_the_law(coupling: str | None, rule: str, init: str) -> None:
+def test_trees_keep_the_distribution(coupling: str | None, rule: str, init: str) -> None:
     drawn = "with_replacement" if rule == "kseq" else "without_replacement"
     assert distance(SJD(3, init, coupling, Proactive(2, 2, drawn)), rule, geometry=Geometry(((1, 5),))) < 1e-12
 
@@ -68,20 +68,20 @@ def test_trees_keep_the_law(coupling: str | None, rule: str, init: str) -> None:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("window", (2, 4, 5))
 @pytest.mark.parametrize("coupling", (None, "maximal", "gumbel"))
-def test_windows_longer_than_a_row_keep_the_law(window: int, coupling: str | None) -> None:
+def test_windows_longer_than_a_row_keep_the_distribution(window: int, coupling: str | None) -> None:
     assert distance(SJD(window, "up", coupling), geometry=Geometry(((3, 2),)), codes=2) < 1e-12
 
 
 @pytest.mark.parametrize("init", ("uniform", "left", "up"))
 @pytest.mark.parametrize("tree", (None, Proactive(2, 2)))
-def test_gumbel_coupling_keeps_the_law_of_two_codes(init: str, tree: Proactive | None) -> None:
+def test_gumbel_coupling_keeps_the_distribution_of_two_codes(init: str, tree: Proactive | None) -> None:
     assert distance(SCD(3, "gumbel", init, tree), codes=2) < 1e-12
 
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("random", "repeat_left", "sample_up", "left", "mix"))
 @pytest.mark.parametrize("coupling", (None, "maximal"))
-def test_forced_values_keep_the_law(init: str, coupling: str | None) -> None:
+def test_forced_values_keep_the_distribution(init: str, coupling: str | None) -> None:
     geometry = Geometry(((2, 2),), row_end=2, tail=(3,))
     assert distance(SJD(4, init, coupling), geometry=geometry, codes=2) < 1e-12
 
@@ -89,7 +89,7 @@ def test_forced_values_keep_the_law(init: str, coupling: str | None) -> None:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("coupling", (None, "maximal"))
 @pytest.mark.parametrize("init", INITS)
-def test_every_init_keeps_the_law_of_videos(init: str, coupling: str | None) -> None:
+def test_every_init_keeps_the_distribution_of_videos(init: str, coupling: str | None) -> None:
     assert distance(SJD(3, init, coupling), geometry=VIDEO) < 1e-12
     assert distance(SJD(4, init, coupling), geometry=Geometry(((1, 2),), frames=3), codes=2) < 1e-12
 
@@ -97,7 +97,7 @@ def test_every_init_keeps_the_law_of_videos(init: str, coupling: str | None) -> 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("random", "left", "repeat_frame", "frame"))
 @pytest.mark.parametrize("rule", ("exact", "recursive", "kseq"))
-def test_trees_keep_the_law_of_videos(rule: str, init: str) -> None:
+def test_trees_keep_the_distribution_of_videos(rule: str, init: str) -> None:
     drawn = "with_replacement" if rule == "kseq" else "without_replacement"
     for coupling in (None, "maximal"):
         assert distance(SJD(3, init, coupling, Proactive(2, 2, drawn)), rule, VIDEO) < 1e-12
@@ -106,7 +106,7 @@ def test_trees_keep_the_law_of_videos(rule: str, init: str) -> None:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("random", "repeat_frame", "frame"))
 @pytest.mark.parametrize("window", (2, 3, 6))
-def test_gumbel_coupling_keeps_the_law_of_videos_of_two_codes(window: int, init: str) -> None:
+def test_gumbel_coupling_keeps_the_distribution_of_videos_of_two_codes(window: int, init: str) -> None:
     for geometry in (VIDEO, Geometry(((2, 1),), frames=2), Geometry(((1, 1),), frames=4)):
         assert distance(SCD(window, "gumbel", init), geometry=geometry, codes=2) < 1e-12
 
@@ -114,7 +114,7 @@ def test_gumbel_coupling_keeps_the_law_of_videos_of_two_codes(window: int, init:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("init", ("repeat_frame", "sample_frame", "frame"))
 @pytest.mark.parametrize("coupling", (None, "maximal"))
-def test_forced_values_keep_the_law_of_videos(init: str, coupling: str | None) -> None:
+def test_forced_values_keep_the_distribution_of_videos(init: str, coupling: str | None) -> None:
     geometry = Geometry(((1, 2),), row_end=2, tail=(3,), frames=2)
     assert distance(SJD(4, init, coupling), geometry=geometry, codes=2) < 1e-12
 
@@ -125,7 +125,7 @@ def test_plain_drafts_of_videos_may_be_judged_as_a_whole(rule: str) -> None:
         assert distance(SJD(3, init), rule, VIDEO) < 1e-12
 
 
-def test_wrong_laws_of_frames_show() -> None:
+def test_wrong_frame_distributions_are_detected() -> None:
     assert distance(mutants.With(SJD(3, "frame"), mutants.FrameBeforeOnRecord), geometry=VIDEO) > 1e-3
     assert distance(mutants.With(SJD(3, "repeat_frame"), mutants.NewestFrameNotYetDrawn), geometry=VIDEO) > 1e-3
     assert distance(mutants.With(SJD(3, "repeat_frame"), mutants.UniformRecord), geometry=VIDEO) > 1e-3
@@ -148,7 +148,7 @@ def test_wrong_bookkeeping_of_survivors_shows(state: type) -> None:
     assert distance(mutants.With(SJD(3, coupling="maximal"), state)) > 1e-3
 
 
-def test_wrong_laws_on_record_show() -> None:
+def test_wrong_recorded_distributions_are_detected() -> None:
     assert distance(mutants.With(SJD(3), mutants.OffByOne)) > 1e-3
     assert distance(mutants.With(SJD(3, "repeat_left"), mutants.UniformRecord)) > 1e-3
 

@@ -73,7 +73,7 @@ def test_greedy_codes_of_videos_are_those_of_whole_passes(config: GPTConfig, sca
 
 
 @torch.no_grad()
-def test_the_law_of_a_code_knows_which_frame_it_is_in() -> None:
+def test_the_distribution_of_a_code_depends_on_its_frame() -> None:
     model = transformer(replace(CLASS, block_size=4, frames=3, time_pairs=2))
     codes = torch.full((1, 12), 3)
     laws = model.training_logits(torch.tensor([1]), codes).softmax(-1)[0].view(3, 4, -1)
@@ -118,7 +118,7 @@ def test_stored_rows_for_no_caption_may_be_more_than_the_prefix() -> None:
 
 
 @pytest.mark.parametrize("row", range(3))
-def test_a_caption_draws_what_it_draws_alone(row: int) -> None:
+def test_a_caption_in_a_batch_matches_the_caption_alone(row: int) -> None:
     pipe, both = LlamaGenPipeline(transformer(CAPTION)), captions()
     batch = pipe(both, guidance_scale=3.0, seed=[11, 12, 13], pixels=False).tokens
     alone = Caption(both.features[row : row + 1], both.mask[row : row + 1])

@@ -67,7 +67,7 @@ def test_a_tokenizer_is_known_by_its_names(tmp_path: Path, zipped: bool) -> None
     ],
     ids=["raw", "ema", "module", "state_dict", "nested", "prefix", "prefixes"],
 )
-def test_what_a_file_holds_is_known_under_every_wrapper(tmp_path: Path, wrap: Callable) -> None:
+def test_the_content_of_a_file_is_recognised_under_every_wrapper(tmp_path: Path, wrap: Callable) -> None:
     config = VQConfig(codebook_size=8, encoder_ch_mult=(1,), decoder_ch_mult=(1,), z_channels=4, ch=32)
     torch.save(wrap(VQModel(config).state_dict()), tmp_path / "vq.pt")
     torch.save(wrap(Transformer(CONFIG).state_dict()), tmp_path / "c2i_B_256.pt")
@@ -105,7 +105,7 @@ def test_code_in_a_file_is_not_run(tmp_path: Path, capsys: pytest.CaptureFixture
     assert result.exit_code == 2 and "cannot be read as such" in result.stderr and "ran" not in result.stdout
 
 
-def test_a_folder_with_only_a_pickle_says_what_to_do(published: Path) -> None:
+def test_a_folder_with_only_a_pickle_reports_the_convert_command(published: Path) -> None:
     with pytest.raises(
         ValueError, match=r"got only c2i_B_256\.pt; convert it with `mmspec convert .* --kind llamagen`"
     ):

@@ -121,7 +121,7 @@ def test_lanterns_layout_is_the_same_model() -> None:
     assert same(llamagen_from_state_dict(sd, config).state_dict(), state)
 
 
-def test_what_the_weights_tell_may_be_left_out() -> None:
+def test_config_fields_known_from_the_weights_are_optional() -> None:
     assert (
         llamagen_from_state_dict(state_of(CAPTION), {"n_head": 4, "n_kv_head": 2, "block_size": 16}).config.hidden
         == 256
@@ -217,13 +217,13 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: "weights.safetensors", {}, "got none there"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: Callable, config: dict, message: str) -> None:
+def test_mismatched_weights_and_configs_are_refused(change: Callable, config: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         llamagen_from_state_dict(change(state_of(CLASS)), {"n_head": 4, **config})
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_heads_are_asked_for() -> None:
+def test_missing_head_counts_are_required_in_the_config() -> None:
     with pytest.raises(ValueError, match="n_head: expected it in the config"):
         llamagen_from_state_dict(state_of(CLASS))
 

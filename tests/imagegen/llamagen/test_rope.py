@@ -44,7 +44,7 @@ def test_turning_keeps_the_type_and_the_gradient() -> None:
     assert not x.grad[:, 0].any() and x.grad[:, 1:].any()
 
 
-def test_what_two_places_share_is_how_far_they_lie_apart_in_time_rows_and_columns() -> None:
+def test_logits_depend_on_relative_time_row_and_column_only() -> None:
     table = grid_table(3, 16, 2, frames=4, time_pairs=2)[2:].view(4, 3, 3, 8)
     drawn = torch.Generator().manual_seed(0)
     query, key = (torch.randn(8, dtype=torch.complex64, generator=drawn) for _ in range(2))

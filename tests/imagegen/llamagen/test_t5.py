@@ -100,7 +100,7 @@ def test_an_embedding_under_its_other_name_is_found() -> None:
     assert torch.equal(t5_from_state_dict(state, model.config.to_dict()).shared.weight, model.shared.weight)
 
 
-def test_what_is_saved_transformers_reads(tmp_path: Path) -> None:
+def test_transformers_reads_a_saved_encoder(tmp_path: Path) -> None:
     torch.manual_seed(0)
     ours = T5Encoder(Config.of({**SIZES, "feed_forward_proj": "gated-gelu"})).eval()
     ours.save_pretrained(tmp_path / "t5")

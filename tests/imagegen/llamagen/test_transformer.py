@@ -72,7 +72,7 @@ def test_cached_greedy_generation_equals_the_public_code(public, name: str, guid
 
 @torch.no_grad()
 @pytest.mark.parametrize("masked", [False, True])
-def test_passes_over_a_cache_equal_one_full_pass(masked: bool) -> None:
+def test_passes_over_a_cache_equal_a_single_full_pass(masked: bool) -> None:
     model = tiny(CAPTION)
     features, tokens = torch.randn(3, 5, 7), torch.randint(0, 20, (3, 16))
     mask = torch.arange(5) >= torch.tensor([[0], [2], [4]]) if masked else torch.ones(3, 5, dtype=torch.bool)

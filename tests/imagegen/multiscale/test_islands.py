@@ -47,7 +47,7 @@ def test_islands_are_eight_connected_and_in_raster_order(shape: tuple[int, int])
         assert int((flat >= 0).sum()) == sum(map(len, expected))
 
 
-def test_a_winding_island_is_one() -> None:
+def test_a_winding_island_is_a_single_island() -> None:
     mask = torch.ones(1, 7, 9, dtype=torch.bool)
     mask[0, 1::4, :-1] = mask[0, 3::4, 1:] = False
     assert island_order(mask).shape[1] == 1
@@ -55,7 +55,7 @@ def test_a_winding_island_is_one() -> None:
 
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("radius", (0, 1, 3, None))
-def test_nothing_before_the_first_rejection_falls(shape: tuple[int, int], radius: int | None) -> None:
+def test_nothing_before_the_first_rejection_is_discarded(shape: tuple[int, int], radius: int | None) -> None:
     for one, fallen in zip(masks(shape), fallen_region(masks(shape), radius), strict=True):
         cells = one.nonzero().tolist()
         for r in range(shape[0]):

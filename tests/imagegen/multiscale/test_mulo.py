@@ -75,7 +75,7 @@ def test_a_threshold_of_zero_keeps_every_candidate() -> None:
         assert out.stats.target_passes == passes
 
 
-def test_the_targets_own_image_stands() -> None:
+def test_the_targets_own_image_is_accepted() -> None:
     """Greedy candidates that are the plain image itself fall nowhere, and one wrong code makes a hole of its radius."""
     large, small = pair(PLAIN)
     plain = generate(large, [0], temperature=0).tokens.view(1, 4, 6)
@@ -93,7 +93,7 @@ def drafted(pooled: Tensor) -> tuple[Draft, Evidence]:
 
 
 @pytest.mark.parametrize(("radius", "fallen"), ((0, [6]), (1, [6, 7, 9, 10, 11]), (None, [6, 7, 8, 9, 10, 11])))
-def test_what_falls_around_a_failure(radius: int | None, fallen: list[int]) -> None:
+def test_a_failure_rejects_its_neighbourhood(radius: int | None, fallen: list[int]) -> None:
     pooled = torch.full((12,), 0.5)
     pooled[6] = 0.05
     draft, evidence = drafted(pooled)
@@ -145,7 +145,7 @@ def test_a_row_does_not_depend_on_the_others(rows: int | None, scale: float) -> 
     assert torch.equal(together, torch.cat(alone))
 
 
-def test_what_stands_is_fed_again_unless_stale() -> None:
+def test_accepted_codes_are_fed_again_unless_stale() -> None:
     """When the second block is judged, keys and values of the first are those of one pass over what stands there."""
     large, small = pair(PLAIN)
     candidates = torch.randint(16, (2, 4, 6), generator=torch.Generator().manual_seed(3))

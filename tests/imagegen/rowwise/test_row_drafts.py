@@ -54,7 +54,7 @@ def test_a_row_does_not_depend_on_the_others(drafter: RowDrafts) -> None:
     ids=lambda d: d.name,
 )  # fmt: skip
 @pytest.mark.parametrize("geometry", (Geometry(((3, 2),)), Geometry(((1, 2),), frames=3)), ids=("image", "video"))
-def test_sampled_images_have_the_targets_law(geometry: Geometry, drafter: RowDrafts) -> None:
+def test_sampled_images_have_the_targets_distribution(geometry: Geometry, drafter: RowDrafts) -> None:
     rows, model = 15_000, TableModel(geometry, codes=2, seed=3, sharp=1.5)
     tokens = generate(model, [0] * rows, drafter, seed=1).tokens
     seen = torch.bincount(tokens @ (2 ** torch.arange(5, -1, -1)), minlength=64)

@@ -67,7 +67,7 @@ def test_a_window_of_a_row_is_plain_decoding(geometry: Geometry, scale: float) -
 
 
 @pytest.mark.parametrize("decoding", (PJD(2, 2), ZipAR(2, adaptive=True)), ids=lambda d: d.name)
-def test_serial_rows_have_the_targets_law(decoding: object) -> None:
+def test_serial_rows_have_the_targets_distribution(decoding: object) -> None:
     rows, model = 15_000, TableModel(Geometry(((2, 2),)), codes=3, seed=1, sharp=1.5)
     tokens = generate(model, [0] * rows, decoding, seed=2).tokens
     seen = torch.bincount(tokens @ torch.tensor([27, 9, 3, 1]), minlength=81)

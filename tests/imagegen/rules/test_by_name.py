@@ -70,7 +70,7 @@ def test_every_name_works_alone() -> None:
         ("lantern:residual=best", "residual: expected optimal, static"),
     ],
 )
-def test_what_it_refuses(text: str, message: str) -> None:
+def test_invalid_rule_texts_are_refused(text: str, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         rule_from_name(text, Codes())
 

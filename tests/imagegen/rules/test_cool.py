@@ -28,7 +28,7 @@ def test_the_default_relaxes_the_first_value_alone() -> None:
     assert CoolSD().factor(torch.arange(1, 6), torch.float64).tolist() == pytest.approx([1.5, 1, 1, 1, 1])
 
 
-def test_a_given_mu_is_taken_as_it_is() -> None:
+def test_an_explicit_mu_is_used_unchanged() -> None:
     assert CoolSD(1.4, 0.7, mu=-0.5, floor=0).factor(torch.arange(1, 4), torch.float64).tolist() == pytest.approx(
         [1.4 * math.exp(0.5 - 0.7 * i) for i in range(3)]
     )
@@ -43,7 +43,7 @@ def test_a_draft_longer_than_another_row_needs_changes_no_factor() -> None:
 
 
 @pytest.mark.parametrize("how, children", ((WITHOUT, 1), (WITHOUT, 3), ("deterministic", 1), ("deterministic", 2)))
-def test_factors_below_one_leave_the_targets_law(how: str, children: int) -> None:
+def test_factors_below_1_keep_the_targets_distribution(how: str, children: int) -> None:
     p, q = random_tables(3, 3, 0), random_tables(3, 2, 1)
     tree = static_tree([0] * (children + 1) + [1])
     for delta in (0.6, 1.0):

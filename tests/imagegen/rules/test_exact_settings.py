@@ -84,7 +84,7 @@ def test_bit_for_bit_on_a_tree_per_row(name: str, how: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", KINDS)
-def test_bit_for_bit_with_one_hot_laws_and_greedy_requests(name: str, kind: str) -> None:
+def test_one_hot_distributions_and_greedy_requests_match_target_match_bit_for_bit(name: str, kind: str) -> None:
     tree, how, exact = KINDS[kind]
     rule = exact_settings(40)[name]
     if not takes(rule, tree):
@@ -115,7 +115,7 @@ def test_other_settings_accept_more(name: str, kind: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("kind", LAWS)
 @pytest.mark.parametrize("drawn", (WITHOUT, "deterministic"))
-def test_enumeration_returns_the_targets_law(name: str, kind: str, drawn: str) -> None:
+def test_enumeration_returns_the_targets_distribution(name: str, kind: str, drawn: str) -> None:
     rule = exact_settings(4)[name]
     for tree in (chain(1), chain(3), static_tree([0, 0, 0, 1, 1, 2])):
         if takes(rule, tree):

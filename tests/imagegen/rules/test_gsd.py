@@ -76,7 +76,7 @@ def test_a_value_the_target_cut_is_rejected() -> None:
 
 
 @pytest.mark.parametrize("law", ("one-hot record", "no record"))
-def test_cold_drafts_are_grouped_unless_told_otherwise(law: str) -> None:
+def test_cold_drafts_are_grouped_by_default(law: str) -> None:
     p, q = torch.tensor([0.1, 0.2, 0.3, 0.4]), torch.tensor([0.0, 1.0, 0.0, 0.0])
     draft, evidence = single(p, q if law == "one-hot record" else None, 1)
     found = [GSD(3, delta_p=1.0, cold=cold).weigh(evidence, draft).threshold[0, 1] for cold in ("group", "plain")]

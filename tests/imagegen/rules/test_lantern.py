@@ -60,7 +60,7 @@ def test_the_pool_is_a_prefix_within_the_budget(k: int, value: float) -> None:
 
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("make", (lambda near: Lantern(near, delta=0.2), lambda near: LanternPlus(near, 3, 2.0)))
-def test_one_step_leaves_the_target_by_what_is_borrowed(make: object, seed: int) -> None:
+def test_one_step_deviates_from_the_target_by_the_borrowed_mass(make: object, seed: int) -> None:
     rule, near = make(table(SIZE)), table(SIZE)
     p, q = random_tables(SIZE, 2, seed, peak=1.5), random_tables(SIZE, 1, seed + 50, peak=1.5)
     P, Q = p[0][0], q[0][0]
@@ -81,7 +81,7 @@ def test_no_value_becomes_more_than_factor_times_as_likely(tree: object, seed: i
     assert (law <= 2.0 * p[0][0] + 1e-12).all()
 
 
-def test_delta_bounds_one_draft_and_not_the_emitted_law() -> None:
+def test_delta_bounds_one_draft_and_not_the_emitted_distribution() -> None:
     # two likely drafts, each the neighbour of a value of its own: each borrows 0.1, together they are 0.2 away
     near = torch.tensor([[2, 3, 1], [3, 2, 0], [0, 1, 3], [1, 0, 2]])
     p = [torch.tensor([[0.4, 0.4, 0.1, 0.1]]).double(), torch.full((4, 4), 0.25).double()]
@@ -104,7 +104,7 @@ def test_the_optimal_residual_is_nearest(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_any_acceptance_above_the_exact_one_has_the_same_optimal_residual(seed: int) -> None:
+def test_acceptance_above_the_exact_rule_has_the_same_optimal_residual(seed: int) -> None:
     p, q = random_tables(9, 1, seed)[0][0], random_tables(9, 1, seed + 9)[0][0]
     f = torch.maximum((p / q).clamp_max(1), torch.rand(9, dtype=torch.float64))
     torch.testing.assert_close((p - q * f).clamp_min(0), (p - q).clamp_min(0), atol=1e-15, rtol=0)

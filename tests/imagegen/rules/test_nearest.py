@@ -95,7 +95,7 @@ def test_run_joint_is_nearest_for_the_first_value_alone() -> None:
 
 @pytest.mark.parametrize("how", (WITHOUT, "deterministic"))
 @pytest.mark.parametrize("tree", (CHAIN, TREE), ids=("chain", "tree"))
-def test_whose_thresholds_lie_below_the_exact_ones(tree: Tree, how: str) -> None:
+def test_only_gsd_has_thresholds_below_the_exact_thresholds(tree: Tree, how: str) -> None:
     draft, evidence = case(tree, how, rows=256)
     exact = TargetMatch() if how == "deterministic" else RecursiveRejection() if tree.max_rank else TokenWise()
     least = exact.weigh(evidence, draft).threshold[:, 1:]

@@ -52,7 +52,7 @@ def test_relaxed_settings_take_fewer_passes(name: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", relaxed_settings(16))
-def test_greedy_images_are_plain_ones_unless_the_greedy_rule_is_relaxed(name: str) -> None:
+def test_greedy_images_match_plain_decoding_unless_the_greedy_rule_is_relaxed(name: str) -> None:
     rule = relaxed_settings(16)[name]
     plain = generate(MODEL, LABELS, temperature=0.0).tokens
     found = generate(MODEL, LABELS, DECODINGS["fresh"], rule, temperature=0.0).tokens

@@ -59,7 +59,7 @@ def test_hidden_states_of_a_path_lie_side_by_side() -> None:
 
 
 @pytest.mark.parametrize(("size", "codes", "near"), [(7, 7, 3), (1013, 1000, 50), (16384, 16384, 1000)])
-def test_neighbours_lend_what_the_budget_allows(size: int, codes: int, near: int) -> None:
+def test_neighbours_lend_mass_within_the_budget(size: int, codes: int, near: int) -> None:
     law = scores(size, 2, torch.float32, 0).softmax(-1)
     table = torch.randint(codes, (codes, near))
     token = torch.tensor([[0, size - 1], [codes - 1, size // 2]])
@@ -72,7 +72,7 @@ def test_neighbours_lend_what_the_budget_allows(size: int, codes: int, near: int
 
 
 @pytest.mark.parametrize(("size", "below", "above"), [(7, 2, 2), (1013, 7, 6), (16384, 7, 6)])
-def test_windows_of_the_ranking_and_what_they_pool(size: int, below: int, above: int) -> None:
+def test_ranked_windows_and_their_pooled_mass(size: int, below: int, above: int) -> None:
     law = scores(size, 2, torch.float32, 1).softmax(-1)
     law[0, 0] = (law[0, 0] * 50).round() / 50  # ties
     token = torch.stack((law[:, 0].argmax(-1), torch.randint(size, (2,))), 1)

@@ -178,7 +178,7 @@ def test_races_have_the_winner_of_the_reference(size: int, nodes: int, dtype: to
         assert (other >= best * (1 - 1e-4)).all() and int((found != expected).sum()) <= 1, name
 
 
-def test_a_race_without_a_law_stays_in_range() -> None:
+def test_a_race_without_a_distribution_stays_in_range() -> None:
     p, _ = both_forms(torch.full((2, 1, 5000), torch.nan))
     for residual in (Residual("without", p), Residual("scaled", p, p, torch.zeros(1).long(), *torch.ones(2, 2, 1))):
         found = residual_sample(residual, torch.zeros(2).long(), torch.arange(2), 3)

@@ -39,7 +39,7 @@ def test_statistics(size: int, nodes: int, dtype: torch.dtype) -> None:
 
 @over_sizes
 @pytest.mark.poison
-def test_a_law_of_statistics_is_the_softmax(size: int, nodes: int, dtype: torch.dtype) -> None:
+def test_a_distribution_from_row_statistics_is_the_softmax(size: int, nodes: int, dtype: torch.dtype) -> None:
     given = scores(size, nodes, dtype, 1, spoiled=True)
     law = law_rows(given)
     assert isinstance(law, LogLaw) and law.shape == given.shape
@@ -113,7 +113,7 @@ def test_cuts_are_where_a_sort_finds_them(
     assert torch.equal(found, expected)
 
 
-def test_a_cut_is_what_a_row_keeps_at_least_k_of() -> None:
+def test_a_truncation_floor_keeps_at_least_k_scores_of_a_row() -> None:
     given = scores(127, 2, torch.float32, 7)
     kept = truncated_scores(given, 20, 1.0) > -torch.inf
     assert (kept.sum(-1) >= 20).all() and (given[kept].min() >= given.topk(20, -1).values.amin()).all()

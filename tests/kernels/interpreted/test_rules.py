@@ -67,7 +67,7 @@ def test_mutants_fail(mutant: type[Rule]) -> None:
 
 
 @pytest.mark.parametrize(("rule", "tree", "drawn"), CASES, ids=[case[0].name for case in CASES])
-def test_what_follows_a_rejection_wins_the_residuals_race(rule: Rule, tree: Tree, drawn: Drawn) -> None:
+def test_tokens_after_a_rejection_win_the_residual_race(rule: Rule, tree: Tree, drawn: Drawn) -> None:
     rows, size = 3, 5
     generator = torch.Generator().manual_seed(0)
     p = torch.rand(size, size, generator=generator, dtype=torch.float64).softmax(-1)

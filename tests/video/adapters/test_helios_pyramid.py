@@ -131,7 +131,7 @@ def test_the_pipeline_decodes_every_chunk_as_a_video_of_its_own() -> None:
     assert (torch.from_numpy(out.videos[0]).float() - wanted).abs().max() <= 1
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_helios_settings_are_refused() -> None:
     for make, told in (
         (lambda: HeliosVideo(helios(), staged(), (2, 2), PLAN), r"steps: expected at least 1 for each of .* 3 stages"),
         (lambda: HeliosVideo(helios(), staged(), (2, 0, 2), PLAN), "steps: expected at least 1"),

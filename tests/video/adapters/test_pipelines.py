@@ -195,7 +195,7 @@ def test_whatever_was_kept_the_next_block_is_that_of_a_new_request(family: str) 
         assert torch.equal(state.generate(film), switched.generate(film)) and apart(state.generate(film), wanted) > 1e-3
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_plans_windows_and_sizes_are_refused() -> None:
     euler = videos()["skyreels"].sampler
     with pytest.raises(ValueError, match="plan: expected blocks of the transformer's 2 frames each"):
         SkyReelsVideo(skyreels(), euler, BlockPlan(3))

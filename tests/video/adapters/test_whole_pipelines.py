@@ -90,7 +90,7 @@ def test_settings_are_those_of_the_pipeline() -> None:
         ("HeliosPipeline", {"size": (32, 30)}, "size: expected height and width"),
     ],
 )
-def test_what_does_not_fit_is_refused(name: str, how: dict, told: str) -> None:
+def test_invalid_steps_guidance_and_sizes_are_refused(name: str, how: dict, told: str) -> None:
     with pytest.raises(ValueError, match=told):
         from_diffusers(pipeline(name), **how)
 

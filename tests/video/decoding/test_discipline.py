@@ -129,14 +129,14 @@ class Other:
 
 
 @pytest.mark.parametrize("mutant", (keeps_reading, moves_the_place, draws_with_other_noise))
-def test_what_breaks_the_discipline_shows(mutant, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN001
+def test_violations_of_the_discipline_are_detected(mutant, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: ANN001
     mutant(monkeypatch)
     with pytest.raises((AssertionError, ValueError)):
         test_every_block_is_its_models_own_from_nothing("optimistic")
 
 
 @torch.no_grad()
-def test_a_failed_draft_ahead_is_taken_back() -> None:
+def test_a_failed_draft_ahead_is_rolled_back() -> None:
     prompts, reward = told_by([(False,) * 3])
     run = pipeline(blocks=4).start(prompts, seed=[7], decoding=sdvg(reward, optimistic=True))
     run.step()

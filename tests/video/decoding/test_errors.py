@@ -65,7 +65,7 @@ def test_latents_that_are_not_finite_stop_their_row(whose: str, monkeypatch: pyt
     check_the_row_stopped(out, plain, 3, "expected finite latents, got NaN or Inf")
 
 
-def test_all_rows_may_stop_and_one_may_stop_before_its_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_rows_may_stop_also_before_their_first_block(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WanState, "_generate", lambda *_: torch.full((1, 3, 2, 4, 4), torch.nan))
     out = pipeline()(PROMPTS, seed=0)
     assert out.videos == [None] * 3 and out.latents == [None] * 3 and sorted(out.errors) == [0, 1, 2]
@@ -77,7 +77,7 @@ def test_a_reward_of_another_shape_ends_the_request() -> None:
 
 
 @pytest.mark.parametrize("decoding", (None, sdvg(bright, 0.5)))
-def test_an_interrupt_between_blocks_keeps_the_finished_ones(decoding: SDVG | None) -> None:
+def test_an_interrupt_between_blocks_keeps_the_finished_blocks(decoding: SDVG | None) -> None:
     pipe = pipeline()
 
     def stop(row: int, block: int, frames: np.ndarray) -> None:

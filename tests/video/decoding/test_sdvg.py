@@ -128,7 +128,7 @@ def test_the_counts_are_those_of_the_timing_model(sync: object) -> None:
     assert sum(r.scores is not None for row in stats.records for r in row) == sum(work.scored for work in works)
 
 
-def test_a_call_reports_what_it_did() -> None:
+def test_a_call_reports_its_decisions() -> None:
     seen: list = []
     prompts, reward = told_by([(True, False), (False, False)])
     out = pipeline(blocks=3)(prompts, seed=0, decoding=sdvg(reward), listener=lambda *told: seen.append(told))
@@ -150,7 +150,7 @@ def test_a_call_reports_what_it_did() -> None:
     assert stats.to_dict()["split"] == split
 
 
-def test_without_pixels_only_what_is_looked_at_is_decoded() -> None:
+def test_without_pixels_only_inspected_blocks_are_decoded() -> None:
     pipe = pipeline()
     shown = pipe(PROMPTS, seed=0, decoding=sdvg(bright, 0.5))
     blind = pipe(PROMPTS, seed=0, decoding=sdvg(bright, 0.5), pixels=False)
@@ -201,7 +201,7 @@ def test_encoded_prompts_need_words_for_a_reward_only() -> None:
     assert torch.equal(told.latents[0], pipe("a", seed=0, decoding=sdvg(bright, 0.5)).latents[0])
 
 
-def test_a_mean_lets_stand_what_the_least_frame_does_not() -> None:
+def test_a_mean_accepts_drafts_that_the_lowest_frame_rejects() -> None:
     def reward(frames, prompt):  # noqa: ANN001, ANN202
         return torch.tensor([-1.0] + [1.0] * (len(frames) - 1))
 

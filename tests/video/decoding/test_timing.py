@@ -38,20 +38,20 @@ def test_the_published_point_is_a_target_that_reads_only_where_it_draws() -> Non
     assert seconds(7, 0.92, "rebuilt") == pytest.approx(46.4, rel=0.02)  # the point of 2.09x
 
 
-def test_the_ceilings_are_those_of_one_forced_block() -> None:
+def test_the_speedup_limits_are_those_of_one_forced_block() -> None:
     for blocks, lazy, eager in ((7, 2.45, 1.73), (9, 2.66, 1.81)):
         assert TARGET / seconds(blocks, 1.0, "rebuilt") == pytest.approx(lazy, abs=0.01)
         assert TARGET / seconds(blocks, 1.0, "eager") == pytest.approx(eager, abs=0.01)
         assert seconds(blocks, 1.0, "lazy") == pytest.approx(seconds(blocks, 1.0, "rebuilt"))
 
 
-def test_drafts_that_never_stand_cost_what_they_cost() -> None:
+def test_always_rejected_drafts_cost_their_own_time() -> None:
     for sync in ("lazy", "eager", "rebuilt"):
         assert seconds(7, 0.0, sync) == pytest.approx(TARGET + DRAFTER)
 
 
 @pytest.mark.parametrize("sync", ("lazy", "eager", "rebuilt"))
-def test_a_known_video_costs_what_is_done_for_it(sync: str) -> None:
+def test_the_cost_of_a_known_video_is_the_cost_of_its_passes(sync: str) -> None:
     kept = (False, True, False, True, True)
     work = BlockWork.of(kept, (False, *(True,) * 4), sync)
     reads = {"lazy": 2, "eager": 4, "rebuilt": 1}[sync]

@@ -49,7 +49,7 @@ def test_a_block_drawn_again_has_the_noise_it_would_have_had_alone() -> None:
     assert all(map(torch.equal, film, alone))
 
 
-def test_what_was_not_given_and_what_does_not_fit_is_refused() -> None:
+def test_missing_and_mismatched_noise_is_refused() -> None:
     given = GivenBlockNoise([torch.zeros(1, *SHAPE)], [[torch.zeros(1, *SHAPE)]])
     assert given.at(0, 1, SHAPE).shape == (1, *SHAPE)
     for block, draw, shape in ((1, 0, SHAPE), (0, 2, SHAPE), (0, 0, (3, 3, 24, 24))):

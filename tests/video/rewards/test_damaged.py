@@ -34,7 +34,7 @@ OF_WEIGHTS = [name for name in FILES if "config" not in name]
 
 @pytest.mark.parametrize("damage", OF_WEIGHTS)
 @pytest.mark.parametrize("kind", LOADERS)
-def test_a_damaged_file_is_one_sentence(kind: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_file_reports_one_error(kind: str, damage: str, tmp_path: Path) -> None:
     load, config, made, more = LOADERS[kind]
     state = {name: value for name, value in made().items() if not name.startswith("blip.text_proj")}
     save_file({name: value.clone() for name, value in sorted(state.items())}, tmp_path / WEIGHTS)

@@ -74,7 +74,7 @@ def test_the_published_file_loads_at_full_size(config: dict | None) -> None:
     assert model.vision.post_layernorm.eps == 1e-6 and model.text.embeddings.LayerNorm.eps == 1e-12
 
 
-def test_what_lies_beside_the_towers_is_left_where_it_is(tmp_path: Path) -> None:
+def test_weights_beside_the_towers_are_ignored(tmp_path: Path) -> None:
     state, given = random_state(), inputs()
     wanted = imagereward_from_state_dict(state, CONFIG)(*given)
     bare = {key: value for key, value in state.items() if not key.startswith(IGNORED)}
@@ -144,7 +144,7 @@ def test_a_config_that_does_not_fit_is_refused(config: dict | None, message: str
         imagereward_from_state_dict(random_state(), config)
 
 
-def test_what_the_weights_tell_may_be_left_out() -> None:
+def test_config_fields_known_from_the_weights_are_optional() -> None:
     told = {"vision": {"heads": 3}, "text": {"num_attention_heads": 2}}
     given = inputs()
     found, wanted = (imagereward_from_state_dict(random_state(), config)(*given) for config in (told, CONFIG))
@@ -161,7 +161,7 @@ def test_half_precision_weights_stay_as_they_are_under_a_head_in_float32() -> No
     assert model(*given).dtype == torch.float32
 
 
-def test_frames_in_one_batch_score_as_they_do_alone(tmp_path: Path) -> None:
+def test_frames_in_a_batch_score_as_they_do_alone(tmp_path: Path) -> None:
     reward = scorer(tmp_path / "vocab.txt", views=Views(48, crops=2), batch=3)
     frames = torch.rand(5, 3, 50, 90) * 2 - 1
     found = reward(frames, "a red ball moves left")
@@ -189,7 +189,7 @@ def test_a_tokenizer_object_serves_as_its_vocabulary_file_does(tmp_path: Path) -
     torch.testing.assert_close(by_object(frames, "A red BALL"), by_file(frames, "a red ball"), atol=0, rtol=0)
 
 
-def test_what_the_scorer_cannot_use_is_refused(tmp_path: Path) -> None:
+def test_inputs_that_the_scorer_cannot_use_are_refused(tmp_path: Path) -> None:
     reward = scorer(tmp_path / "vocab.txt")
     with pytest.raises(ValueError, match=r"expected squares of 48 pixels, got 224"):
         scorer(tmp_path / "vocab.txt", views=Views())

@@ -44,7 +44,7 @@ def test_one_finite_number_a_frame_passes_as_float32() -> None:
         ([0.0] * 4, "got list"),
     ],
 )
-def test_anything_else_is_refused_in_one_sentence(scores: object, message: str) -> None:
+def test_other_scores_report_one_error(scores: object, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         scored(Fixed(scores), FRAMES, "a ball")
     assert "\n" not in str(caught.value)

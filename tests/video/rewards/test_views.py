@@ -102,6 +102,6 @@ def test_floats_become_the_bytes_of_a_file_and_bytes_stay() -> None:
         (lambda: to_bytes(torch.full((1, 3, 8, 8), float("nan"))), "expected finite pixels"),
     ],
 )
-def test_what_is_no_frame_or_no_setting_is_refused(call, message: str) -> None:
+def test_invalid_frames_and_settings_are_refused(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()

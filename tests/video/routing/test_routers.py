@@ -40,7 +40,7 @@ def decided(router: Router, rewards: list[float], anchors: list[float] | None = 
     return (~verdict.redo).tolist()
 
 
-def test_a_threshold_lets_stand_what_reaches_it_and_nothing_that_is_no_number() -> None:
+def test_a_threshold_accepts_scores_that_reach_it_and_rejects_nan() -> None:
     assert decided(Threshold(-0.7), [-0.71, -0.7, 3.0, NAN]) == [False, True, True, False]
     assert decided(Threshold(math.inf), [1e30, 0.0]) == [False, False]
     assert decided(Threshold(-math.inf), [-1e30, 0.0]) == [True, True]
@@ -54,7 +54,7 @@ def test_relative_to_the_first_block_a_hard_prompt_is_not_redrawn_throughout() -
 
 
 @pytest.mark.parametrize("share", (0.0, 0.2, 0.5, 0.75, 1.0))
-def test_calibrated_by_quantile_the_share_of_the_scores_stands(share: float) -> None:
+def test_a_quantile_threshold_accepts_the_calibrated_share_of_the_scores(share: float) -> None:
     drawn = torch.Generator().manual_seed(0)
     scores, anchors = torch.randn(2, 40, generator=drawn).tolist()
     assert sum(decided(Threshold.accepting(share, scores), scores)) == round(40 * share)
@@ -71,7 +71,7 @@ def test_calibrated_by_quantile_the_share_of_the_scores_stands(share: float) -> 
     ),
     ids=lambda router: router.name,
 )  # fmt: skip
-def test_what_may_let_a_draft_stand_says_that_it_is_relaxed(router: Router) -> None:
+def test_routers_that_may_accept_a_draft_are_marked_as_relaxed(router: Router) -> None:
     assert not router.exact and "relaxed" in router.name
 
 
@@ -133,7 +133,7 @@ def test_through_the_pipeline_strided_and_random_use_the_budget_another_router_u
         assert stats.target_blocks == used and stats.rule == f"{kind.__name__.lower()} 2, 4 (relaxed)"
 
 
-def test_a_hybrid_bounds_the_run_of_drafts_and_redraws_earlier_what_scores_low() -> None:
+def test_a_hybrid_bounds_the_run_of_drafts_and_redraws_low_scores_earlier() -> None:
     low, high = [-1.0] * 20, [1.0] * 20
     kept = {}
     for name, scores in (("high", high), ("low", low), ("once", [1.0, -1.0, *high])):
@@ -145,7 +145,7 @@ def test_a_hybrid_bounds_the_run_of_drafts_and_redraws_earlier_what_scores_low()
     assert kept["once"] == [False, True, False, True, True, False, True, True]  # a veto begins a new run
 
 
-def test_exploring_keeps_at_its_rate_and_scores_what_it_redraws() -> None:
+def test_exploring_accepts_at_its_rate_whatever_the_score() -> None:
     kept = decided(Explore(0.3), [0.0] * 4000)
     assert abs(sum(kept) / 4000 - 0.3) < 0.03
     assert kept == decided(Explore(0.3), [5.0] * 4000)  # whatever the score
@@ -160,7 +160,7 @@ def test_relative_scores_the_first_block_and_every_first_under_a_new_prompt() ->
     assert len(own[0]) == 3 and len(own[3]) == 4  # the film's first latent is one frame
 
 
-def test_features_are_what_they_say() -> None:
+def test_features_match_their_definitions() -> None:
     scores, anchor = torch.tensor([1.0, 3.0]), torch.tensor([2.0, 2.5])
     still, moved = torch.zeros(1, 3, 2, 4, 4), torch.zeros(1, 3, 2, 4, 4)
     moved[:, :, 0], moved[:, :, 1] = 1.0, 3.0

@@ -22,7 +22,7 @@ def pairs(count: int = 160, noise: float = 0.1) -> tuple[torch.Tensor, torch.Ten
     return rows, 10 + gains + noise * torch.randn(count, generator=drawn)
 
 
-def test_what_follows_from_the_features_is_found_and_noise_is_not() -> None:
+def test_gains_that_depend_on_the_features_are_learned_and_noise_is_not() -> None:
     rows, gains = pairs()
     found = train_advantage(rows, gains)
     assert found.correlation > 0.9 and found.loss < 0.2

@@ -44,7 +44,7 @@ def test_any_cut_into_chunks_gives_the_pixels_of_one_call(kind: str, sizes: Sequ
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_chunks_give_what_a_pass_over_the_whole_video_without_any_cache_gives(kind: str) -> None:
+def test_chunks_match_a_pass_over_the_whole_video_without_a_cache(kind: str) -> None:
     vae, given = StreamingWanVAE(autoencoder(kind)), latents(8)
     for sizes in ((1, 1, 1, 1, 4), (2, 1, 5), (3, 3, 2)):  # the second latent is where the first one's mark tells
         frames = in_chunks(Stream(vae.decode), given, sizes)
@@ -85,7 +85,7 @@ def test_the_first_latent_frame_gives_one_frame_and_every_other_four() -> None:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("before", [0, 1, 3], ids="{} before".format)
-def test_a_draft_that_is_taken_back_leaves_no_trace(kind: str, before: int) -> None:
+def test_a_rolled_back_draft_leaves_no_trace(kind: str, before: int) -> None:
     vae = StreamingWanVAE(autoencoder(kind))
     kept, drafted, redrawn, later = latents(before or 1), latents(3, seed=1), latents(3, seed=2), latents(2, seed=3)
     tried, clean = Stream(vae.decode), Stream(vae.decode)
@@ -161,7 +161,7 @@ def test_videos_interleave_with_each_other_and_with_calls_of_the_model() -> None
         torch.testing.assert_close(torch.cat(parts, 2), whole(vae, given), atol=1e-6, rtol=0)
 
 
-def test_rows_of_a_batch_go_back_one_by_one() -> None:
+def test_rows_of_a_batch_are_rolled_back_separately() -> None:
     vae = StreamingWanVAE(autoencoder())
     given, redrawn = latents(5, batch=3), latents(2, batch=1, seed=8)
     _, before = vae.decode(given[:, :, :3])
@@ -177,7 +177,7 @@ def test_rows_of_a_batch_go_back_one_by_one() -> None:
     torch.testing.assert_close(frames, whole(vae, torch.cat([history, ending], 2))[:, :, -8:], atol=1e-5, rtol=0)
 
 
-def test_a_long_video_keeps_no_more_than_a_short_one() -> None:
+def test_a_long_video_holds_no_more_state_than_a_short_video() -> None:
     vae = StreamingWanVAE(autoencoder())
     stream, sizes = Stream(vae.decode), []
     for _ in range(12):
@@ -261,13 +261,13 @@ def test_latents_of_another_autoencoder_are_refused() -> None:
         (lambda vae: (vae.model.enable_tiling(), vae.decode(latents(1))), "got tiling"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(call, message: str) -> None:
+def test_invalid_latents_frames_and_tiling_are_refused(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call(StreamingWanVAE(autoencoder()))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_quick_one_gives_the_same_pixels_and_states(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_quick_decoding_gives_the_same_pixels_and_states(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, given = autoencoder(kind), latents(5)
     plain, quick = StreamingWanVAE(model), StreamingWanVAE(model, quick=True)
     (wanted, past), (frames, state) = plain.decode(given), quick.decode(given)
@@ -282,7 +282,7 @@ def test_a_quick_one_gives_the_same_pixels_and_states(kind: str, monkeypatch: py
     torch.testing.assert_close(quick.decode(given)[0], wanted, atol=1e-4, rtol=0)
 
 
-def test_kernels_for_small_frames_do_what_those_of_pytorch_do() -> None:
+def test_kernels_for_small_frames_match_pytorch() -> None:
     x, weight = torch.randn(2, 4, 5, 9, 8), torch.randn(6, 2, 3, 3, 1)
     given = {"stride": (1, 2, 1), "padding": (0, 1, 0), "groups": 2}
     wanted = torch.nn.functional.conv3d(x, weight, None, **given)

@@ -62,7 +62,7 @@ def test_one_file_of_a_causal_checkpoint_is_read(tmp_path: Path) -> None:
         load_wan(tmp_path / "krea.safetensors")
 
 
-def test_a_pickle_is_converted_by_command_and_its_average_taken(tmp_path: Path) -> None:
+def test_a_pickle_is_converted_by_command_and_its_average_weights_are_used(tmp_path: Path) -> None:
     causal = {f"model.{name}": value for name, value in to_causal(wan().state_dict()).items()}
     zeros = {name: torch.zeros_like(value) for name, value in causal.items()}
     torch.save({"generator": zeros, "critic": zeros, "generator_ema": causal}, tmp_path / "self_forcing.pt")
@@ -78,7 +78,7 @@ class Code:
         return print, ("ran",)
 
 
-def test_code_in_a_file_is_not_run_and_what_is_no_model_is_refused(tmp_path: Path) -> None:
+def test_code_in_a_file_is_not_run_and_invalid_models_are_refused(tmp_path: Path) -> None:
     torch.save({"generator": Code()}, tmp_path / "bad.pt")
     result = converted(tmp_path / "bad.pt", tmp_path / "out")
     assert result.exit_code == 2 and "ran" not in result.stdout and "cannot be read as such" in result.stderr

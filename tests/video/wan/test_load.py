@@ -115,13 +115,13 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: {"generator": {"step": 3}}, {}, "expected tensors"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: Callable, config: dict, message: str) -> None:
+def test_mismatched_weights_and_configs_are_refused(change: Callable, config: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         wan_from_state_dict(change(wan().state_dict()), {**HEADS, **config})
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_heads_are_asked_for() -> None:
+def test_missing_head_counts_are_required_in_the_config() -> None:
     with pytest.raises(ValueError, match="num_heads: expected it in the config, since a width of 24"):
         wan_from_state_dict(wan().state_dict())
 

@@ -44,7 +44,7 @@ def close(got: Tensor, wanted: Tensor) -> None:
 
 
 @torch.no_grad()
-def test_every_pass_and_what_the_cache_holds_after_it(model: CausalWan, given: dict[str, Tensor]) -> None:
+def test_every_pass_and_its_cache_match_the_published_code(model: CausalWan, given: dict[str, Tensor]) -> None:
     cache, prompt = ChunkCache(), model.read(given["text.context"])
     for block, name, times in PASSES:
         latents = given["clean" if name == "clean" else "noisy"][:, :, 2 * block : 2 * block + 2]
@@ -59,13 +59,13 @@ def test_every_pass_and_what_the_cache_holds_after_it(model: CausalWan, given: d
 
 
 @torch.no_grad()
-def test_all_blocks_in_one_pass(model: CausalWan, given: dict[str, Tensor]) -> None:
+def test_all_blocks_in_one_pass_match_the_published_code(model: CausalWan, given: dict[str, Tensor]) -> None:
     out = model(given["clean"], torch.zeros(1, 6), model.read(given["text.context"]), sizes=(2, 2, 2))
     close(out, given["full_masked_t0"])
 
 
 @torch.no_grad()
-def test_one_block_at_the_start_is_what_diffusers_gives(model: CausalWan, given: dict[str, Tensor]) -> None:
+def test_one_block_at_the_start_matches_diffusers(model: CausalWan, given: dict[str, Tensor]) -> None:
     out = model(given["noisy"][:, :, :2], torch.full((1, 2), 937.5), model.read(given["text.context"]))
     close(out, given["diffusers.block0"])
 

@@ -58,7 +58,7 @@ def test_a_timestep_between_two_numbers_is_not_rounded() -> None:
 
 
 @torch.no_grad()
-def test_the_configs_window_holds_unless_another_is_asked_for() -> None:
+def test_the_window_of_the_config_is_the_default() -> None:
     rolling = wan(local_attn_size=5, sink_size=1)
     of_config, asked = (opened(context, model) for context, model in ((Cached(), rolling), (Cached(5, 1), wan())))
     assert torch.equal(of_config.generate(film(5)), asked.generate(film(5)))

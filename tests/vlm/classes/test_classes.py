@@ -80,7 +80,7 @@ def test_the_shipped_table_holds_every_class_and_nothing_wrong() -> None:
     assert sum("same" in found.get("outcomes", {}).get("default", "") for found in classes.values()) >= 100
 
 
-def test_the_variants_change_what_is_generated() -> None:
+def test_the_variants_change_the_generated_text() -> None:
     made = dict(variants("GPTNeoForCausalLM")) | {f"llama-{label}": one for label, one in variants("LlamaForCausalLM")}
     assert made["window"].window_size < WINDOW and made["llama-dynamic"].max_position_embeddings == SWITCH
     texts = {}
@@ -92,7 +92,7 @@ def test_the_variants_change_what_is_generated() -> None:
 
 
 @pytest.mark.parametrize("name", ["LlavaForConditionalGeneration", "GitForCausalLM", "MllamaForConditionalGeneration"])
-def test_pictures_change_what_is_generated(name: str) -> None:
+def test_pictures_change_the_generated_text(name: str) -> None:
     model = model_of(name, config_of(name))
     inputs = picture_prompt(name, model, "rows")
     other = inputs | {"pixel_values": -2 * inputs["pixel_values"]}
@@ -120,7 +120,7 @@ def test_only_sentences_of_mmspec_are_refusals() -> None:
     assert outcome(model, text_prompt("one"), "plain", truth).startswith("refused: attn_implementation: expected")
 
 
-def test_near_ties_are_told_from_differences() -> None:
+def test_near_ties_are_distinguished_from_differences() -> None:
     logits = torch.tensor([[1.0, 1.0 - 1e-6, 0.5]])
     truth = Reference(torch.tensor([[7, 0]]), (logits,))
     assert compare(torch.tensor([[7, 0]]), truth) == "same"

@@ -56,7 +56,7 @@ def test_recurrent_layers_go_back_to_where_the_prompt_or_its_tail_began(name: st
 
 
 @pytest.mark.parametrize("name", ("Qwen3_5ForCausalLM", "Lfm2ForCausalLM", "JambaForCausalLM"))
-def test_recurrent_layers_refuse_to_go_back_further_and_forget_when_told(name: str) -> None:
+def test_recurrent_layers_refuse_earlier_changes_and_restart_after_a_reset(name: str) -> None:
     model, ids = model_with(name), ragged((12,), seed=3)["input_ids"]
     past, said = opened(model, ids)
     changed = said.clone()
@@ -131,7 +131,7 @@ def test_another_drafter_reads_all_again() -> None:
         assert (out.read == inputs["input_ids"].shape[1]) == (number < 2)
 
 
-def test_what_is_refused() -> None:
+def test_invalid_changes_are_refused() -> None:
     chat, other = talk("llava"), tiny("llama")
     model, ids = chat.model, chat.inputs["input_ids"]
     inputs = chat.turn(0, None)

@@ -30,7 +30,7 @@ ALIKE = tuple(name for name in DRAFTERS if name not in ("specvlm", "medusa", "hy
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("kind, apart", (("llava", False), ("qwen2_5_vl", True)), ids=("together", "apart"))
 @pytest.mark.parametrize("name", NAMES)
-def test_turns_say_what_fresh_prompts_say(name: str, kind: str, apart: bool) -> None:
+def test_turns_match_fresh_prompts(name: str, kind: str, apart: bool) -> None:
     chat, drafter = talk(kind, apart), make(name)
     past, said = Past(chat.model), None
     drafter = drafter.with_shape(SHAPES[0] if "flash" not in name else SHAPES[2])
@@ -137,7 +137,7 @@ def test_drafters_that_open_from_ids_open_anew(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ("msd", "eagle3", "vispec"))
-def test_sampled_turns_say_what_a_fresh_prompt_says_with_the_same_seed(name: str) -> None:
+def test_sampled_turns_match_a_fresh_prompt_with_the_same_seed(name: str) -> None:
     chat, drafter = talk("llava", apart=True), make(name).with_shape(SHAPES[2], SHAPES[1])
     settings = dict(max_new_tokens=10, do_sample=True, temperature=0.9, top_k=20)
     past, said = Past(chat.model), None

@@ -10,7 +10,7 @@ from mmspec.vlm.conversation.turn import added_pictures, picture_inputs, pixel_n
 ONE, TWO = torch.arange(12.0).view(1, 3, 2, 2), torch.arange(24.0).view(2, 3, 2, 2)
 
 
-def test_what_stands_behind_the_earlier_pictures_is_new() -> None:
+def test_pictures_after_the_earlier_pictures_are_new() -> None:
     assert added_pictures({}, {"pixel_values": TWO})["pixel_values"] is TWO
     assert added_pictures({"pixel_values": ONE}, {}) == {}
     assert added_pictures({"pixel_values": TWO}, {"pixel_values": TWO.clone()}) == {}
@@ -48,7 +48,7 @@ def test_other_axes_may_have_been_padded_further() -> None:
     ),
     ids=("fewer", "others", "another shape", "another input", "a count", "another list"),
 )
-def test_what_cannot_be_told_apart_is_nothing(old: dict, new: dict) -> None:
+def test_indistinguishable_pictures_return_none(old: dict, new: dict) -> None:
     assert added_pictures(old, new) is None
 
 

@@ -76,7 +76,7 @@ def test_a_state_that_reads_in_its_own_way_does_not_inherit_how_to_follow(
         assert passed == whole == reads
 
 
-def test_two_conversations_say_what_the_rows_of_a_batch_say() -> None:
+def test_two_conversations_match_the_rows_of_a_batch() -> None:
     """A row each: conversations share a model and a drafter, and neither is the other's."""
     chat, drafter = talk("llava"), make("msd")
     words = ([11, 12, 13, 14], [21, 22])

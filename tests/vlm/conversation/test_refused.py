@@ -82,7 +82,7 @@ def test_pictures_outside_the_gate_are_refused(session: mmspec.Session, item: An
     (PICTURE, np.asarray(PICTURE), torch.tensor(np.asarray(PICTURE)).permute(2, 0, 1)),
     ids=("PIL", "array", "tensor"),
 )
-def test_pictures_arrays_and_tensors_are_taken(session: mmspec.Session, item: Any) -> None:
+def test_pictures_arrays_and_tensors_are_accepted(session: mmspec.Session, item: Any) -> None:
     assert session.ask("What is this?", [item])
     assert len(session.pictures) == 1 and len(session.messages) == 2
 

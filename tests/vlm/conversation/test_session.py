@@ -35,7 +35,7 @@ def fresh(zoo: tuple, session: mmspec.Session, answered: int, **settings: Any) -
 
 @pytest.mark.default_cells("None", "vlm/eagle")
 @pytest.mark.parametrize("name", (None, "vlm/msd", "vlm/eagle", "auto"))
-def test_three_turns_about_two_pictures_say_what_fresh_prompts_say(zoo: tuple, name: str | None) -> None:
+def test_three_turns_about_two_pictures_match_fresh_prompts(zoo: tuple, name: str | None) -> None:
     model, processor, images = zoo
     drafter = name if name in (None, "auto") else mmspec.zoo.load(name)
     settings = dict(max_new_tokens=40, do_sample=False)
@@ -53,7 +53,7 @@ def test_three_turns_about_two_pictures_say_what_fresh_prompts_say(zoo: tuple, n
 
 @pytest.mark.default_cells("vlm/msd")
 @pytest.mark.parametrize("name", (None, "vlm/msd", "vlm/eagle"))
-def test_sampled_turns_say_what_fresh_calls_say_with_the_same_seed(zoo: tuple, name: str | None) -> None:
+def test_sampled_turns_match_fresh_calls_with_the_same_seed(zoo: tuple, name: str | None) -> None:
     model, processor, images = zoo
     drafter = name and mmspec.zoo.load(name)
     settings = dict(max_new_tokens=24, do_sample=True, temperature=1.0)
@@ -77,7 +77,7 @@ def test_a_second_question_costs_less_than_a_tenth_of_the_first(zoo: tuple) -> N
     assert seen["pictures"] == 0 and 10 * session.last.read < first
 
 
-def test_an_answer_that_failed_is_taken_back(zoo: tuple) -> None:
+def test_a_failed_answer_is_rolled_back(zoo: tuple) -> None:
     model, processor, images = zoo
     session = mmspec.Session(model, processor, max_new_tokens=8, do_sample=False)
     with pytest.raises(ValueError, match="num_beams: expected 1, got 2"):
@@ -87,7 +87,7 @@ def test_an_answer_that_failed_is_taken_back(zoo: tuple) -> None:
     assert torch.equal(session.last.sequences, fresh(zoo, session, 1, max_new_tokens=8, do_sample=False))
 
 
-def test_messages_may_be_added_before_an_answer_is_asked_for(zoo: tuple) -> None:
+def test_messages_may_be_added_before_an_answer_is_generated(zoo: tuple) -> None:
     model, processor, images = zoo
     session = mmspec.Session(model, processor, max_new_tokens=8, do_sample=False)
     session.add(ASKED[0], images[:1])
@@ -116,7 +116,7 @@ def test_a_template_that_shortens_answers_is_read_again_from_there(zoo: tuple, m
     assert held == said - 20 - 1
 
 
-def test_what_is_refused(zoo: tuple) -> None:
+def test_invalid_messages_are_refused(zoo: tuple) -> None:
     model, processor, images = zoo
     session = mmspec.Session(model, processor)
     with pytest.raises(ValueError, match="expected a message to answer, got none"):

@@ -22,7 +22,7 @@ SHAPES = (Chain(FixedLength(3)), DynamicTree(nodes=6, depth=3, width=2))
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES, ids=("chain", "tree"))
 @pytest.mark.parametrize("name", ("qwen3_next", "deepseek_v3", "glm4_moe", "gemma4"))
-def test_turns_say_what_fresh_prompts_say_and_leave_what_they_leave(name: str, shape: object) -> None:
+def test_turns_match_fresh_prompts_and_leave_the_same_state(name: str, shape: object) -> None:
     model, drafter = (gemma(60), assistant(60)) if name == "gemma4" else (target(name), mtp(name))
     drafter, past, ids = drafter.with_shape(shape), Past(model), torch.zeros(1, 0, dtype=torch.long)
     for number, words in enumerate(WORDS):

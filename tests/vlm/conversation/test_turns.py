@@ -46,7 +46,7 @@ for (name, _), cell in zip(TALKS, CELLS, strict=True):
 # a call a class, of either kind in turn
 @pytest.mark.default_cells(*(cells[number % len(cells)] for number, cells in enumerate(CELLS_OF.values())))
 @pytest.mark.parametrize("name, apart", TALKS, ids=CELLS)
-def test_turns_say_what_fresh_prompts_say_and_read_what_is_new(name: str, apart: bool) -> None:
+def test_turns_match_fresh_prompts_and_read_only_new_tokens(name: str, apart: bool) -> None:
     chat = talk(name, apart)
     past, said, held = Past(chat.model), None, 0
     for number in range(3):
@@ -102,7 +102,7 @@ def test_a_second_turn_costs_less_than_a_tenth(name: str) -> None:
 
 @pytest.mark.default_cells("llava", "Qwen3_5ForConditionalGeneration")
 @pytest.mark.parametrize("name", ("llava", "qwen3_vl", *CLASSES[1:2], "Qwen3_5ForConditionalGeneration"))
-def test_sampled_turns_say_what_a_fresh_prompt_says_with_the_same_seed(name: str) -> None:
+def test_sampled_turns_match_a_fresh_prompt_with_the_same_seed(name: str) -> None:
     chat = talk(name, apart=True)
     settings = dict(max_new_tokens=10, do_sample=True, temperature=0.9, top_k=20)
     for drafter in (None, mmspec.drafters.PromptLookup(), Known([[9, 8, 7, 6, 5] * 4], "static", vocab=61)):
@@ -114,7 +114,7 @@ def test_sampled_turns_say_what_a_fresh_prompt_says_with_the_same_seed(name: str
             assert torch.equal(said, truth), number
 
 
-def test_conversations_that_take_turns_on_one_model_do_not_meet() -> None:
+def test_alternating_conversations_on_one_model_do_not_interfere() -> None:
     talks = [talk("qwen2_5_vl", apart) for apart in (True, False)]
     pasts, said = [Past(one.model) for one in talks], [None, None]
     for number in range(3):

@@ -199,7 +199,7 @@ def test_another_precision_is_named_and_read_after_forget() -> None:
     assert out.read == said.shape[1]
 
 
-def test_a_session_on_the_shipped_model_says_what_fresh_calls_say_behind_other_weights() -> None:
+def test_a_session_on_the_shipped_model_matches_fresh_calls_after_a_weight_change() -> None:
     model, processor = mmspec.zoo.load("vlm")
     session = mmspec.Session(model, processor, **GREEDY)
     session.ask("Hello there.")
@@ -212,7 +212,7 @@ def test_a_session_on_the_shipped_model_says_what_fresh_calls_say_behind_other_w
     assert session.last.read == inputs["input_ids"].shape[1]
 
 
-def test_conversations_that_read_the_same_weights_in_turn_read_only_what_is_new() -> None:
+def test_conversations_with_unchanged_weights_read_only_new_tokens() -> None:
     """Passes write nothing that counts as a change: `generate`, other conversations and gradients switched on leave it."""
     model, ids = speaking(copy.deepcopy(tiny("llama"))), ragged((9,), seed=2)["input_ids"]
     past = Past(model)

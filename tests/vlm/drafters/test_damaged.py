@@ -38,7 +38,7 @@ def test_every_kind_comes_back_as_it_was_saved(folder: Path) -> None:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("damage", [*FILES, *NUMBERS])
 @pytest.mark.parametrize("folder", ["eagle", "eagle3", "flash", "hydra", "specdecpp"], indirect=True)
-def test_a_damaged_file_is_one_sentence(damage: str, folder: Path) -> None:
+def test_a_damaged_file_reports_one_error(damage: str, folder: Path) -> None:
     (FILES | NUMBERS)[damage](folder)
     line = refused(load_drafter, folder)
     assert damage not in NUMBERS or "expected finite weights, got NaN or Inf in " in line

@@ -117,7 +117,7 @@ def test_scores_are_unary_and_edge_of_the_best_tokens() -> None:
                 assert float(scores[b, n, word]) == pytest.approx(float(expected), abs=1e-5)
 
 
-def test_what_a_config_does_to_embeddings_and_logits() -> None:
+def test_config_options_scale_embeddings_and_cap_logits() -> None:
     drafter = load(input_embedding_scale=2.0, output_multiplier=0.5, final_logit_softcapping=3.0)
     head = torch.nn.Linear(WIDTH, 20, bias=False)
     rows = torch.randn(1, 3, WIDTH)
@@ -127,7 +127,7 @@ def test_what_a_config_does_to_embeddings_and_logits() -> None:
     torch.testing.assert_close(ours(drafter, [taps], embeds), ours(load(), [taps], 2 * embeds))
 
 
-def test_rows_of_speculators_see_all_of_the_block_unless_told() -> None:
+def test_speculators_rows_attend_to_the_whole_block_by_default() -> None:
     state = random_file()
     for said, causal in (({}, False), ({"sliding_window_non_causal": False}, True)):
         config = speculators(**OWN, **said)
@@ -144,7 +144,7 @@ def test_rows_of_speculators_see_all_of_the_block_unless_told() -> None:
         (dict(selector_rank=4), "predecessor_codebook.*expected shape"),
     ),
 )
-def test_a_config_that_does_not_do_is_told_in_one_sentence(own: dict, message: str) -> None:
+def test_an_invalid_config_reports_one_error(own: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         load(**own)
     assert "\n" not in str(caught.value)

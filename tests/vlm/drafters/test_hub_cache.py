@@ -87,7 +87,7 @@ def test_a_drafter_of_the_wrong_size_is_not_read(
     assert f"{EAGLE} in the cache is not used: expected the target's sizes, got {name} {wrong} instead of" in heard[0]
 
 
-def test_what_is_wrong_with_a_cached_drafter_is_said_once(cache: Path, model: torch.nn.Module) -> None:
+def test_the_fault_of_a_cached_drafter_is_reported_once(cache: Path, model: torch.nn.Module) -> None:
     folder = cached(cache, EAGLE)
     write_eagle(folder)
     (folder / "model.safetensors").write_bytes(b"0" * 40)
@@ -100,7 +100,7 @@ def test_what_is_wrong_with_a_cached_drafter_is_said_once(cache: Path, model: to
     assert "expected JSON" in state.reason and str(state).startswith(f"{EAGLE} does not fit: ")
 
 
-def test_without_a_cached_drafter_auto_names_one_and_goes_on(cache: Path, model: torch.nn.Module) -> None:
+def test_without_a_cached_drafter_auto_names_a_download_and_continues(cache: Path, model: torch.nn.Module) -> None:
     offered, heard = said(model)
     assert [one.name for one in offered] == ["prompt_lookup"]
     assert heard == [
@@ -118,7 +118,7 @@ def test_a_model_that_the_table_does_not_have_is_not_looked_up(name: str, cache:
     assert [one.name for one in offered] == ["prompt_lookup"] and heard == []
 
 
-def test_an_offer_stands_above_the_cache(cache: Path, model: torch.nn.Module) -> None:
+def test_an_offered_drafter_precedes_the_cache(cache: Path, model: torch.nn.Module) -> None:
     make("msd").save_pretrained(cached(cache, OWN))
     mmspec.vlm.offer(model, lambda: mmspec.drafters.TokenRecycling())
     assert [one.name for one in said(model)[0]] == ["token_recycling"]

@@ -85,7 +85,7 @@ def drawn(case: str) -> tuple[Tensor, float]:
 
 @pytest.mark.default_cells("MTP tree")  # the blocks' laws stand beside on targets without recurrent layers
 @pytest.mark.parametrize("case", CASES)
-def test_joint_law(case: str) -> None:
+def test_joint_distribution(case: str) -> None:
     tokens, length = drawn(case)
     assert p_value(tokens, exact_law()) > 1e-3
     assert length > 1.05
@@ -93,7 +93,7 @@ def test_joint_law(case: str) -> None:
 
 @pytest.mark.default_cells("MTP tree-evenly_on_record")
 @pytest.mark.parametrize("case, mutant", (("MTP chain", best_on_record_as_drawn), ("MTP tree", evenly_on_record)))
-def test_another_law_on_record_is_told_apart(case: str, mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_distribution_on_record_is_detected(case: str, mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     assert p_value(drawn(case)[0], exact_law()) < 1e-6
 

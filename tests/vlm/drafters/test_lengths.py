@@ -146,7 +146,7 @@ def test_a_resting_drafter_that_may_miss_rounds_is_not_shown_them() -> None:
 
 
 @pytest.mark.parametrize("longest", (1, 3))
-def test_drafts_are_no_longer_than_asked(longest: int) -> None:
+def test_drafts_are_no_longer_than_the_requested_length(longest: int) -> None:
     drafters = [make("eagle").with_shape(SHAPES[shape]) for shape in ("chain", "dynamic")]
     for drafter in (*drafters, SmallModel(noisy("llama"), FixedLength(5))):
         watched = Watched(Asking(drafter, longest))
@@ -181,7 +181,7 @@ class Asking:
 
 
 @pytest.mark.parametrize("name", ("small", "eagle"))
-def test_sampled_words_have_the_targets_law(name: str) -> None:
+def test_sampled_words_have_the_targets_distribution(name: str) -> None:
     model, rows = tiny("llama"), 1500
     inner = SmallModel(noisy("llama")) if name == "small" else make("eagle").with_shape(SHAPES["chain"])
     ids = torch.tensor([[5, 6, 7, 8, 5, 6, 9, 5, 6, 7]])
@@ -200,7 +200,7 @@ def test_sampled_words_have_the_targets_law(name: str) -> None:
     assert len(pairs) > 5 and statistic < len(pairs) + 4 * (2 * len(pairs)) ** 0.5
 
 
-def test_requests_in_turns_say_what_each_says_alone() -> None:
+def test_interleaved_requests_match_requests_alone() -> None:
     control = Goodput(make("msd").with_shape(SHAPES["chain"]), clock=Whimsical(3))
     inputs = [prompt("llava", images=1, seed=seed) for seed in (0, 1, 2)]
     options = dict(max_new_tokens=24, do_sample=False)

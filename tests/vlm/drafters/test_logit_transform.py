@@ -27,7 +27,7 @@ def models() -> dict[str, nn.Module]:
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ("gemma2", "cohere2", "granite", "llama"))
-def test_head_and_what_follows_give_the_targets_logits(name: str) -> None:
+def test_the_head_and_its_logit_transform_give_the_targets_logits(name: str) -> None:
     model = models()[name].eval()
     parts, ids = take_apart(model), torch.tensor([[3, 9, 4, 11]])
     states = parts.decoder(input_ids=ids).last_hidden_state

@@ -60,7 +60,7 @@ def true_law(model, ids: torch.Tensor, steps: int, warp) -> dict[tuple[int, ...]
 
 @pytest.mark.default_cells("lookup-exact", "recycling-match", "small-block", "small-token", "text-exact")
 @pytest.mark.parametrize("drafter, rule", [(d, r) for d, rules in RULES.items() for r in rules] + [("text", "exact")])
-def test_sampled_words_have_the_targets_law(drafter: str, rule: str) -> None:
+def test_sampled_words_have_the_targets_distribution(drafter: str, rule: str) -> None:
     model, rows = tiny("llama"), 1500
     ids = torch.tensor([[5, 6, 7, 8, 5, 6, 9, 5, 6, 7]])
     options = dict(max_new_tokens=4, do_sample=True, top_k=2, temperature=3.0)

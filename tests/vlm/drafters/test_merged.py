@@ -66,7 +66,7 @@ SAMPLED = (
 
 
 @pytest.mark.parametrize(("shape", "rule"), SAMPLED)
-def test_sampled_words_have_the_targets_law(shape: str, rule: str) -> None:
+def test_sampled_words_have_the_targets_distribution(shape: str, rule: str) -> None:
     model, ids, rows = narrow(), torch.tensor([[1, 5, 2, 3, 4, 6, 7, 1, 5, 2]]), 1500
     drafter = Eagle(EagleConfig(hidden_size=16, intermediate_size=16, num_attention_heads=2, vocab_size=8))
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_a_row_is_the_same_alone_and_in_a_batch(shape: str, alone_from: int | No
         assert in_batch == [line[0] for line in alone.stats.accepted]
 
 
-def test_requests_in_turns_say_what_each_says_alone() -> None:
+def test_interleaved_requests_match_requests_alone() -> None:
     model, drafter = tiny("llama"), merged("eagle3", alone_from=3)
     options = dict(max_new_tokens=16, do_sample=True, top_k=3, drafter=drafter)
     prompts = [REPEATED, REPEATED[:, 3:]]

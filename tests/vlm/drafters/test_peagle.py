@@ -59,7 +59,7 @@ def load(**changed: object) -> PEagle:
 
 @torch.no_grad()
 @pytest.mark.parametrize("drafter", (lambda: make("peagle"), load), ids=("ours", "published"))
-def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None:
+def test_parallel_depths_match_a_causal_pass_from_scratch(drafter) -> None:
     drafter, model = drafter(), tiny("llama")
     inputs = prompt("llama")
     run = mmspec.vlm.start(model, drafter=drafter, max_new_tokens=30, do_sample=False, **inputs)
@@ -80,7 +80,7 @@ def test_depths_side_by_side_equal_one_causal_pass_from_nothing(drafter) -> None
 
 @torch.no_grad()
 @pytest.mark.parametrize("option", OPTIONS)
-def test_every_option_drafts_what_the_reference_drafts(option: str) -> None:
+def test_drafts_of_every_option_match_the_reference(option: str) -> None:
     proposal = {"proposal_type": "greedy", "speculative_tokens": 5}
     config, state = published(
         option, speculators_model_type="peagle", mask_token_id=90, speculators_config={"proposal_methods": [proposal]}
@@ -130,7 +130,7 @@ def test_a_mask_that_the_config_leaves_out_follows_the_rule_of_the_training(tmp_
         default_mask(target)
 
 
-def test_what_a_config_lacks_is_told() -> None:
+def test_missing_config_fields_and_weights_are_reported() -> None:
     with pytest.raises(ValueError, match="expected the field mask_token_id, got none"):
         load(mask_token_id=None)
     state = random_file()

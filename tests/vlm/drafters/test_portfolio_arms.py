@@ -80,7 +80,7 @@ def test_drafters_of_every_other_kind_take_turns() -> None:
 
 
 @pytest.mark.parametrize("shape", (Chain(FixedLength(3)), TREE), ids=("chain", "tree"))
-def test_sampled_words_have_the_targets_law(shape: object) -> None:
+def test_sampled_words_have_the_targets_distribution(shape: object) -> None:
     model, rows = tiny("llama"), 1500
     ids = torch.tensor([[5, 6, 7, 8, 5, 6, 9, 5, 6, 7]])
     control = AnyArm([PromptLookup(), make("eagle").with_shape(shape)])
@@ -108,7 +108,7 @@ def test_sizes_of_trees_and_the_nodes_they_verify() -> None:
     assert 0 not in tree_sizes(StaticTree(TREE.parents, shared=True))
 
 
-def test_what_is_offered_may_be_several() -> None:
+def test_several_drafters_may_be_offered() -> None:
     import copy
 
     model = copy.deepcopy(tiny("llama"))

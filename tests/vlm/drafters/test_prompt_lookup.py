@@ -55,7 +55,7 @@ def test_ids_beyond_the_targets_vocabulary_are_never_copied() -> None:
 
 @pytest.mark.parametrize("batch", (1, 4))
 @pytest.mark.parametrize("kind", ("llava", "onevision", "qwen2_5_vl"))
-def test_a_prompt_whose_end_stands_before_the_image_drafts_no_placeholder(kind: str, batch: int) -> None:
+def test_a_prompt_whose_end_repeats_before_the_image_drafts_no_placeholder(kind: str, batch: int) -> None:
     model, inputs = tiny(kind), prompt(kind, images=1, where="echo", batch=batch)
     drafter = Watched(PromptLookup())
     out = mmspec.generate(model, drafter=drafter, max_new_tokens=12, do_sample=False, **inputs)
@@ -69,7 +69,7 @@ def test_the_echo_itself_is_found_and_not_followed_into_the_image() -> None:
     assert IMAGE not in index.continuation(5)
 
 
-def test_a_shorter_match_stands_in_for_one_that_leads_into_an_image() -> None:
+def test_a_shorter_match_replaces_a_match_that_leads_into_an_image() -> None:
     assert index_of([2, 6, 1, 2, 97, 8, 2, 7, 1, 2]).continuation(2) == [7, 1]
 
 

@@ -11,14 +11,14 @@ from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptView, pack
 P, Q = 90, 91  # placeholders
 
 
-def test_runs_of_placeholders_are_pictures_counted_from_one() -> None:
+def test_runs_of_placeholders_are_pictures_numbered_from_1() -> None:
     ids = torch.tensor([[5, P, P, 6, P, 7, P, P, P], [P, 5, 6, 7, 8, 9, 5, 6, Q]])
     expected = [[0, 1, 1, 0, 2, 0, 3, 3, 3], [1, 0, 0, 0, 0, 0, 0, 0, 2]]
     assert picture_numbers(ids, (P, Q)).tolist() == expected
     assert picture_numbers(ids, ()).sum() == 0
 
 
-def test_adjacent_pictures_are_told_apart_where_all_have_one_length() -> None:
+def test_adjacent_pictures_are_separated_where_all_have_the_same_length() -> None:
     ids = torch.tensor([[P, P, P, P, 5, P, P, 6], [5, P, P, P, P, P, P, 6]])
     assert picture_numbers(ids, (P,), 2).tolist() == [[1, 1, 2, 2, 0, 3, 3, 0], [0, 1, 1, 2, 2, 3, 3, 0]]
     assert picture_numbers(ids, (P,)).tolist() == [[1, 1, 1, 1, 0, 2, 2, 0], [0, 1, 1, 1, 1, 1, 1, 0]]
@@ -33,7 +33,7 @@ def view(rows: list[list[int]], left: list[int], right: list[int], per_image: in
     return PromptView.of(ids, mark, -mark, (P, Q), per_image, padding if padding.any() else None)
 
 
-def test_pairs_are_shifted_by_one_with_their_pictures() -> None:
+def test_pairs_are_shifted_by_one_token_with_their_pictures() -> None:
     read = view([[5, P, P, 6, 7]], [0], [0])
     assert read.picture.tolist() == [[1, 1, 0, 0]] and read.real is None
     assert read.embeds[0, :, 0].mul(0.1).round().tolist() == [P, P, 6, 7]

@@ -71,7 +71,7 @@ def test_lengths_that_scaled_positions_need_come_from_the_config() -> None:
 
 
 @each
-def test_what_no_layer_of_ours_turns_is_refused(published: Published) -> None:
+def test_unsupported_rotary_settings_are_refused(published: Published) -> None:
     for rope, message in (
         (dict(partial_rotary_factor=0.5), "partial_rotary_factor: expected 1"),
         (dict(rope_parameters={"rope_theta": 1e4, "partial_rotary_factor": 0.25}), "partial_rotary_factor: expected 1"),
@@ -84,7 +84,7 @@ def test_what_no_layer_of_ours_turns_is_refused(published: Published) -> None:
 
 @each
 @pytest.mark.parametrize("kind", ({"type": "mrope"}, {"rope_type": "default"}, {}))
-def test_sections_make_no_difference_where_all_axes_are_one(published: Published, kind: dict) -> None:
+def test_sections_make_no_difference_where_all_axes_are_equal(published: Published, kind: dict) -> None:
     rope = dict(rope_theta=1e6, rope_scaling={**kind, "mrope_section": [1, 1, 2]})
     if published.kind in ("msd", "vispec") or "speculators_model_type" in published.small_config:
         assert load(published, **rope).config.rope_theta == 1e6

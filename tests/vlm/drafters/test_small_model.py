@@ -121,7 +121,7 @@ def test_a_shorter_vocabulary_never_proposes_the_rest_and_reads_past_it() -> Non
     assert all(r.draft.law.scores[..., 40:].isneginf().all() for r in drafter.rounds if r.draft.tree.nodes > 1)
 
 
-def test_the_recorded_law_has_the_requests_own_warps() -> None:
+def test_the_recorded_distribution_has_the_warps_of_the_request() -> None:
     drafter = Watched(SmallModel(noisy("llama")))
     inputs = dict(prompt("llama"), do_sample=True, temperature=0.7, top_k=5)
     mmspec.generate(tiny("llama"), drafter=drafter, max_new_tokens=10, seed=4, **inputs)
@@ -146,7 +146,7 @@ class Spy:
         return answer
 
 
-def test_the_length_is_decided_by_the_law_and_never_by_the_drawn_token() -> None:
+def test_the_draft_length_depends_on_the_distribution_and_not_on_the_drawn_token() -> None:
     inputs, lengths = prompt("llama", batch=4), []
     for seed in range(6):
         spy = Spy()

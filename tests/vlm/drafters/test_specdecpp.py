@@ -37,7 +37,7 @@ def published(public: dict[str, Tensor]) -> dict[str, Tensor]:
     return {name.removeprefix("weight."): value for name, value in public.items() if name.startswith("weight.")}
 
 
-def test_the_loaded_head_equals_the_public_one() -> None:
+def test_the_loaded_head_matches_the_public_code() -> None:
     public = case("vlm/specdecpp_head")
     head = drafter_from_state_dict("specdecpp", published(public), CONFIG)
     torch.testing.assert_close(head(public["x"]), public["logits"], **CLOSE)
@@ -47,7 +47,7 @@ def test_the_loaded_head_equals_the_public_one() -> None:
         torch.testing.assert_close(loss, public[f"loss.value_w{weight}"], **CLOSE)
 
 
-def test_labels_equal_the_public_ones() -> None:
+def test_labels_match_the_public_code() -> None:
     public = case("vlm/specdecpp_head")
     first = len(public["label.prefix"]) - 1  # logits of the position before each token
     rows = slice(first, first + len(public["label.draft"]))
@@ -150,7 +150,7 @@ def answered(kind: str = "llava", tokens: int = 24) -> VlmTeacherBatch:
     return teacher_pass(take_apart(tiny(kind)), rows, answer)
 
 
-def test_judged_tokens_are_what_a_draft_over_the_text_would_hold() -> None:
+def test_acceptance_labels_cover_only_drafts_that_follow_the_text() -> None:
     teacher_batch, drafter, parts = answered(), make("msd"), take_apart(tiny("llava"))
     settings = AcceptanceSettings(depths=3, replaced=0.2)
     made = sample_acceptance(drafter, parts, teacher_batch, settings, torch.Generator().manual_seed(0))
@@ -166,7 +166,7 @@ def test_judged_tokens_are_what_a_draft_over_the_text_would_hold() -> None:
         sample_acceptance(make("medusa"), parts, teacher_batch, settings, torch.Generator())
 
 
-def test_training_tells_good_drafts_from_bad_ones() -> None:
+def test_training_separates_accepted_drafts_from_rejected_drafts() -> None:
     teacher_batch, drafter = answered(tokens=48), make("msd")
     seen: list[dict[str, float]] = []
     head = train_acceptance(

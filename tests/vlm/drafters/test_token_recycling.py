@@ -56,7 +56,7 @@ def test_of_a_token_that_occurs_twice_the_higher_priority_is_kept(shared: bool) 
     assert first.tolist() == ([[1]] if shared else [[1], [5]])
 
 
-def test_every_scored_node_refreshes_its_row_rejected_ones_too() -> None:
+def test_every_scored_node_refreshes_its_row_also_when_rejected() -> None:
     inputs = prompt("llama")
     drafter = Watched(TokenRecycling())
     decoding = mmspec.vlm.start(tiny("llama"), drafter=drafter, max_new_tokens=60, do_sample=False, **inputs)

@@ -133,7 +133,7 @@ def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", ("chain", "dynamic"))
 @pytest.mark.parametrize("name", NAMES)
-def test_after_any_accept_length_the_cache_is_what_reading_again_gives(name: str, shape: str) -> None:
+def test_after_any_accept_length_the_cache_matches_a_fresh_read(name: str, shape: str) -> None:
     drafter, inputs = make(name).with_shape(SHAPES[shape]), prompt("llava", 2, "middle", 4)
     truth = tiny("llava").generate(**inputs, max_new_tokens=40, do_sample=False)[:, inputs["input_ids"].shape[1] :]
     planted = Planted(drafter, truth=truth.tolist())
@@ -153,7 +153,7 @@ def test_after_any_accept_length_the_cache_is_what_reading_again_gives(name: str
 
 
 @pytest.mark.parametrize("kind", ("llava", "llava_next", "qwen2_5_vl", "qwen3_vl"))
-def test_another_picture_changes_what_the_teacher_says(kind: str) -> None:
+def test_another_picture_changes_the_teacher_states(kind: str) -> None:
     inputs = prompt(kind, 1)
     answer = torch.arange(inputs["input_ids"].shape[1])[None] >= inputs["input_ids"].shape[1] - 4
     other = copy.deepcopy(inputs)

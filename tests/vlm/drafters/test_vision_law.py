@@ -98,13 +98,13 @@ def sample(name: str | None, shape: str, settings: dict) -> tuple[Tensor, float]
 @pytest.mark.parametrize(
     "name, shape, law", [*CASES, *(pytest.param(*case, marks=pytest.mark.whole) for case in WHOLE)]
 )
-def test_joint_law(name: str, shape: str, law: str) -> None:
+def test_joint_distribution(name: str, shape: str, law: str) -> None:
     tokens, length = sample(name, shape, LAWS[law])
     assert p_value(tokens, exact_law(**LAWS[law])) > 1e-3
     assert length > 1.05
 
 
-def test_plain_sampling_passes_and_another_law_is_told_apart() -> None:
+def test_plain_sampling_passes_and_another_distribution_is_detected() -> None:
     tokens, _ = sample(None, "tree", LAWS["t1"])
     assert p_value(tokens, exact_law(1.0)) > 1e-3
     assert p_value(tokens, exact_law(0.7)) < 1e-6

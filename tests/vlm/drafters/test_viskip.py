@@ -46,7 +46,7 @@ def test_only_rows_that_show_pictures_are_skipped() -> None:
     assert watched.state.skipped == 0 and all(seen.draft.tree.nodes > 1 for seen in watched.rounds[:-1])
 
 
-def test_sampled_rows_keep_their_law_of_draft() -> None:
+def test_sampled_rows_keep_their_draft_distribution() -> None:
     out, watched, _ = decode(0.2, do_sample=True, temperature=0.8, top_k=20, seed=3)
     assert out.stats.exact and any(seen.draft.valid is not None for seen in watched.rounds)
 

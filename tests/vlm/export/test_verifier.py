@@ -14,7 +14,7 @@ from mmspec.vlm.export import Verifier
 from tests.vlm.tiny import HIDDEN, VOCAB, tiny
 
 
-def test_a_folder_gives_what_the_loaded_model_gives(tmp_path: Path) -> None:
+def test_a_folder_and_the_loaded_model_give_the_same_verifier(tmp_path: Path) -> None:
     model = tiny("llava")
     model.save_pretrained(tmp_path)
     read, loaded = Verifier.of(str(tmp_path)), Verifier.of_model(model, "owner/target")
@@ -38,7 +38,7 @@ def test_an_embedding_that_is_scaled_is_written_as_the_target_reads_it(tmp_path:
     assert not torch.allclose(embedding, model.get_input_embeddings().weight)
 
 
-def test_a_folder_that_does_not_say_what_is_needed_is_refused(tmp_path: Path) -> None:
+def test_a_folder_without_the_needed_fields_is_refused(tmp_path: Path) -> None:
     tiny("llava").save_pretrained(tmp_path)
     file, config = tmp_path / "model.safetensors", json.loads((tmp_path / "config.json").read_text())
     tensors = load_file(file)

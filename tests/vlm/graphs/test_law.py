@@ -29,7 +29,7 @@ def sample(rule: str, settings: dict) -> tuple[Tensor, float]:
 @pytest.mark.default_cells("exact-t1", "token-t1_top_p0.9")
 @pytest.mark.parametrize("law", ("t1", "t1_top_p0.9"))
 @pytest.mark.parametrize("rule", ("exact", "token", "match"))
-def test_joint_law(rule: str, law: str) -> None:
+def test_joint_distribution(rule: str, law: str) -> None:
     tokens, length = sample(rule, LAWS[law])
     assert p_value(tokens, exact_law(**LAWS[law])) > 1e-3 and length > 1.05
 

@@ -98,6 +98,6 @@ def test_drafters_that_keep_part_of_a_round_on_the_host(name: str) -> None:
 
 
 @pytest.mark.parametrize("capture", ("yes", 1, None))
-def test_what_is_no_way_to_capture(capture: object) -> None:
+def test_invalid_capture_values_are_refused(capture: object) -> None:
     with pytest.raises(ValueError, match="capture: expected True, False or Rounds, got"):
         mmspec.generate(narrow(), capture=capture, max_new_tokens=2, **GREEDY, **rows(1))

@@ -94,7 +94,7 @@ def test_rows_of_a_larger_seat(monkeypatch: pytest.MonkeyPatch) -> None:
     assert alike(*pair)
 
 
-def test_a_seat_serves_one_request_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_graph_slot_serves_requests_in_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
     made, kept = [], Rounds(record=recorded)
     monkeypatch.setattr(GraphSlot, "__init__", noting(GraphSlot.__init__, made.append))
     for seed, length in ((1, 20), (2, 33), (3, 7)):
@@ -111,7 +111,7 @@ def test_a_seat_serves_one_request_after_another(monkeypatch: pytest.MonkeyPatch
     assert len(made) == 2  # another temperature is another round
 
 
-def test_requests_at_one_time_have_a_seat_each() -> None:
+def test_concurrent_requests_have_a_graph_slot_each() -> None:
     kept = Rounds()
     settings = dict(drafter=chain(kind="narrow"), max_new_tokens=20, **WARM)
     alone = [mmspec.generate(narrow(), **settings, **rows(batch)) for batch in (2, 2, 3)]

@@ -81,7 +81,7 @@ FORMS = ("marginal chain", "best tokens", "corrected walk", "siblings apart", "s
 @pytest.mark.default_cells("custom-MTP tree", "penalty-corrected walk")
 @pytest.mark.parametrize("case", FORMS)
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_joint_law(constraint: str, case: str) -> None:
+def test_joint_distribution(constraint: str, case: str) -> None:
     rows = 1500 if constraint == "penalty" else 400  # copies of a processor are called row by row
     tokens, length = drawn(case, constraint, rows)
     assert p_value(tokens, exact_law(constraint)) > 1e-3
@@ -90,7 +90,9 @@ def test_joint_law(constraint: str, case: str) -> None:
 
 @pytest.mark.whole
 @pytest.mark.parametrize("case, mutant", (("MTP chain", best_on_record_as_drawn), ("MTP tree", evenly_on_record)))
-def test_another_law_on_record_is_told_apart(case: str, mutant: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_distribution_on_record_is_detected(
+    case: str, mutant: Callable, monkeypatch: pytest.MonkeyPatch
+) -> None:
     mutant(monkeypatch)
     assert p_value(drawn(case, "penalty", ROWS)[0], exact_law("penalty")) < 1e-6
 

@@ -55,7 +55,7 @@ def exact_law() -> Tensor:
 
 @pytest.mark.default_cells("chain")
 @pytest.mark.parametrize("name", ("chain", "tree"))
-def test_joint_law_of_even_and_odd_rows(name: str) -> None:
+def test_joint_distribution_of_even_and_odd_rows(name: str) -> None:
     calls = [sample(Seldom, name, ROWS, seed) for seed in range(CALLS)]
     tokens = torch.cat([call.sequences[:, 3 : 3 + STEPS] for call in calls])
     for parity, law in enumerate(exact_law()):
@@ -67,7 +67,7 @@ def test_joint_law_of_even_and_odd_rows(name: str) -> None:
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("name", ("chain", "tree", "small"))
 @pytest.mark.parametrize("kind", KINDS)
-def test_scores_are_those_of_plain_steps_along_what_was_drawn(kind: str, name: str) -> None:
+def test_scores_match_plain_steps_along_the_drawn_tokens(kind: str, name: str) -> None:
     """Of three rows at once, with every draw of the run as given."""
     for seed in range(3):
         out = sample(KINDS[kind], name, 3, seed, return_dict_in_generate=True, output_scores=True)

@@ -148,7 +148,7 @@ def test_others_are_refused_at_the_start(made: Callable, batch: int, match: str,
     assert not passes and repr(vars(processor)) == before
 
 
-def test_rows_that_depend_on_one_another_are_served_alone() -> None:
+def test_mutually_dependent_rows_are_served_alone() -> None:
     assert both(manners.Pooled, inputs_of(1), "static")[2].stats.accept_length > 1.3
 
 
@@ -158,7 +158,7 @@ def test_state_that_the_proof_does_not_meet_is_followed_in_a_row_alone() -> None
     assert ours.on
 
 
-def test_rows_that_depend_on_one_another_later_on_are_an_error() -> None:
+def test_rows_that_become_mutually_dependent_later_are_an_error() -> None:
     inputs = inputs_of(2)
     hidden = manners.Hidden(inputs["input_ids"].shape[1])
     with pytest.raises(ValueError, match="logits_processor: expected .*Hidden.* row"):

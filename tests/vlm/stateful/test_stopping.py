@@ -66,7 +66,7 @@ def test_state_and_rows_by_place(kind: str, batch: int, eos: int | None, name: s
 @pytest.mark.parametrize("name", (None, "chain", "static"))
 @pytest.mark.parametrize("eos", (3, None))
 @pytest.mark.parametrize("batch", (1, 4))
-def test_one_answer_for_all_rows(batch: int, eos: int | None, name: str | None) -> None:
+def test_a_single_stop_decision_applies_to_all_rows(batch: int, eos: int | None, name: str | None) -> None:
     length = INPUTS[batch]["input_ids"].shape[1]
     both(lambda: manners.DoneRows(batch, length), batch, name, eos_token_id=eos)
 

@@ -163,7 +163,7 @@ def test_loss_and_gradients_are_those_of_speculators(name: str, drafter: DFlash,
 
 @pytest.mark.parametrize("pictures", (1, 2))
 @pytest.mark.parametrize("name", ("dflash", "dflash_with_vision"))
-def test_training_sees_what_drafting_sees(name: str, pictures: int) -> None:
+def test_training_blocks_match_drafted_blocks(name: str, pictures: int) -> None:
     """A block behind an anchor of an answer equals the block that a request drafts whose root is that token."""
     drafter, model = make(name), tiny("llava")
     inputs = prompt("llava", pictures, batch=4)
@@ -208,7 +208,7 @@ def test_training_walks_as_drafting_does(head: str) -> None:
     torch.testing.assert_close(said.grid(said.acceptance)[:, :1], drafter.acceptance(first), atol=1e-4, rtol=1e-3)
 
 
-def test_predicted_acceptance_learns_the_overlap_of_the_laws() -> None:
+def test_predicted_acceptance_learns_the_overlap_of_the_distributions() -> None:
     student, teacher = torch.randn(1, 3, 7), torch.randn(1, 3, 7)
     said = torch.zeros(1, 3, requires_grad=True)
     counts = torch.tensor([[True, True, False]])

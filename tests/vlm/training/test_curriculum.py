@@ -12,7 +12,7 @@ def shown(curriculum: Curriculum, steps: int) -> list[bool]:
     return [curriculum.stream(step, steps) == "pictures" for step in range(steps)]
 
 
-def test_the_default_is_the_published_one() -> None:
+def test_the_default_is_the_published_curriculum() -> None:
     """Epochs 1 to 20 text, (e - 20) / 20 of pictures in epoch e from 21, all in epoch 40."""
     pictures = shown(Curriculum(), 4000)
     for epoch in range(1, 41):
@@ -23,7 +23,7 @@ def test_the_default_is_the_published_one() -> None:
 
 @pytest.mark.parametrize("steps", [7, 40, 333, 800])
 @pytest.mark.parametrize("curriculum", [Curriculum(), Curriculum(0.1, 0.2), Curriculum(0.3, 0.7, epochs=9)])
-def test_what_is_dealt_keeps_up_with_the_shares(curriculum: Curriculum, steps: int) -> None:
+def test_dealt_batches_keep_up_with_the_shares(curriculum: Curriculum, steps: int) -> None:
     owed = dealt = 0.0
     for step, picture in enumerate(shown(curriculum, steps)):
         owed, dealt = owed + curriculum.share(step, steps), dealt + picture

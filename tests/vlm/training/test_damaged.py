@@ -137,7 +137,7 @@ def test_the_note_of_a_run_and_examples_are_named(contents: bytes, tmp_path: Pat
             read()
 
 
-def test_a_run_over_damaged_work_ends_in_one_sentence(tmp_path: Path) -> None:
+def test_a_run_over_damaged_work_reports_one_error(tmp_path: Path) -> None:
     target, data, out = tmp_path / "target", tmp_path / "data.jsonl", tmp_path / "out"
     model, processor = tiny_zoo()["vlm"]
     model.save_pretrained(target)

@@ -24,7 +24,7 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
     return made[0], made[1]
 
 
-def test_every_example_is_in_one_place(files: tuple[Path, Path]) -> None:
+def test_every_example_is_in_one_split(files: tuple[Path, Path]) -> None:
     data = load_training_data(*files, held_out=2)
     mixed, pictures, texts, held_out = (
         [part[i] for i in range(len(part))] for part in (data.mixed, data.pictures, data.texts, data.held_out)

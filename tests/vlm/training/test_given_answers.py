@@ -61,7 +61,7 @@ def words_of() -> hf.PreTrainedTokenizerFast:
 
 
 @pytest.mark.parametrize("name", TEMPLATES)
-def test_between_prompt_and_answer_stands_what_the_template_puts_there(name: str) -> None:
+def test_the_template_text_separates_prompt_and_answer(name: str) -> None:
     processor = Processor(bytes_of(), TEMPLATES[name])
     assert processor.tokenizer.decode(reference_answer_ids(processor, ASKED)) == BEHIND[name]
 
@@ -86,7 +86,7 @@ def test_prompt_and_answer_are_the_tokens_of_one_text(name: str) -> None:
     assert processor.tokenizer.decode(ids) == prompt + BEHIND[name]
 
 
-def test_a_tokenizer_that_puts_a_space_in_front_puts_no_second_one() -> None:
+def test_a_tokenizer_that_prepends_a_space_adds_no_second_space() -> None:
     processor = Processor(words_of(), TEMPLATES["vicuna"])
     assert processor.tokenizer.convert_ids_to_tokens(reference_answer_ids(processor, ASKED)) == [
         "\u2581a",

@@ -160,7 +160,7 @@ def test_terms_are_read_from_text() -> None:
             terms_of(text)
 
 
-def test_features_are_asked_of_drafters_that_predict_them() -> None:
+def test_feature_losses_require_drafters_that_predict_features() -> None:
     one = prediction()
     with pytest.raises(ValueError, match="smooth_l1: expected a drafter that predicts features"):
         LOSSES["smooth_l1"](DraftPrediction(one.student, one.teacher, one.token, 0))

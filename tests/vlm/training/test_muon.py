@@ -38,7 +38,7 @@ def _problem():
 
 
 @pytest.mark.parametrize("shape", ((24, 24), (40, 16), (16, 40)))
-def test_singular_values_are_near_one_in_the_same_directions(shape: tuple[int, int]) -> None:
+def test_singular_values_are_near_1_in_the_same_directions(shape: tuple[int, int]) -> None:
     torch.manual_seed(0)
     matrix = torch.randn(shape) * torch.logspace(0, -1, shape[1])
     left, _, right = torch.linalg.svd(matrix, full_matrices=False)
@@ -81,7 +81,7 @@ def test_matrices_move_as_under_torchs_muon_and_the_rest_as_under_adamw() -> Non
     assert float((plain.hidden.weight.detach() - before - moved).norm() / moved.norm()) > 0.3
 
 
-def test_a_resumed_run_ends_as_one_that_nothing_stopped(tmp_path) -> None:
+def test_a_resumed_run_matches_an_uninterrupted_run(tmp_path) -> None:
     plan = TrainingPlan(steps=10, lr=LR, warmup=2, save_every_s=0.0, muon=GAIN)
     whole, loss_of = _problem()
     train(whole, loss_of, plan, tmp_path / "whole", "t")

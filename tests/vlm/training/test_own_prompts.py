@@ -62,7 +62,7 @@ def test_a_file_with_a_torn_line_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("template", (None, "{{ messages[0]['content'] | length }}"))
-def test_what_opens_no_turn_is_refused(template: str | None) -> None:
+def test_templates_without_a_recognisable_user_turn_are_refused(template: str | None) -> None:
     with pytest.raises(ValueError, match="^prompts: expected a"):
         user_turn_opening(tokenizer(template))
 

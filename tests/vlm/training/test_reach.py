@@ -159,7 +159,7 @@ def test_an_objective_that_leaves_depths_untrained_is_refused(wrapped: bool, tmp
     assert not list(tmp_path.iterdir())
 
 
-def test_a_published_recipe_trains_what_it_names() -> None:
+def test_a_published_recipe_trains_its_named_depths() -> None:
     """Three heads and one block of five where nothing else is asked for; Hydra's is Hydra++."""
     model = tiny("llava")
     for kind, sizes, depths in (("medusa", {}, 3), ("hydra", {}, 4), ("flash", {}, 5), ("flash", {"block": 8}, 8),

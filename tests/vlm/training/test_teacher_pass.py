@@ -62,7 +62,7 @@ def test_noise_is_as_wide_in_a_padded_row_as_in_the_row_alone() -> None:
     torch.testing.assert_close(spread, torch.full((3,), 0.1 * 512 / WIDE), rtol=1e-3, atol=0)
 
 
-def test_noise_leaves_what_is_learned_alone() -> None:
+def test_noise_leaves_the_training_targets_unchanged() -> None:
     teacher_batch = padded()
     noisy = teacher_batch.with_noise(0.2)
     assert torch.equal(noisy.last, teacher_batch.last) and not torch.equal(noisy.hidden, noisy.last)

@@ -27,7 +27,7 @@ def teacher_batch(number: int, levels: bool = False, large: float = 1.0) -> VlmT
 
 
 @pytest.mark.parametrize(("levels", "large"), [(False, 1.0), (True, 1.0), (False, 1e6)])
-def test_what_is_read_is_what_was_written(levels: bool, large: float, tmp_path: Path) -> None:
+def test_stored_teacher_batches_are_read_back_unchanged(levels: bool, large: float, tmp_path: Path) -> None:
     stored, given = TeacherStore(tmp_path / "states"), teacher_batch(3, levels, large)
     stored.write(3, given)
     found = stored(3)

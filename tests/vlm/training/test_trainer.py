@@ -50,7 +50,7 @@ def run(folder: Path, steps: int = 8, resume: bool = True, on_step: object = lam
     )
 
 
-def test_the_loss_falls_and_the_log_says_so(tmp_path: Path) -> None:
+def test_the_loss_decreases_and_is_logged(tmp_path: Path) -> None:
     last = run(tmp_path, steps=24)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     losses = [line["loss"] for line in lines if "loss" in line]
@@ -128,7 +128,7 @@ def test_a_run_that_starts_over_leaves_no_older_state(tmp_path: Path) -> None:
     assert seen == [1, 2, 3, 4]
 
 
-def test_a_run_starts_over_when_asked(tmp_path: Path) -> None:
+def test_a_run_restarts_without_resume(tmp_path: Path) -> None:
     seen: list[int] = []
     run(tmp_path, steps=4)
     run(tmp_path, steps=4, resume=False, on_step=lambda step, notes: seen.append(step))

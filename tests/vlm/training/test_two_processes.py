@@ -61,7 +61,7 @@ def launched(folder: Path, processes: int, idle: int = -1) -> dict[str, torch.Te
     return load_file(folder / "state.safetensors")
 
 
-def test_the_weights_are_those_of_one_process_with_the_same_rows(tmp_path: Path) -> None:
+def test_the_weights_match_a_single_process_with_the_same_rows(tmp_path: Path) -> None:
     together, alone = launched(tmp_path / "two", 2), launched(tmp_path / "one", 1)
     assert together.keys() == alone.keys()
     for name, weight in alone.items():

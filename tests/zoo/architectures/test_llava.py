@@ -27,7 +27,7 @@ def test_any_text_survives_the_tokenizer(processor):
     assert 400 <= len(tokenizer) <= 600
 
 
-def test_captions_are_one_token_a_word(processor):
+def test_captions_have_one_token_per_word(processor):
     for seed in range(EVAL_START, EVAL_START + 50):
         text = caption(sample_scene(seed), seed)
         ids = processor.tokenizer(f" {text}", add_special_tokens=False)["input_ids"]

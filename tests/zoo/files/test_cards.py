@@ -15,7 +15,7 @@ from mmspec.zoo.training.loop import rounded, write_card
 CARDS = sorted(path.parent.name for path in mmspec.zoo.folder_of("vlm").parent.glob("*/card.json"))
 
 
-def test_a_card_tells_of_the_model_and_of_what_is_given(tmp_path: Path) -> None:
+def test_a_card_describes_the_model_and_the_passed_facts(tmp_path: Path) -> None:
     facts = {"steps": 3, "training": rounded({"loss": 0.123456})}
     card = write_card(tmp_path, "vq", nn.Linear(3, 2), "pictures", builds="t2i", **facts)
     assert json.loads((tmp_path / "card.json").read_text()) == card

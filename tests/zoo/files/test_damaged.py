@@ -29,7 +29,7 @@ MODELS: dict[str, tuple[Callable[[Path], None], Callable[[Path], Any]]] = {
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("damage", [*FILES, *NUMBERS])
 @pytest.mark.parametrize("name", MODELS)
-def test_a_damaged_model_is_one_sentence(name: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_model_reports_one_error(name: str, damage: str, tmp_path: Path) -> None:
     save, load = MODELS[name]
     save(tmp_path)
     (FILES | NUMBERS)[damage](tmp_path)
@@ -63,7 +63,7 @@ def test_loading_seeds_nothing(tmp_path: Path) -> None:
     "damage", ["truncated", "garbage", "empty", "no weights", "another shape", "config b'{'", "no config"]
 )
 @pytest.mark.parametrize("name", ["vlm", "vlm/small"])
-def test_a_damaged_vlm_is_one_sentence(name: str, damage: str, tmp_path: Path) -> None:
+def test_a_damaged_vlm_reports_one_error(name: str, damage: str, tmp_path: Path) -> None:
     load = partial(read, name)
     llava(1, 4).save_pretrained(tmp_path)
     byte_processor().save_pretrained(tmp_path)
@@ -72,7 +72,7 @@ def test_a_damaged_vlm_is_one_sentence(name: str, damage: str, tmp_path: Path) -
     refused(load, tmp_path)
 
 
-def test_a_small_model_without_its_tower_takes_the_other_ones(tmp_path: Path) -> None:
+def test_a_model_with_its_tower_left_out_reports_the_missing_weights(tmp_path: Path) -> None:
     for name in ("one", "other"):
         llava(1, 4).save_pretrained(tmp_path / name)
         byte_processor().save_pretrained(tmp_path / name)

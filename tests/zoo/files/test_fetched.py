@@ -135,7 +135,7 @@ def test_another_file_is_refused(change, sentence: str, gguf: Path, cache: Path,
 
 
 @needs_gguf
-def test_another_wheel_and_a_damaged_one_are_refused(wheel: Path, cache: Path, tmp_path: Path) -> None:
+def test_a_different_wheel_and_a_damaged_wheel_are_refused(wheel: Path, cache: Path, tmp_path: Path) -> None:
     other, damaged = tmp_path / "other.whl", tmp_path / "damaged.whl"
     with ZipFile(other, "w") as archive:
         archive.writestr("somewhere/else.gguf", b"GGUF")
@@ -179,7 +179,7 @@ def test_a_second_process_says_that_the_first_is_at_work(gguf: Path, cache: Path
 
 
 @needs_gguf
-def test_what_a_killed_process_left_is_removed_first(gguf: Path, cache: Path) -> None:
+def test_leftovers_of_a_killed_process_are_removed_first(gguf: Path, cache: Path) -> None:
     room = cache / "models" / ".tiny"
     (room / "work" / ".model.0123").mkdir(parents=True)
     (room / "work" / ".model.0123" / "model.safetensors").write_bytes(b"half")

@@ -23,7 +23,7 @@ def test_a_tower_that_another_file_holds_is_left_out_and_found_again(tmp_path):
 
 
 @pytest.mark.whole
-def test_a_model_is_written_whole_over_an_older_one(tmp_path):
+def test_a_model_is_written_whole_over_an_older_model(tmp_path):
     from transformers import LlavaForConditionalGeneration, LlavaProcessor
 
     processor, out = new_processor(), tmp_path / "vlm"

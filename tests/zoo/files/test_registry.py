@@ -39,7 +39,7 @@ def bars() -> Iterator[None]:
 
 @pytest.mark.usefixtures("bars")
 @pytest.mark.parametrize("name", ("vlm", "vlm/small"))
-def test_loading_draws_bars_only_when_asked_and_keeps_the_users_setting(
+def test_loading_shows_progress_bars_on_request_and_keeps_the_users_setting(
     name: str, capsys: pytest.CaptureFixture
 ) -> None:
     mmspec.zoo.load(name)
@@ -72,7 +72,7 @@ def test_unknown_names_are_listed() -> None:
             asked("nothing")
 
 
-def test_what_ships_no_weights_is_named_once_it_is_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_models_without_shipped_weights_are_listed_once_built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "WEIGHTS", tmp_path)
     for name in ("kl", "mar"):
         monkeypatch.setitem(MODELS, name, replace(MODELS[name], ships=False))

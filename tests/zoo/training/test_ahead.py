@@ -28,7 +28,7 @@ def test_a_step_out_of_order_begins_there_anew() -> None:
     assert [at(step)[1] for step in (0, 1, 4, 5, 1)] == [f"step {step}" for step in (0, 1, 4, 5, 1)]
 
 
-def test_what_a_worker_raises_comes_through() -> None:
+def test_an_exception_of_a_worker_is_raised() -> None:
     at = prefetched(lambda step: 1 // step, 2, 1)
     with pytest.raises(ZeroDivisionError):
         at(0)

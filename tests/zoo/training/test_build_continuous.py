@@ -110,7 +110,7 @@ def test_labels_are_those_of_the_pictures() -> None:
     assert class_labels(taken).tolist() == [scene_at("classes", i).items[0].label for i in taken.tolist()]
 
 
-def test_recipes_fit_each_other_and_hold_out_what_is_measured() -> None:
+def test_recipes_fit_each_other_and_hold_out_the_evaluation_data() -> None:
     recipes = [build_mar.target_recipe(), build_mar.draft_recipe(), build_car.target_recipe(), build_car.draft_recipe()]
     sizes = {}
     for recipe in recipes:
@@ -127,7 +127,7 @@ def test_recipes_fit_each_other_and_hold_out_what_is_measured() -> None:
             replace(recipes[0], **wrong).plan()
 
 
-def test_every_batch_of_a_set_is_taken_once_however_the_sets_take_turns() -> None:
+def test_every_batch_of_a_set_is_used_once_for_any_order_of_the_sets() -> None:
     for again in (0, 7, 8):
         turns = [build_mar.turn(step, again) for step in range(40)]
         for kind in build_mar.KINDS:

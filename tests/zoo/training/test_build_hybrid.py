@@ -113,7 +113,7 @@ def test_sight_is_the_loss_with_each_others_pictures() -> None:
     assert build_hybrid.swapped_image_loss(model, encode_rows, texts, "cpu") > 0
 
 
-def test_numbers_are_spelled_and_words_are_one_token() -> None:
+def test_numbers_are_spelled_and_words_are_single_tokens() -> None:
     tokenizer = processor().tokenizer
     for seed in (*range(40), *range(EVAL_START, EVAL_START + 40)):
         text = sample_document(seed).text
@@ -224,12 +224,12 @@ def test_its_drafters_are_built_loaded_and_lossless(
         assert torch.equal(found, expected)
 
 
-def test_tokens_to_come_are_a_row_that_is_never_said() -> None:
+def test_mask_tokens_use_a_row_that_never_occurs_in_answers() -> None:
     row = RECIPES["vlm/hybrid/dflash"].sizes["mask_token_id"]
     assert processor().tokenizer.convert_ids_to_tokens(row) == VISION_START
 
 
-def test_drafters_of_the_hybrid_are_asked_about_documents_too() -> None:
+def test_hybrid_drafters_are_also_trained_on_documents() -> None:
     few = DocumentRequests(40)
     keys = [few[index].key for index in range(40)]
     assert len(set(keys)) == 40 and {key.split("-")[0] for key in keys} == {"picture", "document"}

@@ -38,7 +38,7 @@ def pipe() -> ImagePipeline:
 RECIPE = ImageEagleRecipe(images=6, steps=4, batch=3, heads=4)
 
 
-def test_stored_codes_are_taken_up_and_batches_are_pure(pipe: ImagePipeline, tmp_path: Path) -> None:
+def test_stored_codes_are_reused_and_batches_are_pure(pipe: ImagePipeline, tmp_path: Path) -> None:
     data = generated_codes(pipe, tmp_path, 5)
     assert data.codes.shape == (5, 16) and data.codes.dtype == torch.int64 and len(set(data.prompts)) == 5
     (file,) = (tmp_path / "t2i_codes").iterdir()
@@ -48,7 +48,7 @@ def test_stored_codes_are_taken_up_and_batches_are_pure(pipe: ImagePipeline, tmp
     assert len(seen) == 4 and torch.equal(data.batch(4, 2)[1], data.batch(4, 2)[1])
 
 
-def test_a_resumed_run_ends_where_a_whole_one_does(pipe: ImagePipeline, tmp_path: Path) -> None:
+def test_a_resumed_run_ends_as_an_uninterrupted_run(pipe: ImagePipeline, tmp_path: Path) -> None:
     data = generated_codes(pipe, tmp_path, 6)
     whole, _ = train_image_eagle(RECIPE, pipe, data, tmp_path / "whole")
 

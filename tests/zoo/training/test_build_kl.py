@@ -83,7 +83,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_been(tmp_path: Path, monkeypatc
         assert torch.equal(again.state_dict()[name], value), name
 
 
-def test_what_is_drawn_perfectly_costs_only_its_divergence() -> None:
+def test_a_perfect_reconstruction_costs_only_its_divergence() -> None:
     class Perfect(nn.Module):
         """Decodes the pixels themselves; its posterior is N(3, 1)."""
 

@@ -27,7 +27,7 @@ def tiny_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("is_brief", (True, False))
-def test_every_branch_sees_what_a_chat_with_the_processor_sees(is_brief: bool) -> None:
+def test_every_branch_matches_a_chat_with_the_processor(is_brief: bool) -> None:
     tokenizer, projector = tiny_smol.tokenizer(), tiny_smol.projector()
     tower, language, picture = tiny_smol.tower(), tiny_smol.language(), picture_id(tokenizer)
     model, processor = compose(tower, projector, language, picture), new_processor(tokenizer)
@@ -94,7 +94,7 @@ def test_a_stopped_build_goes_on_as_if_nothing_had_been_between(
 _PLAN = SmolRecipe.plan
 
 
-def test_the_text_model_does_not_learn_and_the_card_holds_what_was_measured(tmp_path: Path) -> None:
+def test_the_text_model_is_not_trained_and_the_card_holds_the_measurements(tmp_path: Path) -> None:
     language = (tiny_smol.language(), tiny_smol.tokenizer())
     before = {name: value.clone() for name, value in language[0].state_dict().items()}
 

@@ -81,7 +81,7 @@ def named(weights: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return weights
 
 
-def test_what_is_built_is_loaded_by_name(named: Path) -> None:
+def test_built_models_are_loaded_by_name(named: Path) -> None:
     built = ("video/vae", "video", "video/draft")
     cards = {name: json.loads((registry.folder_of(name) / "card.json").read_text()) for name in built}
     assert set(built) <= set(mmspec.zoo.names())
@@ -100,7 +100,7 @@ def test_what_is_built_is_loaded_by_name(named: Path) -> None:
     assert not (named / "video_draft" / "text_encoder").exists()
 
 
-def test_latents_of_training_clips_have_mean_zero_and_spread_one(named: Path) -> None:
+def test_latents_of_training_clips_have_mean_0_and_deviation_1(named: Path) -> None:
     vae = mmspec.zoo.load("video/vae")
     made = [build_vae.clip_of(VAE, np.random.default_rng(seed), FIRST_SEED + 2 * seed, VAE.long) for seed in range(2)]
     latents = vae.encode(clip_pixels(made, VAE.long))[0].transpose(0, 1).flatten(1)
@@ -214,7 +214,7 @@ def test_levels_are_those_of_the_few_steps_and_between() -> None:
     assert float(few.float().mean()) == pytest.approx(0.8, abs=0.03) and 0 < levels.min() and levels.max() <= 1
 
 
-def test_a_drafter_learns_what_its_target_makes_of_the_noise_that_both_are_handed(named: Path, tmp_path: Path) -> None:
+def test_drafter_training_videos_match_the_target_for_the_same_noise_and_prompts(named: Path, tmp_path: Path) -> None:
     target, first = mmspec.zoo.load("video"), build_draft.FIRST_SEED
     films = build_draft.generated_videos(target, tmp_path, 5)
     member = 3  # one that is asked for something else from CUT on
@@ -228,7 +228,7 @@ def test_a_drafter_learns_what_its_target_makes_of_the_noise_that_both_are_hande
     assert [where[2] for where in films.prompts([member], member)] == [[told[0]], [told[1]]]
 
 
-def test_what_stands_out_is_where_the_object_is() -> None:
+def test_saliency_is_highest_at_the_object() -> None:
     latents = torch.zeros(1, 8, 3, 8, 8)
     latents[:, 2, 1, 4, 5], latents[:, 2, 1, 4, 6] = 2.0, 1.0
     found = saliency(latents)
@@ -246,7 +246,7 @@ def test_latents_are_made_anew_for_another_autoencoder(tmp_path: Path, weights: 
     assert not torch.equal(clip_set(vae, tmp_path, "starts", 2).latents, first.latents)
 
 
-def test_an_altered_scene_asks_for_one_thing_that_is_not_there() -> None:
+def test_an_altered_scene_names_one_absent_object() -> None:
     for seed in range(40):
         scene = sample_video_scene(seed)
         asked = altered_scene(scene, np.random.default_rng(seed))
@@ -261,7 +261,7 @@ def test_ranks_agree_with_their_definition() -> None:
     assert ranks_agree(one, np.zeros(4)) == 0
 
 
-def test_recipes_fit_what_may_ship_and_hold_out_what_is_measured() -> None:
+def test_recipes_fit_the_size_limits_and_hold_out_the_evaluation_data() -> None:
     sizes = {}
     target, draft = build_target.target_recipe(), build_draft.draft_recipe()
     for recipe in (target, draft):

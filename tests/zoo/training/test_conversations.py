@@ -18,7 +18,7 @@ def processor():
 
 
 @pytest.mark.parametrize("make", [picture_row, text_row, many_row])
-def test_every_branch_sees_what_a_plain_conversation_sees(processor, make):
+def test_every_branch_matches_a_plain_conversation(processor, make):
     torch.manual_seed(0)
     tokenizer = processor.tokenizer
     model = new_model(tokenizer, TINY).eval()

@@ -29,7 +29,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return []
 
 
-def test_what_is_there_is_kept_and_what_is_missing_made(tmp_path: Path, asked: list[tuple[int, int]]) -> None:
+def test_existing_latents_are_kept_and_missing_latents_computed(tmp_path: Path, asked: list[tuple[int, int]]) -> None:
     def pixels(first: int, count: int) -> Tensor:
         asked.append((first, count))
         return torch.stack([torch.full((3, 8, 8), (first + i) / 10 - 0.5) for i in range(count)])

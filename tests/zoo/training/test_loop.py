@@ -107,7 +107,7 @@ app()
 
 
 @pytest.mark.whole
-def test_a_command_that_trains_ends_with_one_sentence_when_stopped(tmp_path):
+def test_a_stopped_training_command_reports_one_error(tmp_path):
     environment = dict(os.environ, PYTHONPATH=os.pathsep.join(sys.path))
     command = [sys.executable, "-c", _COMMAND, str(tmp_path)]
     with subprocess.Popen(

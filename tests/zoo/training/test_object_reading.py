@@ -58,7 +58,7 @@ def test_looks_count_where_an_object_is_and_its_place_everywhere() -> None:
     assert found.item() == pytest.approx(0.6931, abs=1e-4) and share == 0
 
 
-def test_heads_read_what_states_tell() -> None:
+def test_heads_read_the_objects_from_the_states() -> None:
     torch.manual_seed(0)
     reader, (looks, headings) = (
         ObjectReader(32, 2),
@@ -84,7 +84,7 @@ def test_heads_count_in_the_second_run_less_and_less() -> None:
 
 
 @pytest.mark.parametrize("kind", ["whole", "cuts"])
-def test_what_heads_miss_is_added_to_the_flow(kind: str) -> None:
+def test_the_loss_of_the_heads_is_added_to_the_flow_loss(kind: str) -> None:
     wan, encode = model(), lambda texts: torch.ones(len(texts), 4, RECIPE.config.text_dim)
     clips = ([training_clip(kind, 0, 8)], torch.randn(1, 8, 12, 8, 8))
     starts = ([training_clip("starts", index, 8) for index in range(2)], torch.randn(2, 8, 3, 8, 8))

@@ -39,7 +39,7 @@ def test_ridge_minimises_its_objective() -> None:
         assert objective(weight, bias) < objective(weight, bias + step)
 
 
-def test_a_start_gives_words_of_what_patches_show() -> None:
+def test_a_start_gives_words_of_the_patch_content() -> None:
     """Patches that hold their properties in plain sight: the start explains random embeddings of them."""
     size = replace(tiny_smol.SIZE, vision=24, inner=64, side=4, window=2, rows=2)
     colors = torch.randint(len(COLORS), (800, 4))  # of windows
@@ -84,7 +84,7 @@ def test_windows_are_named_in_the_order_of_their_rows() -> None:
 
 
 @pytest.mark.parametrize("chunk", (1, 4, 7, 64))
-def test_the_loss_in_chunks_is_the_dense_one(chunk: int) -> None:
+def test_the_chunked_loss_matches_the_dense_loss(chunk: int) -> None:
     head = nn.Linear(8, 30, bias=False).requires_grad_(False)
     targets = torch.randint(30, (11,))
     states = torch.randn(11, 8, requires_grad=True)

@@ -51,7 +51,9 @@ def test_the_command_captions_with_it(captioner, tmp_path: Path, monkeypatch: py
     assert result.exit_code == 0 and "vlm/smol" in result.output
 
 
-def test_the_command_says_how_to_get_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_names_the_build_command_of_a_missing_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("mmspec.zoo.files.registry.WEIGHTS", tmp_path)
     Image.new("RGB", (40, 50), "red").save(tmp_path / "red.png")
     result = CliRunner().invoke(app, ["caption", str(tmp_path / "red.png"), "--model", "vlm/smol"])

@@ -13,7 +13,7 @@ COLOR_NAMES = tuple(COLORS)
 SCENES = [sample_video_scene(seed) for seed in range(12)]
 
 
-def test_facts_tell_each_scene_apart_by_looks_and_by_what_each_color_does() -> None:
+def test_facts_distinguish_each_scene_by_looks_and_by_the_motion_of_each_color() -> None:
     found = VIDEO_FACTS.facts(SCENES)
     for row, scene in enumerate(SCENES):
         told = {COLOR_NAMES[c]: int(d) for c, d in enumerate(found["direction"][row]) if d < len(DIRECTIONS)}
@@ -40,7 +40,7 @@ def test_heads_that_know_the_facts_have_no_loss() -> None:
     assert VIDEO_FACTS.loss(logits, wanted)[1] == {"looks": 1.0, "direction": 0.0}
 
 
-def test_the_word_of_a_kind_is_asked_for_its_objects_facts() -> None:
+def test_the_word_of_a_kind_carries_the_facts_of_its_object() -> None:
     tokenizer = video_prompt_tokenizer()
     texts = [video_prompt(scene, 1, 8) for scene in SCENES]
     ids = tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]

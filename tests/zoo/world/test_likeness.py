@@ -14,12 +14,12 @@ from mmspec.zoo.world.video import HELD_OUT, render_frames, sample_video_scene
 SCENES = [sample_video_scene(HELD_OUT + number) for number in range(24)]
 
 
-def test_rendered_frames_are_like_what_they_show_in_every_place() -> None:
+def test_rendered_frames_match_their_own_objects_at_every_place() -> None:
     found = np.stack([likeness(render_frames(scene, 12), scene.movers) for scene in SCENES])
     assert found.min() > 0.6 and found.mean() > 0.85 and found.std(1).max() < 0.12
 
 
-def test_another_shape_and_another_color_are_told() -> None:
+def test_another_shape_and_another_color_are_distinguished() -> None:
     gaps = []
     for scene in SCENES:
         mover = scene.movers[0]
@@ -33,7 +33,7 @@ def test_another_shape_and_another_color_are_told() -> None:
     assert np.mean(gaps) > 0.2 and np.mean(np.array(gaps) > 0) > 0.97
 
 
-def test_half_of_what_was_asked_counts_half_and_nothing_asked_is_refused() -> None:
+def test_half_of_the_objects_counts_half_and_no_objects_are_refused() -> None:
     scene = next(one for one in SCENES if len(one.movers) == 2)
     shown = render_frames(replace(scene, movers=scene.movers[:1]), 3)
     both, one = likeness(shown, scene.movers), likeness(shown, scene.movers[:1])

@@ -61,7 +61,7 @@ def test_objects_stay_inside_never_overlap_and_keep_their_speed_between_bounces(
     assert {mover.direction for scene, _ in scenes for mover in scene.movers} == set(DIRECTIONS)
 
 
-def test_directions_and_bounces_are_what_the_places_say(scenes: list) -> None:
+def test_directions_and_bounces_match_the_places(scenes: list) -> None:
     for scene, _ in scenes:
         for mover in scene.movers:
             assert not mover.bounces(STEADY + 1) and mover.heading(0) == mover.direction
@@ -74,7 +74,7 @@ def test_directions_and_bounces_are_what_the_places_say(scenes: list) -> None:
             assert bounces and set(bounces.values()) <= {"left", "right", "top", "bottom"}
 
 
-def test_a_bounce_is_told_with_its_frame_and_edge() -> None:
+def test_a_bounce_is_described_with_its_frame_and_edge() -> None:
     mover = replace(sample_video_scene(0).movers[0], pixels=20, x=34, y=10, dx=4, dy=0, direction="right")
     assert [mover.at(frame)[0] for frame in range(6)] == [34, 38, 42, 42, 38, 34]
     assert mover.bounces(6) == [(3, "right")] and mover.bounces(3) == []
@@ -125,7 +125,7 @@ def test_the_tracker_finds_every_object_and_its_direction(scenes: list) -> None:
     assert np.mean(shapes) > 0.97
 
 
-def test_the_tracker_follows_a_bounce_and_tells_what_stands_still(scenes: list) -> None:
+def test_the_tracker_follows_a_bounce_and_recognises_still_objects(scenes: list) -> None:
     scene, frames = next(pair for pair in scenes if len(pair[0].movers) == 1 and pair[0].movers[0].bounces(20))
     mover = scene.movers[0]
     found = track(frames, mover.color)
@@ -138,7 +138,7 @@ def test_the_tracker_follows_a_bounce_and_tells_what_stands_still(scenes: list) 
     assert not unseen.seen.any() and direction_of(unseen) is None and shape_of(unseen) is None
 
 
-def test_agreement_falls_with_every_wrong_word(scenes: list) -> None:
+def test_agreement_decreases_with_every_wrong_word(scenes: list) -> None:
     marks = []
     for scene, frames in scenes[::4]:
         named = named_movers(video_prompt(scene, 0))

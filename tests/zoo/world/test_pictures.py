@@ -42,7 +42,7 @@ def test_evaluation_pictures_are_no_training_pictures() -> None:
             make(-1)
 
 
-def test_objects_lie_inside_apart_and_where_they_are_said_to_be() -> None:
+def test_objects_lie_inside_apart_and_at_their_stated_places() -> None:
     counts = []
     for seed in SEEDS:
         picture = sample_image_scene(seed)
@@ -62,7 +62,7 @@ def test_objects_lie_inside_apart_and_where_they_are_said_to_be() -> None:
     assert set(counts) == {1, 2} and 0.25 < np.mean(counts) - 1 < 0.55
 
 
-def test_classes_name_what_is_drawn() -> None:
+def test_classes_name_the_drawn_object() -> None:
     names = class_names()
     assert len(names) == len(set(names)) == CLASSES
     for label in range(CLASSES):

@@ -60,7 +60,7 @@ def test_caption_lengths():
     assert SHORTEST <= min(lengths) and max(lengths) <= LONGEST
 
 
-def test_parser_skips_what_places_nothing():
+def test_the_parser_skips_sentences_without_a_place():
     text = "There are two objects. The red star is above the blue 7. Nothing else. At the upper left we see a red star."
     assert parse_caption(text) == [Claim(0, "red", "star")]
     assert parse_caption("") == []

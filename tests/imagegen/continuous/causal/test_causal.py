@@ -79,7 +79,7 @@ def near_model(length: int) -> SmallCausal:
 
 
 @pytest.mark.parametrize("length", (1, 2, 5))
-def test_drafts_under_shared_noise_leave_the_law_as_it_is(length: int) -> None:
+def test_drafts_under_shared_noise_keep_the_distribution(length: int) -> None:
     stats = ContinuousARPipeline(model(ONE))([1] * 100, seed=0, decoding=near_model(length), pixels=False).stats
     assert 1.2 < stats.accept_length < 1.9
     assert most_apart(0, decoding=near_model(length)) < 1
@@ -97,7 +97,7 @@ class Fresh(Reflection):
         return verdict
 
 
-def test_a_wrong_rule_shows_in_the_law() -> None:
+def test_a_wrong_rule_changes_the_distribution() -> None:
     assert most_apart(0, decoding=near_model(2), rule=Fresh()) > 2
 
 
@@ -187,7 +187,7 @@ def test_the_evidence_is_of_the_last_step() -> None:
         (SMALL, {"guidance_scale": -1.0}, "guidance_scale: expected"),
     ],
 )
-def test_what_leaves_no_law_is_refused(config: CausalConfig, how: dict, message: str) -> None:
+def test_settings_without_a_distribution_are_refused(config: CausalConfig, how: dict, message: str) -> None:
     pipe = ContinuousARPipeline(model(config))
     with pytest.raises(ValueError, match=message):
         pipe([1], seed=0, decoding=SmallCausal(model(config)), pixels=False, **how)

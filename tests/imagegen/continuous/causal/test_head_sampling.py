@@ -33,7 +33,7 @@ def most_apart(one: torch.Tensor, other: torch.Tensor) -> float:
 
 
 @pytest.mark.parametrize(("head", "scale"), [("sde", 1.0), ("diffusion", 2.0)])
-def test_speculation_over_head_time_leaves_the_law_as_it_is(head: str, scale: float) -> None:
+def test_speculation_over_head_time_keeps_the_distribution(head: str, scale: float) -> None:
     plain, _ = tokens(1, head, guidance_scale=scale)
     ahead, _ = tokens(2, head, guidance_scale=scale, head_sampling=HeadSampling(4))
     assert most_apart(ahead, plain) < 1.2
@@ -48,7 +48,7 @@ def test_tokens_and_steps_are_drafted_at_once(rule: str) -> None:
     assert most_apart(ahead, plain) < 1.2 and stood > 0.5
 
 
-def test_a_window_of_one_is_the_plain_walk() -> None:
+def test_a_window_of_1_matches_plain_head_sampling() -> None:
     assert torch.equal(tokens(1, "sde", head_sampling=HeadSampling(1))[0], tokens(1, "sde")[0])
 
 

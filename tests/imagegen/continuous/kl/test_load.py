@@ -30,7 +30,7 @@ def test_the_published_autoencoder_loads_and_comes_back(told: bool) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("config", (KL, MORE), ids=("small", "with attention on both sides"))
-def test_it_computes_what_the_published_one_does(config: KLConfig) -> None:
+def test_outputs_match_the_published_autoencoder(config: KLConfig) -> None:
     torch.manual_seed(1)
     made = build_kl(config)
     for value in made.parameters():  # the usual start leaves norms and biases without effect
@@ -47,7 +47,7 @@ def test_it_computes_what_the_published_one_does(config: KLConfig) -> None:
     assert again.keys() == state.keys() and all(torch.equal(value, again[name]) for name, value in state.items())
 
 
-def test_what_the_weights_tell_may_be_left_out() -> None:
+def test_config_fields_known_from_the_weights_are_optional() -> None:
     state = kl_to_state_dict(build_kl(MORE))
     config = KLConfig.of_model(kl_from_state_dict(state, {"norm_groups": 2, "scale": 0.5, "resolution": 16}))
     assert config == MORE
@@ -81,7 +81,7 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: "kl16.ckpt", {}, "mmspec convert kl16.ckpt FOLDER --kind mar"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: Callable, config: dict, message: str) -> None:
+def test_mismatched_weights_and_configs_are_refused(change: Callable, config: dict, message: str) -> None:
     state = change(kl_to_state_dict(autoencoder()))
     with pytest.raises(ValueError, match=message) as caught:
         kl_from_state_dict(state, {"norm_groups": 4, "resolution": 8, "encoder_attn_resolutions": [4], **config})

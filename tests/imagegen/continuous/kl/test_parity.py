@@ -21,7 +21,7 @@ CONFIGS = [
 
 @torch.no_grad()
 @pytest.mark.parametrize("config", CONFIGS, ids=("weights", "published", "nested"))
-def test_moments_and_pictures_are_the_public_ones(config: dict | None) -> None:
+def test_moments_and_pictures_match_the_public_code(config: dict | None) -> None:
     public = case("continuous_video/c_kl_vae_tiny")
     state = {name[2:]: value for name, value in public.items() if name.startswith("w.")}
     model = kl_from_state_dict({"model": state}, config)
@@ -39,7 +39,7 @@ def test_moments_and_pictures_are_the_public_ones(config: dict | None) -> None:
 
 
 @torch.no_grad()
-def test_the_reference_of_these_tests_is_the_public_one_too() -> None:
+def test_the_test_reference_matches_the_public_code() -> None:
     public = case("continuous_video/c_kl_vae_tiny")
     state = {name[2:]: value for name, value in public.items() if name.startswith("w.")}
     torch.testing.assert_close(encode(public["image"], state, 4), public["moments"], **CLOSE)

@@ -30,7 +30,7 @@ def captioned(**how) -> MARPipeline:
     return MARPipeline(redrawn(MAR(WITH)), None, encode, num_iter=4, **how)
 
 
-def test_classes_are_what_they_are_without_captions() -> None:
+def test_class_outputs_are_unchanged_by_caption_support() -> None:
     own, wider = transformer(), MAR(WITH).eval()
     wider.load_state_dict(own.state_dict(), strict=False)
     tokens, mask, labels = torch.randn(3, 16, 3), torch.rand(3, 16) < 0.5, torch.tensor([0, 4, -1])
@@ -93,7 +93,7 @@ def test_a_drafter_of_another_width_reads_the_same_captions(context: str) -> Non
         (lambda: MARPipeline(MAR(replace(SIZES, caption_dim=7)), None, encode)("red", pixels=False), "captions: expected fe"),
     ],
 )  # fmt: skip
-def test_what_does_not_fit_is_refused(make, message: str) -> None:
+def test_invalid_caption_inputs_are_refused(make, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         make()
 

@@ -19,7 +19,7 @@ def test_strided_steps_begin_at_0() -> None:
     assert kept_timesteps("ddim250").tolist() == list(range(0, 1000, 4))
 
 
-def test_sections_are_kept_one_by_one() -> None:
+def test_each_section_keeps_its_own_timesteps() -> None:
     assert kept_timesteps("2,3").tolist() == [0, 499, 500, 750, 999]
 
 

@@ -57,7 +57,7 @@ def test_a_tiny_model_loads_from_every_wrapper() -> None:
     assert loaded.mask_token.data_ptr() == state["mask_token"].data_ptr()
 
 
-def test_what_the_weights_tell_may_be_left_out() -> None:
+def test_config_fields_known_from_the_weights_are_optional() -> None:
     state = transformer().state_dict()
     assert mar_from_state_dict(state, {**HEADS, "vae_stride": 2, "num_sampling_steps": "ddim4"}).config == SIZES
     sampler = {"cfg": 3.0, "cfg_schedule": "linear", "temperature": 1.0, "num_iter": 64, "grad_checkpointing": False}
@@ -91,13 +91,13 @@ def without(state: dict, key: str) -> dict:
         (lambda sd: "mar.safetensors", {}, "got none there"),
     ],
 )
-def test_what_does_not_fit_is_refused(change: Callable, config: dict, message: str) -> None:
+def test_mismatched_weights_and_configs_are_refused(change: Callable, config: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         mar_from_state_dict(change(transformer().state_dict()), {**HEADS, "vae_stride": 2, **config})
     assert "\n" not in str(caught.value)
 
 
-def test_unknown_heads_are_asked_for() -> None:
+def test_missing_head_counts_are_required_in_the_config() -> None:
     with pytest.raises(ValueError, match="encoder_num_heads: expected it in the config, since 2 layers of width 16"):
         mar_from_state_dict(transformer().state_dict(), {"vae_stride": 2})
 

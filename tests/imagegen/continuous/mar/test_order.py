@@ -22,11 +22,11 @@ def test_steps_decide_every_rank_once_from_the_end(total: int, count: int) -> No
     assert all(step.masked == max(step.first, 1) for step in steps)
 
 
-def test_as_many_steps_as_tokens_decide_one_each() -> None:
+def test_as_many_steps_as_tokens_decide_one_token_each() -> None:
     assert [(step.first, step.last) for step in cosine_steps(256, 256)] == [(n, n + 1) for n in reversed(range(256))]
 
 
-def test_the_cosine_says_what_is_left() -> None:
+def test_the_cosine_gives_the_number_of_masked_tokens() -> None:
     for number, step in enumerate(cosine_steps(256, 20)[:-1], 1):
         assert step.masked == math.floor(256 * math.cos(math.pi / 2 * number / 20))
 
@@ -52,7 +52,7 @@ def test_every_position_is_as_likely_first() -> None:
     assert float(((first - 2000) ** 2 / 2000).sum()) < 25
 
 
-def test_a_linear_scale_grows_with_what_is_known() -> None:
+def test_a_linear_scale_grows_with_the_number_of_known_tokens() -> None:
     steps, guidance = cosine_steps(16, 4), TokenGuidance(3.0, "linear")
     scales = guidance.by_rank(steps, 16)
     for step in steps:

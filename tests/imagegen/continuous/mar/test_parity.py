@@ -43,7 +43,7 @@ def within(found: Tensor, expected: Tensor, share: float) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("masked", (16, 15, 10, 1, 0))
 @pytest.mark.parametrize("branch", ("cond", "null"))
-def test_conditioning_is_the_public_one(branch: str, masked: int) -> None:
+def test_conditioning_matches_the_public_code(branch: str, masked: int) -> None:
     public, model = case(f"{FOLDER}/a1_mar_conditioning"), public_model()
     mask = torch.zeros(2, 16, dtype=torch.bool).scatter(1, public["orders"][:, :masked], True)
     assert torch.equal(mask, public[f"mask_{masked}"].bool())
@@ -71,7 +71,7 @@ def test_schedules_are_the_public_tables(respacing: str) -> None:
 
 
 @torch.no_grad()
-def test_time_embeddings_are_the_public_ones() -> None:
+def test_time_embeddings_match_the_public_code() -> None:
     public, net = case(f"{FOLDER}/b_mar_head"), public_model().diffloss["net"]
     torch.testing.assert_close(timestep_embedding(public["t_emb_in"]), public["t_emb"], **CLOSE)
     torch.testing.assert_close(net.time_embed(public["t_emb_in"]), public["t_embed_mlp"], **CLOSE)
@@ -79,7 +79,7 @@ def test_time_embeddings_are_the_public_ones() -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize(("respacing", "step"), STEPS)
-def test_one_reverse_step_is_the_public_one(respacing: str, step: int) -> None:
+def test_one_reverse_step_matches_the_public_code(respacing: str, step: int) -> None:
     public, net = case(f"{FOLDER}/b_mar_head"), public_model().diffloss["net"]
     name = f"s{respacing}_t{step}"
     head, x, z, noise = DiffusionHead(net, diffusion(respacing)), public["x"], public["z"], public["noise"]
@@ -99,7 +99,7 @@ def test_one_reverse_step_is_the_public_one(respacing: str, step: int) -> None:
 
 
 @torch.no_grad()
-def test_the_training_loss_is_the_public_one() -> None:
+def test_the_training_loss_matches_the_public_code() -> None:
     public, net = case(f"{FOLDER}/b_mar_head"), public_model().diffloss["net"]
     given = [public[f"train.{name}"] for name in ("x0", "t", "noise")]
     torch.testing.assert_close(noised(*given), public["train.x_t"], **CLOSE)
@@ -109,7 +109,7 @@ def test_the_training_loss_is_the_public_one() -> None:
     torch.testing.assert_close(loss.noise + loss.variance, public["train.loss"], **CLOSE)
 
 
-def test_a_whole_sample_is_the_public_one() -> None:
+def test_a_whole_sample_matches_the_public_code() -> None:
     public, pipe = case(f"{FOLDER}/a2_mar_sample_cfg1"), MARPipeline(public_model())
     noise = GivenNoise(public["noise_init"], public["noise_steps"])
     run = pipe.start(public["labels"], guidance_scale=1.0, num_iter=6, order=public["order"], noise=noise)
@@ -130,7 +130,7 @@ def test_a_whole_sample_is_the_public_one() -> None:
 
 
 @torch.no_grad()
-def test_z_of_every_step_is_the_public_one() -> None:
+def test_z_of_every_step_matches_the_public_code() -> None:
     public, model = case(f"{FOLDER}/a2_mar_sample_cfg1"), public_model()
     before = torch.cat((torch.zeros_like(public["tokens_after_step"][:1]), public["tokens_after_step"][:-1]))
     for tokens, mask, z in zip(before, public["masks"].bool(), public["z"], strict=True):
@@ -138,7 +138,7 @@ def test_z_of_every_step_is_the_public_one() -> None:
 
 
 @torch.no_grad()
-def test_the_head_walks_as_the_public_one_from_its_z() -> None:
+def test_head_sampling_from_a_given_z_matches_the_public_code() -> None:
     public, head = case(f"{FOLDER}/a2_mar_sample_cfg1"), public_model().head()
     for z, written, after in zip(public["z"], public["predicted"], public["tokens_after_step"], strict=True):
         walk = sample(head, z[written], public["noise_init"][written], public["noise_steps"][written])

@@ -15,7 +15,7 @@ CLOSE = dict(atol=2e-5, rtol=2e-5)
 @torch.no_grad()
 @pytest.mark.parametrize("masked", (0, 1, 9, 16))
 @pytest.mark.parametrize("label", (-1, 0, 4))
-def test_conditions_are_the_described_ones(label: int, masked: int) -> None:
+def test_conditions_match_the_reference(label: int, masked: int) -> None:
     model, tokens = transformer(), torch.randn(1, 16, 3)
     mask = torch.zeros(1, 16, dtype=torch.bool).index_fill(1, torch.randperm(16)[:masked], True)
     expected = condition(
@@ -27,7 +27,7 @@ def test_conditions_are_the_described_ones(label: int, masked: int) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("scale", (None, 1.0, 3.5))
 @pytest.mark.parametrize("respacing", ("ddim8", "20"))
-def test_denoising_steps_are_the_described_ones(respacing: str, scale: float | None) -> None:
+def test_denoising_steps_match_the_reference(respacing: str, scale: float | None) -> None:
     model = transformer()
     state, made, kept = model.state_dict(), model.head(respacing), kept_timesteps(respacing).tolist()
     x, z = torch.randn(5, 3), torch.randn(2, 5, 24)

@@ -23,7 +23,7 @@ def test_rows_that_know_differently_much_are_each_as_alone() -> None:
         torch.testing.assert_close(z[mine], model(tokens[mine], mask[mine], labels[mine]), atol=1e-5, rtol=1e-5)
 
 
-def test_masked_tokens_are_seen_by_no_one() -> None:
+def test_masked_tokens_are_never_read() -> None:
     model, (tokens, mask, labels) = transformer(), given()
     hidden = tokens.masked_fill(mask[..., None], torch.nan)
     assert torch.equal(model(hidden, mask, labels), model(tokens, mask, labels))

@@ -70,7 +70,7 @@ def test_the_two_layouts_name_the_same_layers() -> None:
     assert mmspec.vlm.drafter_from_state_dict("dflash", random_state(), more).config.taps == (0, 1)
 
 
-def test_context_follows_what_a_tapped_layer_puts_out_and_nothing_else() -> None:
+def test_context_depends_on_the_output_of_tapped_layers_only() -> None:
     model, drafter = tiny("llama"), make("dflash")
     parts, ids = take_apart(model), prompt("llama")["input_ids"]
 
@@ -93,7 +93,7 @@ def test_context_follows_what_a_tapped_layer_puts_out_and_nothing_else() -> None
     assert drafter.levels == (LayerOutput(0), LayerOutput(1))
 
 
-def test_what_leaves_a_layer_lacks_the_pictures_that_are_added_behind_it() -> None:
+def test_layer_outputs_exclude_the_picture_features_added_afterwards() -> None:
     """DeepStack: what enters the next layer differs, at pictures' tokens alone."""
     inputs, model = prompt("qwen3_vl", 1), tiny("qwen3_vl")
     with record_states(take_apart(model).decoder, (LayerOutput(0), 1)) as seen:
@@ -122,7 +122,7 @@ def test_pictures_take_their_places_and_no_position_of_the_targets() -> None:
     assert int(run.target.next_position[-1].max()) < inputs["input_ids"].shape[1]
 
 
-def test_a_block_is_one_pass_whatever_its_draft() -> None:
+def test_a_block_is_one_pass_for_every_draft_shape() -> None:
     inputs = dict(prompt("llama"), max_new_tokens=12, do_sample=False, return_dict=True)
     for shape in (Chain(FixedLength(2)), Chain(FixedLength(4)), StaticTree((0, 0, 0, 1, 2))):
         stats = mmspec.generate(tiny("llama"), drafter=make("dflash").with_shape(shape), **inputs).stats
@@ -171,7 +171,7 @@ def test_files_of_speculators_with_a_head_of_their_own(reduced: int) -> None:
         ({"dflash_config": OWN}, "expected the fields hidden_size"),
     ),
 )  # fmt: skip
-def test_a_config_that_does_not_do_is_told_in_one_sentence(config: dict, message: str) -> None:
+def test_an_invalid_config_reports_one_error(config: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         mmspec.vlm.drafter_from_state_dict("dflash", random_state(), config)
     assert "\n" not in str(caught.value)
@@ -189,7 +189,7 @@ _FITS = dict(hidden_size=32, intermediate_size=8, num_attention_heads=4, vocab_s
         (dict(taps=(0, 2)), "expected layers 0 to 1 of the target, got 2"),
     ),
 )
-def test_a_drafter_of_another_target_is_refused_in_one_sentence(changed: dict, message: str) -> None:
+def test_a_drafter_of_another_target_reports_one_error(changed: dict, message: str) -> None:
     drafter = DFlash(BlockDrafterConfig(**_FITS | changed))
     for call in (
         lambda: drafter.fitted(tiny("llama")),

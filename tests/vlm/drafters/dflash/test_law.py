@@ -43,14 +43,14 @@ def drawn(drafter: BlockDrafter, rule: str, settings: dict, rows: int = ROWS) ->
 # marginals and corrected walks stand in the law of all drafters
 @pytest.mark.default_cells("likeliest prefixes", "siblings shared", "tree of walks")
 @pytest.mark.parametrize("form", FORMS)
-def test_joint_law(form: str) -> None:
+def test_joint_distribution(form: str) -> None:
     name, shape, rule = FORMS[form]
     tokens, length = drawn(make(name, vocab=V).with_shape(shape), rule, LAWS["t1_top_p0.9"])
     assert p_value(tokens, exact_law(**LAWS["t1_top_p0.9"])) > 1e-3
     assert length > 1.05
 
 
-def test_a_block_that_stops_where_rejection_is_predicted_keeps_the_law() -> None:
+def test_a_block_that_stops_at_a_predicted_rejection_keeps_the_distribution() -> None:
     drafter = make("dspark", vocab=V)
     tokens, length = drawn(drafter.with_shape(Chain(drafter.stop(0.4))), "exact", LAWS["t1"])
     assert p_value(tokens, exact_law(1.0)) > 1e-3
@@ -71,7 +71,7 @@ MUTANTS = {
 
 @pytest.mark.default_cells("marginals, token by token", "siblings shared", "tree of walks")
 @pytest.mark.parametrize("form", MUTANTS)
-def test_another_law_on_record_is_told_apart(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_distribution_on_record_is_detected(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[form](monkeypatch)
     name, shape, rule = FORMS[form]
     tokens, _ = drawn(make(name, vocab=V).with_shape(shape), rule, LAWS["t1"])

@@ -66,7 +66,7 @@ def block_is(run: DecodingRun, public: dict[str, Tensor], prefix: str = "") -> N
 
 
 @torch.no_grad()
-def test_two_rounds_draft_what_the_public_code_drafts(target, drafter, public: dict[str, Tensor]) -> None:
+def test_two_rounds_match_the_drafts_of_the_public_code(target, drafter, public: dict[str, Tensor]) -> None:
     run = opened(target, drafter, public)
     torch.testing.assert_close(run.target.prompt_hidden, public["target_hidden"], **CLOSE)
     block_is(run, public)
@@ -85,7 +85,7 @@ def test_two_rounds_draft_what_the_public_code_drafts(target, drafter, public: d
         torch.testing.assert_close(values[:, :, :25], public[f"round2.cache_values_{layer}"], **CLOSE)
 
 
-def test_context_states_equal_the_public_ones(drafter: DFlash, public: dict[str, Tensor]) -> None:
+def test_context_states_match_the_public_code(drafter: DFlash, public: dict[str, Tensor]) -> None:
     for round_ in ("", "round2."):
         made = drafter.context(public[f"{round_}target_hidden"])
         torch.testing.assert_close(made, public[f"{round_}context"], **CLOSE)

@@ -162,13 +162,13 @@ FORMS = {"dspark": Chain(FixedLength(3)), "dspark reduced": DynamicTree(nodes=6,
 
 @pytest.mark.default_cells("dspark reduced")
 @pytest.mark.parametrize("kind", FORMS)
-def test_the_sampled_law_is_the_targets(kind: str) -> None:
+def test_the_sampled_distribution_is_the_targets(kind: str) -> None:
     drafter = make(kind, V, narrow()).with_shape(FORMS[kind])
     tokens, length = drawn(drafter, "exact", LAWS["t1"])
     assert p_value(tokens, exact_law(1.0)) > 1e-3 and length > 1.05
 
 
-def test_another_law_on_record_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_distribution_on_record_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     evenly_on_record(monkeypatch)
     tokens, _ = drawn(make("dspark", V, narrow()).with_shape(FORMS["dspark"]), "token", LAWS["t1"])
     assert p_value(tokens, exact_law(1.0)) < 1e-6

@@ -51,7 +51,7 @@ def test_greedy_output_is_the_targets_own(eagle: Eagle, shape: object, kind: str
 
 
 @pytest.mark.parametrize("shape, rule", [(s, r) for s, rules in RULES.items() for r in rules] + [("dynamic", "exact")])
-def test_sampled_requests_draft_by_the_law_they_record(eagle: Eagle, shape: str, rule: str) -> None:
+def test_sampled_requests_draft_by_the_distribution_they_record(eagle: Eagle, shape: str, rule: str) -> None:
     watched = Watched(eagle.with_shape(SHAPES[shape]))
     inputs = prompt("llava", images=1, batch=4)
     out = mmspec.generate(
@@ -104,7 +104,7 @@ def test_siblings_differ_and_parents_come_first(eagle: Eagle) -> None:
             assert len(set(pairs)) == len(pairs)
 
 
-def test_the_unrolled_training_pass_is_what_drafting_computes(eagle: Eagle) -> None:
+def test_the_unrolled_training_pass_matches_drafting(eagle: Eagle) -> None:
     torch.manual_seed(1)
     count, root, first = 10, 5, 2
     embeds, hidden = torch.randn(2, 1, count, HIDDEN)

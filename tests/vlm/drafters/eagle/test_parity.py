@@ -70,7 +70,7 @@ def target_of(public: dict[str, Tensor]) -> SimpleNamespace:
     )
 
 
-def test_predicted_features_equal_the_public_ones(public: dict[str, Tensor]) -> None:
+def test_predicted_features_match_the_public_code(public: dict[str, Tensor]) -> None:
     drafter = eagle_of(public)
     rotary = drafter.layer.rotary(12, torch.device("cpu"), torch.float32)[None]
     fused = drafter.fuse(public["embeds_shifted"], public["target_hidden"])
@@ -85,7 +85,7 @@ def same_tree(draft: Draft, tokens: Tensor, mask: Tensor, depth: Tensor) -> None
     assert draft.valid is None or draft.valid.all()
 
 
-def test_two_rounds_of_trees_equal_the_public_ones(public: dict[str, Tensor]) -> None:
+def test_two_rounds_of_trees_match_the_public_code(public: dict[str, Tensor]) -> None:
     drafter, target, keys = eagle_of(public), target_of(public), Keys.of(0, 1)
     # the public depth counts expansions after the first level, its 10 nodes count the root
     state = drafter.with_shape(DynamicTree(nodes=9, depth=4, width=3)).open(target)
@@ -113,7 +113,7 @@ def test_two_rounds_of_trees_equal_the_public_ones(public: dict[str, Tensor]) ->
 
 
 @pytest.mark.parametrize("name", ("none", "two", "full", "tie_first_wins", "short_leaf"))
-def test_greedy_verification_accepts_what_the_public_one_accepts(name: str) -> None:
+def test_greedy_verification_accepts_the_same_path_as_the_public_code(name: str) -> None:
     public = case("vlm/eagle2_verify_greedy")
     logits, table = public[f"{name}.logits"], public[f"{name}.candidates"]
     parent, value, scores, at = [0], [int(table[0, 0])], [logits[0, 0]], {(): 0}

@@ -58,7 +58,7 @@ def test_only_tokens_of_the_reduced_vocabulary_are_drafted() -> None:
 
 
 @pytest.mark.parametrize("normed", (False, True))
-def test_the_unrolled_training_pass_is_what_drafting_computes(normed: bool) -> None:
+def test_the_unrolled_training_pass_matches_drafting(normed: bool) -> None:
     torch.manual_seed(1)
     drafter = Eagle3(Eagle3Config(HIDDEN, 48, 4, VOCAB, levels=(0, 1, 1), norm_before_residual=normed)).requires_grad_(
         False

@@ -81,7 +81,7 @@ def check_rounds(option: str, shape, rounds: int = 3, embedding: Tensor | None =
 
 @torch.no_grad()
 @each
-def test_a_request_drafts_what_the_reference_drafts(option: str) -> None:
+def test_drafts_of_a_request_match_the_reference(option: str) -> None:
     assert check_rounds(option, DynamicTree(nodes=6, depth=3, width=2)) == 12
 
 
@@ -94,7 +94,7 @@ def test_drafts_longer_than_the_window_do_so_too(option: str) -> None:
 
 @torch.no_grad()
 @each
-def test_training_unrolls_what_is_drafted(option: str) -> None:
+def test_unrolled_training_matches_the_drafts(option: str) -> None:
     drafter, reference = pair(option)
     rng = torch.Generator().manual_seed(2)
     ids = torch.randint(7, 60, (1, 13), generator=rng)
@@ -127,7 +127,7 @@ def test_an_embedding_that_is_the_targets_is_shared_and_another_is_the_drafters_
 
 @torch.no_grad()
 @pytest.mark.parametrize("option", ("window", "everything"))
-def test_rows_of_a_padded_batch_draft_what_they_draft_alone(option: str) -> None:
+def test_rows_of_a_padded_batch_draft_as_they_do_alone(option: str) -> None:
     model, inputs = tiny("llama"), prompt("llama", batch=4)
     drafter, _ = pair(option, torch.randn(VOCAB, HIDDEN))
     settings = dict(drafter=drafter, max_new_tokens=12, do_sample=False)

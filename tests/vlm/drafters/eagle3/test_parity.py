@@ -42,7 +42,7 @@ def embedding_of(public: dict[str, Tensor]) -> nn.Embedding:
     return nn.Embedding.from_pretrained(public["weight.embed_tokens.weight"])
 
 
-def test_features_and_scores_equal_the_public_ones(drafter: Eagle3, public: dict[str, Tensor]) -> None:
+def test_features_and_scores_match_the_public_code(drafter: Eagle3, public: dict[str, Tensor]) -> None:
     embed, ids = embedding_of(public), public["ids"][:, 1:]
     rotary = drafter.layer.rotary(12, torch.device("cpu"), torch.float32)[None]
     read, fused = drafter.fuse(embed(ids), public["features"])
@@ -62,7 +62,7 @@ def test_scores_stand_at_their_tokens_places(drafter: Eagle3, public: dict[str, 
     assert torch.equal(full.isfinite()[0, 0], public["weight.t2d"].bool())
 
 
-def test_the_tree_equals_the_public_one(drafter: Eagle3, public: dict[str, Tensor]) -> None:
+def test_the_tree_matches_the_public_code(drafter: Eagle3, public: dict[str, Tensor]) -> None:
     embed, ids = embedding_of(public), public["ids"]
     parts = SimpleNamespace(
         head=None, embed=embed, placeholders=(), tokens_per_image=None, hidden_size=64, vocab_size=128, layers=8

@@ -105,7 +105,7 @@ def test_training_leftovers_of_speculators_are_not_kept() -> None:
         (ORIGINAL, dict(draft_vocab_size=VOCAB + 1), "draft_vocab_size"),
     ),
 )
-def test_what_no_setting_of_ours_computes_is_refused(published, options: dict, message: str) -> None:
+def test_unsupported_published_options_are_refused(published, options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load(published, **options)
 

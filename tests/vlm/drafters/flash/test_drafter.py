@@ -126,7 +126,7 @@ def recomputed(drafter: Flash, slots: object, path: list[int], embed: torch.nn.M
 @pytest.mark.parametrize("name", ("flash", "flash_residual"))
 @pytest.mark.parametrize("shape", ("static", "chain"))
 @pytest.mark.parametrize("block", (1, 2, 3))
-def test_drafts_over_the_cache_are_what_a_full_pass_computes(name: str, shape: str, block: int) -> None:
+def test_drafts_over_the_cache_match_a_full_pass(name: str, shape: str, block: int) -> None:
     inputs, model, drafter = prompt("llava", images=2), tiny("llava"), make(name).with_block(block)
     watched = Watched(drafter.with_shape(SHAPES[shape]))
     ids = mmspec.generate(
@@ -178,7 +178,7 @@ def test_a_row_drafts_the_same_alone_and_in_a_batch(shape: str) -> None:
     "shape, rule",
     (("static", "exact"), ("static", "recursive"), ("chain", "exact"), ("chain", "token"), ("dynamic", "exact")),
 )
-def test_sampled_requests_draft_by_the_law_they_record(shape: str, rule: str) -> None:
+def test_sampled_requests_draft_by_the_distribution_they_record(shape: str, rule: str) -> None:
     watched = Watched(make("flash").with_shape(SHAPES[shape]))
     out = mmspec.generate(
         tiny("llava"), drafter=watched, rule=rule, seed=3, do_sample=True, temperature=0.8, top_k=20, max_new_tokens=12,
@@ -204,7 +204,7 @@ def text_view(count: int, dtype: torch.dtype = torch.float32) -> PromptView:
 @pytest.mark.parametrize("name", ("flash", "flash_residual"))
 @pytest.mark.parametrize("block", (1, 2, 3))
 @pytest.mark.parametrize("shown", ((), (6, 8)))
-def test_the_unrolled_training_pass_is_what_drafting_computes(name: str, block: int, shown: tuple[int, ...]) -> None:
+def test_the_unrolled_training_pass_matches_drafting(name: str, block: int, shown: tuple[int, ...]) -> None:
     torch.manual_seed(1)
     count, root, first, depths = 14, 5, 2, 8
     drafter = make(name).double().with_block(block)  # eight passes on one another: float32's rounding is machine's own
@@ -230,7 +230,7 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(name: str, block: 
         )
 
 
-def test_pictures_are_pooled_in_their_place_and_small_ones_are_left() -> None:
+def test_pictures_are_pooled_in_their_place_and_small_pictures_are_unchanged() -> None:
     torch.manual_seed(0)
     drafter = make("flash")  # 3 latents
     picture = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 0, 2, 2, 2, 0, 0], [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]])
@@ -311,7 +311,7 @@ def test_glancing_shows_nothing_at_the_end_and_wants_blocks() -> None:
         Glancing(deep, slope=1.0, floor=0.5)
 
 
-def test_saved_drafters_come_back_and_impossible_ones_are_refused(tmp_path) -> None:
+def test_saved_drafters_are_restored_and_invalid_settings_are_refused(tmp_path) -> None:
     drafter = make("flash")
     drafter.save_pretrained(tmp_path)
     again = load_drafter(tmp_path, target=tiny("llava"))

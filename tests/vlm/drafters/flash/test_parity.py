@@ -33,7 +33,7 @@ def test_the_head_predicts_the_public_blocks(prefix: str) -> None:
     torch.testing.assert_close(block.unflatten(-1, (5, 64)), public["y"], **CLOSE)
 
 
-def test_the_training_pass_arranges_blocks_as_the_public_one() -> None:
+def test_the_training_pass_arranges_blocks_as_the_public_code() -> None:
     public = case("vlm/flash_sar_head")
     drafter = drafter_from_state_dict("flash", head_weights(), CONFIG)
     x = public["x"]
@@ -42,7 +42,7 @@ def test_the_training_pass_arranges_blocks_as_the_public_one() -> None:
     torch.testing.assert_close(torch.cat(outputs, 1), public["rearranged"], **CLOSE)
 
 
-def test_compressed_rows_and_texts_around_them_are_the_public_ones() -> None:
+def test_compressed_rows_and_surrounding_texts_match_the_public_code() -> None:
     public = case("vlm/flash_compression")
     state = head_weights() | {name: public[name] for name in ("A", "fc.weight", "fc.bias")}
     drafter = drafter_from_state_dict("flash", state, CONFIG)

@@ -98,19 +98,19 @@ def drawn(shape: str, clusters: int) -> tuple[Tensor, float]:
 
 @pytest.mark.default_cells("tree-4", "chain-0")
 @pytest.mark.parametrize("shape, clusters", [*((shape, 0) for shape in SHAPES), ("chain", 4), ("tree", 4)])
-def test_joint_law(shape: str, clusters: int) -> None:
+def test_joint_distribution(shape: str, clusters: int) -> None:
     seen, length = drawn(shape, clusters)
     assert p_value(seen, exact_law()) > 1e-3
     assert length > 1.05
 
 
 @pytest.mark.parametrize("shape, mutant", (("chain", best_on_record_as_drawn), ("tree", evenly_on_record)))
-def test_another_law_on_record_is_told_apart(shape: str, mutant, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_distribution_on_record_is_detected(shape: str, mutant, monkeypatch: pytest.MonkeyPatch) -> None:
     mutant(monkeypatch)
     assert p_value(drawn(shape, 0)[0], exact_law()) < 1e-6
 
 
-def test_the_best_token_judged_by_the_softmax_has_another_law() -> None:
+def test_argmax_drafts_judged_by_their_softmax_have_another_distribution() -> None:
     """What transformers' assisted generation does with an assistant's draft: the same test fails."""
     p, q = torch.tensor([0.5, 0.3, 0.2]), torch.tensor([0.6, 0.3, 0.1])
     logits = p.log().expand(1, 2, 3)

@@ -64,7 +64,7 @@ def assistant(public: dict[str, Tensor], ordered: bool = False) -> Gemma4Assista
 
 
 @pytest.mark.parametrize("prefix", ("", "clean."))
-def test_four_steps_behind_a_prompt_are_the_public_ones(prefix: str, target, public: dict[str, Tensor]) -> None:
+def test_four_steps_after_a_prompt_match_the_public_code(prefix: str, target, public: dict[str, Tensor]) -> None:
     ids, drafter = public[f"{prefix}input_ids"], assistant(public)
     run = mmspec.vlm.start(target, drafter=drafter, input_ids=ids[:, :-1], max_new_tokens=30, do_sample=False)
     run.step()
@@ -104,7 +104,7 @@ def test_the_whole_generation_is_the_targets_own(target, public: dict[str, Tenso
     assert torch.equal(out, public["generated"])
 
 
-def test_a_clustered_head_scores_as_the_public_one(target, public: dict[str, Tensor]) -> None:
+def test_a_clustered_head_scores_as_the_public_code(target, public: dict[str, Tensor]) -> None:
     drafter = assistant(public, ordered=True)
     ids = public["input_ids"]
     run = mmspec.vlm.start(target, drafter=drafter, input_ids=ids[:, :-1], max_new_tokens=30, do_sample=False)
@@ -116,7 +116,7 @@ def test_a_clustered_head_scores_as_the_public_one(target, public: dict[str, Ten
     torch.testing.assert_close(first, public["ordered.logits"][:, :1], **CLOSE)
 
 
-def test_heads_of_full_layers_may_be_told_layer_by_layer(public: dict[str, Tensor]) -> None:
+def test_head_sizes_of_full_layers_may_be_listed_by_layer(public: dict[str, Tensor]) -> None:
     """As transformers saves such configs now."""
     text = {name: value for name, value in ASSISTANT["text_config"].items() if name != "global_head_dim"}
     config = dict(ASSISTANT, text_config=text | {"per_layer_config": {"2": {"head_dim": 16}}})

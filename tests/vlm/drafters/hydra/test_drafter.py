@@ -32,7 +32,7 @@ def test_every_block_has_weights_of_its_own() -> None:
     assert len(weights) == len({weight.data_ptr() for weight in weights}) == 16
 
 
-def test_one_pass_a_level_and_one_of_the_prefix_layer() -> None:
+def test_one_pass_per_level_plus_a_pass_of_the_prefix_layer() -> None:
     passes = {}
     for name in ("hydra", "hydra_with_prefix_layer"):
         watched = Watched(make(name).with_shape(Chain()))

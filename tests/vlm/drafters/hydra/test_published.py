@@ -99,7 +99,7 @@ def load(plus: bool, state: dict[str, Tensor], **config: object) -> Hydra:
     return mmspec.vlm.drafter_from_state_dict("hydra", state, dict(PLUS if plus else CONFIG, **config))
 
 
-def test_the_prefix_layer_written_out_is_a_llama_model_of_one_layer() -> None:
+def test_the_prefix_layer_reference_is_a_llama_model_of_one_layer() -> None:
     state, hidden = prefix_layer(), torch.randn(COUNT, HIDDEN)
     sizes = {name: value for name, value in ATTENTION.items() if name != "rope_theta"}
     model = hf.LlamaModel(hf.LlamaConfig(
@@ -124,7 +124,7 @@ def test_every_head_computes_the_published_logits(plus: bool) -> None:
 
 
 @pytest.mark.parametrize("plus", (True, False), ids=("hydra++", "hydra"))
-def test_a_draft_holds_what_the_published_heads_say_best(plus: bool) -> None:
+def test_a_draft_holds_the_best_tokens_of_the_published_heads(plus: bool) -> None:
     """One round behind a prompt, through the prompt's cache and the observed state."""
     model, state = tiny("llama"), file(plus)
     parts, inputs = take_apart(model), prompt("llama")
@@ -179,7 +179,7 @@ def test_copies_of_the_shared_block_become_blocks_of_their_own() -> None:
         (dict(rope_scaling={"type": "dynamic"}), "rope_scaling: expected plain"),
     ],
 )
-def test_what_our_heads_do_not_compute_is_refused(config: dict, message: str) -> None:
+def test_unsupported_head_configs_are_refused(config: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         load(True, file(plus=True), **config)
 
@@ -189,7 +189,7 @@ def test_a_config_without_the_number_of_layers_is_refused() -> None:
         mmspec.vlm.drafter_from_state_dict("hydra", file(plus=True), {"hydra_num_heads": HEADS})
 
 
-def test_a_prefix_layer_without_its_final_norm_is_not_a_published_one() -> None:
+def test_a_prefix_layer_without_its_final_norm_is_refused() -> None:
     state = file(plus=True)
     del state[f"{PREFIX}norm.weight"]
     with pytest.raises(ValueError, match=rf"missing \['{PREFIX}norm.weight'\]"):

@@ -58,7 +58,7 @@ def opened(drafter: HeadDrafter, ids: Tensor, hidden: Tensor) -> object:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_unrolled_training_pass_is_what_drafting_computes(name: str) -> None:
+def test_the_unrolled_training_pass_matches_drafting(name: str) -> None:
     drafter, embed, root, first = make(name), take_apart(tiny("llama")).embed, 4, 2
     ids, hidden = torch.randint(5, 90, (1, 10)), torch.randn(1, 9, HIDDEN)
     view = PromptView(embed(ids)[:, 1:], hidden, torch.zeros(1, 9, dtype=torch.long))
@@ -82,7 +82,7 @@ def test_the_unrolled_training_pass_is_what_drafting_computes(name: str) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_training_learns_what_the_target_says_next(name: str) -> None:
+def test_training_learns_the_next_tokens_of_the_target(name: str) -> None:
     inputs = prompt("llama")
     model, drafter = tiny("llama"), NEW[name](own_head=False)
     ids = model.generate(**inputs, max_new_tokens=24, do_sample=False)
@@ -124,7 +124,7 @@ def test_heads_have_vocabularies_of_their_own_or_share_the_targets(own: bool) ->
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("name", NAMES)
-def test_sampled_requests_draft_by_the_law_they_record(name: str, shape: str) -> None:
+def test_sampled_requests_draft_by_the_distribution_they_record(name: str, shape: str) -> None:
     watched = Watched(make(name).with_shape(SHAPES[shape]))
     inputs = prompt("qwen2_5_vl", images=3, batch=4)
     out = mmspec.generate(

@@ -32,12 +32,12 @@ def medusa(public: dict[str, Tensor]) -> Medusa:
     return mmspec.vlm.drafter_from_state_dict("medusa", weights, CONFIG)
 
 
-def test_logits_equal_the_public_ones(medusa: Medusa, public: dict[str, Tensor]) -> None:
+def test_logits_match_the_public_code(medusa: Medusa, public: dict[str, Tensor]) -> None:
     made = [medusa.logits(medusa.feature(i, public["hidden"]), i + 1, nn.Identity()) for i in range(3)]
     torch.testing.assert_close(torch.stack(made), public["medusa_logits"], atol=2e-5, rtol=1e-4)
 
 
-def test_a_static_tree_equals_the_public_one(medusa: Medusa, public: dict[str, Tensor]) -> None:
+def test_a_static_tree_matches_the_public_code(medusa: Medusa, public: dict[str, Tensor]) -> None:
     root = public["root_logits"].argmax(-1)[0]
     parts = SimpleNamespace(
         head=None, embed=nn.Embedding(128, 64), placeholders=(), tokens_per_image=None, hidden_size=64, vocab_size=128

@@ -30,7 +30,7 @@ def drafter(public: dict[str, Tensor]) -> Msd:
     return mmspec.vlm.drafter_from_state_dict("msd", weights, CONFIG)
 
 
-def test_slots_and_features_equal_the_public_ones(drafter: Msd, public: dict[str, Tensor]) -> None:
+def test_slots_and_features_match_the_public_code(drafter: Msd, public: dict[str, Tensor]) -> None:
     picture = public["visual_mask_shifted"].long()
     slots = drafter.read(PromptView(public["inputs_embeds_shifted"], public["target_hidden"], picture))
     torch.testing.assert_close(slots.attend, public["layer_input"], **CLOSE)

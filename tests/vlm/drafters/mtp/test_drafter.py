@@ -189,7 +189,7 @@ def test_a_chain_is_the_layer_fed_by_hand(name: str, rounds: int) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("name", ("deepseek_v3", "glm4_moe"))
-def test_the_layer_puts_out_what_transformers_own_does(name: str) -> None:
+def test_the_layer_output_matches_transformers(name: str) -> None:
     model, mtp, ids = target(name), drafter(name), ragged()["input_ids"][:1]
     theirs = MtpModel(model, 1).eval()
     if not hasattr(theirs, "forward_layer"):
@@ -245,7 +245,7 @@ def test_every_missing_and_unknown_tensor_of_the_layer_is_listed(name: str) -> N
         mmspec.vlm.drafter_from_state_dict("mtp", state, {}, target(name))
 
 
-def test_what_is_no_mtp_checkpoint_is_told_in_one_sentence() -> None:
+def test_an_invalid_mtp_checkpoint_reports_one_error() -> None:
     model = target("qwen3_5")
     for state, given, message in (
         (
@@ -314,7 +314,7 @@ def test_a_loss_over_drafted_depths_reaches_every_weight_of_the_layer() -> None:
 
 
 @pytest.mark.parametrize("name", ("qwen3_5", "qwen3_next", "deepseek_v3", "glm4v_moe"))
-def test_what_is_written_is_loaded_again(name: str, tmp_path: Path) -> None:
+def test_a_written_drafter_is_loaded_again(name: str, tmp_path: Path) -> None:
     write_mtp(drafter(name), target(name), tmp_path)
     again = mmspec.vlm.load_drafter(tmp_path, target=target(name))
     assert again.state_dict().keys() == drafter(name).state_dict().keys()

@@ -133,7 +133,7 @@ def test_answers_stay_the_targets(name: str, tmp_path: Path) -> None:
     assert torch.equal(mmspec.generate(target(name), drafter=drafter, **inputs), target(name).generate(**inputs))
 
 
-def test_a_layer_that_the_target_has_not_is_refused_in_one_sentence(tmp_path: Path) -> None:
+def test_a_layer_missing_in_the_target_reports_one_error(tmp_path: Path) -> None:
     other = config_of("qwen3")["transformer_layer_config"] | {"model_type": "qwen2"}
     wider = config_of("qwen3")["transformer_layer_config"] | {"num_key_value_heads": 4}
     for model, changes, message in (

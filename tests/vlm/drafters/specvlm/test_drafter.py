@@ -61,7 +61,7 @@ def always(select: SpecVlm, branch: str) -> None:
 
 
 @pytest.mark.parametrize("composition", ("prune", "pool", "conv", "weight"))
-def test_a_ratio_of_one_is_no_compression(composition: str) -> None:
+def test_a_ratio_of_1_is_no_compression(composition: str) -> None:
     specvlm = drafter(composition, prune_ratio=1, pool_ratio=1, conv_ratio=1, weight_ratio=1)
     plain = Eagle(EagleConfig(**SIZES, input_norm=True))
     plain.load_state_dict({k: v for k, v in specvlm.state_dict().items() if not k.startswith("elastic")})
@@ -91,7 +91,7 @@ def test_averaging_before_the_fusing_layer_is_averaging_behind_it(composition: s
     ("resampler", [4 + 2, 6 + 1 + 2, 2]), ("text_only", [4, 6, 2]), ("weight", [4 + 4, 6 + 1 + 3, 2]),
     ("concat", [4 + 7, 6 + 1 + 5, 2]),
 ])  # fmt: skip
-def test_slots_count_what_is_left_and_stay_in_order(composition: str, expected: list[int]) -> None:
+def test_slots_count_the_remaining_rows_and_stay_in_order(composition: str, expected: list[int]) -> None:
     of = view([[8], [1, 5], []])  # a picture that would get more rows than it has keeps what it has
     slots = drafter(composition).read(of)
     assert slots.count.tolist() == slots.next_position.tolist() == expected
@@ -103,7 +103,7 @@ def test_slots_count_what_is_left_and_stay_in_order(composition: str, expected: 
         assert origin[:2] == text[:2] and origin[count - 2 : count] == text[-2:]
 
 
-def test_concatenated_rows_come_one_compressor_after_the_other() -> None:
+def test_concatenated_rows_follow_the_order_of_the_compressors() -> None:
     specvlm, of = drafter("concat"), view([[12]])
     spans = PictureSpans.of(of.picture)
     u = spans.gather(specvlm.fuse(of.embeds, of.hidden)[1])
@@ -151,7 +151,7 @@ def picky(specvlm: SpecVlm, of: PromptView) -> list[int]:
     return specvlm.elastic.choose(states)[0].tolist()
 
 
-def test_rows_choose_for_themselves_and_read_what_they_read_alone() -> None:
+def test_rows_select_their_own_compressor_and_match_the_row_alone() -> None:
     specvlm, of = drafter("select"), view([[9], [8, 3], [7], [6, 2], [5]])
     assert picky(specvlm, of) == [0, 1, 2, 3, 4]
     together = specvlm.read(of)
@@ -174,7 +174,7 @@ def test_the_gate_reads_the_text_behind_the_last_picture_of_the_prompt() -> None
     assert not question_state(of)[1].any()
 
 
-def test_training_asks_the_gate_what_drafting_asks_it() -> None:
+def test_training_and_drafting_give_the_gate_the_same_inputs() -> None:
     model, inputs = tiny("llava"), prompt("llava", images=3, batch=4)
     parts, length = take_apart(model), inputs["input_ids"].shape[1]
     full = model.generate(**inputs, max_new_tokens=6, do_sample=False)

@@ -77,7 +77,7 @@ def by_hand(drafter: ViSpec, name: str) -> tuple[Tensor, list[int], Tensor]:
 
 @pytest.mark.parametrize("num_q", (2, 4))
 @pytest.mark.parametrize("settings", ({}, {"qkv_bias": True, "num_key_value_heads": 2}, {"input_norm": True}))
-def test_slots_are_those_read_one_by_one(num_q: int, settings: dict) -> None:
+def test_batched_slots_match_slots_computed_by_hand(num_q: int, settings: dict) -> None:
     drafter = vispec(num_q, **settings)
     for names, left in ((list(ROWS), 0), (list(ROWS), 3), *(([name], 0) for name in ROWS)):
         slots = drafter.read(view(names, left))
@@ -104,7 +104,7 @@ def test_a_prompt_of_one_token_has_no_slots() -> None:
     assert torch.equal(mmspec.generate(tiny("llama"), drafter=drafter, **inputs), tiny("llama").generate(**inputs))
 
 
-def test_at_the_start_of_stage_two_text_is_drafted_as_by_stage_one() -> None:
+def test_at_the_start_of_stage_2_text_drafts_match_stage_1() -> None:
     eagle = make("eagle")
     drafter = ViSpec.from_stage1(eagle, num_q=3).eval()
     assert isinstance(eagle, Eagle) and drafter.config.num_q == 3
@@ -122,7 +122,7 @@ def test_at_the_start_of_stage_two_text_is_drafted_as_by_stage_one() -> None:
         assert torch.equal(value, other) and torch.equal(parent, theirs)
 
 
-def test_the_unrolled_training_pass_is_what_drafting_computes() -> None:
+def test_the_unrolled_training_pass_matches_drafting() -> None:
     drafter, pairs, root, first = vispec(), view(["three"]), 11, 4
     slots = drafter.read(pairs)
     outputs = drafter.unroll(slots, pairs, first, depths=2)
@@ -149,6 +149,6 @@ def test_every_weight_learns_from_pictures(precision: torch.dtype) -> None:
             assert weight.grad is not None and weight.grad.abs().max() > 0, name
 
 
-def test_one_query_is_not_enough() -> None:
+def test_a_single_query_is_refused() -> None:
     with pytest.raises(ValueError, match="num_q: expected at least 2"):
         ViSpecConfig(**SIZES, num_q=1)

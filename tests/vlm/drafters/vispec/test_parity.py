@@ -44,11 +44,11 @@ def view_of(public: dict[str, Tensor]) -> PromptView:
     return PromptView(public["inputs_embeds_shifted"], public["target_hidden"], picture)
 
 
-def test_the_adaptor_reads_what_the_public_one_reads(drafter: ViSpec, public: dict[str, Tensor]) -> None:
+def test_the_adaptor_output_matches_the_public_code(drafter: ViSpec, public: dict[str, Tensor]) -> None:
     torch.testing.assert_close(drafter.adaptor(public["adaptor_in"]), public["adaptor_out"], **CLOSE)
 
 
-def test_slots_of_a_prompt_equal_the_public_ones(drafter: ViSpec, public: dict[str, Tensor]) -> None:
+def test_slots_of_a_prompt_match_the_public_code(drafter: ViSpec, public: dict[str, Tensor]) -> None:
     slots = drafter.read(view_of(public))
     torch.testing.assert_close(slots.attend, public["compressed_input"], **CLOSE)
     assert torch.equal(slots.position, public["compressed_positions"])
@@ -66,7 +66,7 @@ def test_slots_of_a_prompt_equal_the_public_ones(drafter: ViSpec, public: dict[s
     torch.testing.assert_close(whole, public["draft_hidden"], **CLOSE)
 
 
-def test_two_rounds_of_trees_equal_the_public_ones(drafter: ViSpec, public: dict[str, Tensor]) -> None:
+def test_two_rounds_of_trees_match_the_public_code(drafter: ViSpec, public: dict[str, Tensor]) -> None:
     ids, keys = public["ids"], Keys.of(0, 1)
     target = target_of(public)
     # the public depth counts expansions after the first level, its 10 nodes count the root
@@ -155,7 +155,7 @@ def test_published_files_of_any_size_are_read(bias: bool) -> None:
     assert slots.position.tolist() == [[0, 3, 4, 5, 6, 7, 8]] and slots.attend.isfinite().all()
 
 
-def test_files_that_do_not_fit_say_what_is_wrong() -> None:
+def test_mismatched_files_are_refused_with_the_missing_and_unknown_weights() -> None:
     state, config = published()
     wrong = {name: value for name, value in state.items() if "imadpt.k" not in name} | {"head": torch.zeros(1)}
     with pytest.raises(

@@ -112,7 +112,7 @@ RULES = (TokenWise(), BlockVerification(), Traversal())
 
 
 @pytest.mark.parametrize("passes", (1, 2, 3))
-def test_the_joint_law_of_refined_chains_is_the_targets(passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_joint_distribution_of_refined_chains_is_the_targets(passes: int, monkeypatch: pytest.MonkeyPatch) -> None:
     unsettled = 0.0
     for seed in range(3):
         p, q, first = tables(seed)
@@ -136,7 +136,7 @@ MUTANTS: dict[str, Callable[[EveryChain], Tensor]] = {
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_another_law_on_record_is_seen(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_distribution_on_record_is_detected(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     p, q, first = tables(0)
     chains = EveryChain(q, first, 2)
     wrong = MUTANTS[name](chains)
@@ -144,7 +144,7 @@ def test_another_law_on_record_is_seen(name: str, monkeypatch: pytest.MonkeyPatc
     assert by_the_rule(BlockVerification(), p, chains, wrong, monkeypatch) > 1e-3
 
 
-def test_as_many_passes_as_levels_give_what_drawing_level_by_level_gives() -> None:
+def test_as_many_passes_as_levels_match_drawing_level_by_level() -> None:
     p, q, first = tables(1)
     chains = EveryChain(q, first, LEVELS)
     column = torch.zeros_like(chains.column)
@@ -155,7 +155,7 @@ def test_as_many_passes_as_levels_give_what_drawing_level_by_level_gives() -> No
 
 @pytest.mark.default_cells("exact-None")
 @pytest.mark.parametrize("rule, words", (("exact", None), ("token", None), ("exact", (1, 2, 3, 5, 6))))
-def test_sampled_text_has_the_targets_law(rule: str, words: tuple[int, ...] | None) -> None:
+def test_sampled_text_has_the_targets_distribution(rule: str, words: tuple[int, ...] | None) -> None:
     """Also of a drafter that scores five of the eight words."""
     drafter = make("xpress", vocab=V)
     if words is not None:
@@ -165,7 +165,7 @@ def test_sampled_text_has_the_targets_law(rule: str, words: tuple[int, ...] | No
     assert p_value(tokens, exact_law(**LAWS["t1_top_p0.9"])) > 1e-3 and length > 1.05
 
 
-def test_another_law_on_record_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_distribution_on_record_is_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     evenly_on_record(monkeypatch)
     tokens, _ = drawn(make("xpress", vocab=V).with_shape(Chain(FixedLength(3))), "token", LAWS["t1"])
     assert p_value(tokens, exact_law(1.0)) < 1e-6

@@ -103,7 +103,7 @@ def test_released_files_are_those_of_the_library_under_other_names() -> None:
         (dict(xpress_rank=4), "expected shape"),
     ),
 )
-def test_a_file_that_is_not_read_is_told_in_one_sentence(changed: dict, message: str) -> None:
+def test_an_unsupported_file_reports_one_error(changed: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         mmspec.vlm.drafter_from_state_dict("xpress", random_file(), speculators(**SIZES | changed))
     assert "\n" not in str(caught.value)
