@@ -21,7 +21,7 @@ help:
 	@echo "make test-all  every test: full products, long trainings, every class of transformers; for an hour"
 	@echo "make test-floor  a part of the tests with the lowest version of every dependency, in an environment of its own"
 	@echo "make test-clients  PEFT, TRL, lm-eval, grammars, LangChain and Ray over enabled models, in an environment of its own"
-	@echo "make lint    lint and format check only"
+	@echo "make lint    lint, format check and the patterns of hard prose only"
 	@echo "make format  rewrite the sources in the house format"
 	@echo "make docs    the documentation as a site, in build/site; a broken link or an undocumented public name fails"
 	@echo "make figures the figures of the pages, drawn again from the tables of the pages; and the strips of pictures"
@@ -51,6 +51,8 @@ lint: $(DEV_STAMP)
 	@echo "== ruff"
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
+	@echo "== prose"
+	@$(PY) tests/house/prose.py
 
 format: $(DEV_STAMP)
 	@$(PY) -m ruff check --fix .

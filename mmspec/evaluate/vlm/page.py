@@ -14,7 +14,7 @@ from mmspec.evaluate.vlm.united import best_lines, kind_grids, parted_lines
 
 BY = ("task", "batch", "temperature")
 SHOWN = 2  # settings that plots show
-POINTS = {"blocks": "tokens per pass of the drafter"}  # what the points of a suite are, other than lengths
+POINTS = {"blocks": "tokens per pass of the drafter"}  # the points of a suite, other than lengths
 AXES = {
     "pictures": "pictures in the prompt",
     "point": "drafted tokens",
