@@ -279,7 +279,7 @@ def test_a_lane_that_takes_too_long_is_stopped(runs: Path, picture: Path, monkey
     assert record["done"] and not record["plain"]["finished"] and not record["fast"]["finished"]
     # a value a round, and no round takes less than 0.05 s
     assert 1 <= record["plain"]["values"] <= 11 and record["plain"]["seconds"] >= 0.5
-    assert lanes.count("expected to be done within 0.5 s, got no end by then, ask for less") == 2
+    assert lanes.count("expected to be done within 0.5 s, got no end by then, lower the length or the size") == 2
 
 
 def test_the_server_is_on_the_loopback_interface_alone(address: str) -> None:
