@@ -211,8 +211,8 @@ class FileTokenizer:
         self._text, settings = read_text(folder / _TOKENIZER), folder / _SETTINGS
         self._settings = read_json(settings) if settings.is_file() else {}
         if "auto_map" in self._settings:
-            raise ValueError(f"{folder}: expected a tokenizer whose code is in transformers, got a tokenizer that brings its own code, "
-                             "which is never run; use a converted checkpoint")  # fmt: skip
+            raise ValueError(f"{folder}: expected a tokenizer whose code is in transformers, got a tokenizer that brings "
+                             "its own code, which is never run; use a converted checkpoint")  # fmt: skip
         try:
             self._words = Tokenizer.from_str(self._text)
         except Exception as error:  # the library raises no narrower class
