@@ -14,10 +14,7 @@ if TYPE_CHECKING:
     from PIL.Image import Image
 
 LEAST_SIDE = 384  # pixels of a side, at least
-SAMPLED = (
-    "Both lanes sample with their own random numbers, so their pictures differ; at temperature 0 exact drafts give the same "
-    "picture."
-)
+SAMPLED = "Both lanes sample with their own random numbers, so their pictures differ."
 SIDES = "Drag the line: plain decoding is on its left, the fast lane on its right."
 
 

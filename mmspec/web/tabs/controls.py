@@ -127,7 +127,7 @@ def prompt_row(
         examples[0], label=label, lines=lines, max_length=limits.characters, elem_id=f"{elem_id}-prompt"
     )
     known = tuple(examples)
-    rows = gr.Dataset(components=[prompt], samples=[[text] for text in known], label="Prompts that work")
+    rows = gr.Dataset(components=[prompt], samples=[[text] for text in known], label="Examples")
     rows.click(small_handler(lambda number: known[checked_whole("example", number, 0, len(known) - 1)]), rows, prompt,
                **QUIET)  # fmt: skip
     return prompt
