@@ -246,7 +246,8 @@ def test_training_curves(tmp_path: Path) -> None:
     assert json.loads(file.read_text()) == {"online": [[100, 2.25]]} and plot.is_file()
 
 
-def test_zoo_list_and_supported(tmp_path: Path) -> None:
+def test_zoo_list_and_supported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")  # names are not wrapped
     from mmspec import zoo
     from mmspec.zoo.files.table import fetched_names
 

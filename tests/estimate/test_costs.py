@@ -95,7 +95,7 @@ def test_cache_bytes_are_those_of_the_real_cache(name: str) -> None:
 
 def test_cache_and_attention_of_a_llama_by_hand() -> None:
     cost = cost_of_config(llama())
-    assert cost.cached == 3 * 2 * 2 * 8  # layers, keys and values, heads, size
+    assert cost.kept == 3 * 2 * 2 * 8  # layers, keys and values, heads, size
     assert cost.attention == 3 * 4 * 4 * 8  # layers, two products of two operations, heads, size
     assert cost.kv_bytes(10, "bfloat16") == 10 * 96 * 2
 

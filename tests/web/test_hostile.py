@@ -117,7 +117,7 @@ def test_a_value_of_a_wrong_type_or_out_of_range(visitor: Visitor, stored: dict,
 @pytest.mark.parametrize("value", [0.5, 1.5, 2.0000001])
 def test_a_fractional_seed_is_refused_and_not_rounded(visitor: Visitor, stored: dict, value: float) -> None:
     for name, data in (("caption", caption(stored, seed=value)), ("image", ["a red circle", "scd", "exact", 0, value]),
-                       ("continuous", ["red circle", "mar", "head", "exact", 1, value])):  # fmt: skip
+                       ("continuous", ["red circle", "mar", "head:window=32", "exact", 1, value])):  # fmt: skip
         found = visitor.call(name, data)
         sentence(found)
         assert found.startswith("seed: ")

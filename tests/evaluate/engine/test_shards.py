@@ -62,7 +62,7 @@ def test_two_shards_must_agree_on_a_sample_except_for_times(tmp_path: Path) -> N
     assert len(read_run(tmp_path).samples) == 1
     Shard(tmp_path, ABOUT, kept.header()).add([sample("1", "b")])
     with pytest.raises(
-        ValueError, match="expected the output that another shard has for t2i-ar-exact-1.0/1@d/0, got another one"
+        ValueError, match="expected the output that another shard has for t2i-ar-exact-1.0/1@d/0, got another output"
     ):
         read_run(tmp_path)
 

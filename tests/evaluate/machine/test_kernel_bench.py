@@ -54,7 +54,8 @@ def test_a_wrong_option_is_a_usage_error(words: tuple[str, ...], said: str) -> N
     assert (result.exit_code, result.stderr) == (2, f"Error: {said}\n")
 
 
-def test_the_command_prints_and_writes_its_measurements(tmp_path: Path) -> None:
+def test_the_command_prints_and_writes_its_measurements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "300")
     file = tmp_path / "kernels.json"
     result = CliRunner().invoke(app, ["kernels", "--device", "cpu", "--tiny", "--repeats", "1", "--json", str(file)])
     assert result.exit_code == 0, result.output

@@ -138,7 +138,7 @@ def test_plain_drafts_may_be_judged_as_a_whole(rule: str) -> None:
 
 @pytest.mark.parametrize("coupling", ("maximal", "gumbel"))
 def test_coupled_drafts_may_not(coupling: str) -> None:
-    with pytest.raises(ValueError, match="made anew every round"):
+    with pytest.raises(ValueError, match="drawn anew every round"):
         distance(SJD(3, coupling=coupling), "block", codes=2)
     assert distance(SJD(3, coupling=coupling), mutants.ShortSighted(), codes=2) > 1e-3
 

@@ -80,7 +80,7 @@ def test_settings_are_those_of_the_pipeline() -> None:
         (
             "HeliosPyramidPipeline",
             {"steps": 30},
-            r"steps: expected those of each stage, such as \(10, 10, 10\), got 30",
+            r"steps: expected a number per stage, such as \(10, 10, 10\), got 30",
         ),
         (
             "HeliosPyramidPipeline",
