@@ -138,7 +138,7 @@ def _usual(window: str | None) -> str:
 
 
 def _model_for(of_blocks: dict[str, Any], decoding: str | None) -> str:
-    """The zoo's model that takes the options: of blocks where one of them is set, else of tokens, which drafts exactly."""
+    """Return the zoo's model for the options: `video` where an option of blocks is set, else `video/tokens`."""
     tokens, blocks = (names("video", "decoding", models=kind) for kind in ("codes", "blocks"))
     name = split(decoding, "--decoding")[0] if decoding else "ar"
     is_of_blocks = any(value is not None for value in of_blocks.values()) or (name in blocks and name not in tokens)
