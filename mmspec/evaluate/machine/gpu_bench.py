@@ -12,11 +12,12 @@ from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.machine import kernel_bench as kernels
 from mmspec.evaluate.machine.measure import figures_text, seconds
 from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
+from mmspec.evaluate.machine.real_model import at_hand, real_rows
 from mmspec.evaluate.machine.trained_models import AGAINST, image_rows, vlm_rows
 
 ABOUT = (
-    "The benefit of a GPU: ops of the verify core, the cost of passes over several drafted values for 7B and 3B models, and "
-    "models trained on the spot."
+    "The benefit of a GPU: ops of the verify core, the cost of passes over several drafted values for 7B and 3B models, "
+    "a published model if it has been fetched, and models trained on the spot."
 )
 COST = "cost only: random weights, no accept length is implied"
 WIDTHS = (1, 2, 4, 8, 16, 32, 64)
@@ -35,7 +36,7 @@ def run(
         tiny: Use small sizes.
         repeats: The timed runs of each case.
         on_row: A function that is called with every finished row.
-        steps: Some of `STEPS`, () for all.
+        steps: Some of `STEPS`; () for all whose models are at hand.
 
     Raises:
         ValueError: The device does not exist, is a CPU without `tiny`, or a step is unknown.
@@ -49,7 +50,7 @@ def run(
     if unknown:
         raise ValueError(f"--steps: expected some of {', '.join(STEPS)}, got {unknown[0]!r}, pick from these")
     rows: list[dict] = []
-    for step in STEPS if not steps else steps:
+    for step in steps or [step for step in STEPS if step != "real" or at_hand()]:
         for row in STEPS[step](where, tiny, repeats):
             rows.append({"step": step, **row})
             if on_row is not None:
@@ -64,7 +65,7 @@ def shown(row: dict) -> dict[str, str]:
         took, of_torch = row["microseconds"], "" if row["ratio"] is None else f", {row['ratio']} x torch"
         figure = (kernels.UNMEASURED if took is None else f"{took} us") + of_torch
         subject = f"{row['case']} {row['shape']}"
-    elif row["step"] in _TRAINED:
+    elif row["step"] in _TIMED:
         where = f"batch {row['batch']}, T = {row['temperature']:g}: {row['method']}"
         subject = f"{row['model']}, {row['parameters'] / 1e6:.1f} M, {where}"
         figure = figures_text(row, AGAINST[row["step"]])
@@ -101,12 +102,12 @@ def _pass_seconds(score: Callable[[int], object], nodes: int, device: torch.devi
     return median(seconds(lambda: score(nodes), device) for _ in range(repeats))
 
 
-def _spot(rows: _Rows, device: torch.device, tiny: bool, repeats: int) -> Iterable[dict]:
-    """Return the rows of models trained on the spot; every request is timed once, so that repeats do not apply."""
+def _once(rows: _Rows, device: torch.device, tiny: bool, repeats: int) -> Iterable[dict]:
+    """Return the rows of timed requests; each is timed once, so that repeats do not apply."""
     return rows(device, tiny)
 
 
-_TRAINED = {"vlm": vlm_rows, "image": image_rows}
+_TIMED = {"real": real_rows, "vlm": vlm_rows, "image": image_rows}
 STEPS: dict[str, Callable[[torch.device, bool, int], Iterable[dict]]] = {
-    "kernels": _kernels, "cost": _cost, **{name: partial(_spot, rows) for name, rows in _TRAINED.items()},
+    "kernels": _kernels, "cost": _cost, **{name: partial(_once, rows) for name, rows in _TIMED.items()},
 }  # fmt: skip

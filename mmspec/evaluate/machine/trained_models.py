@@ -5,7 +5,7 @@ They are a captioner with its drafter, and a text-to-image model over the zoo's 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -38,16 +38,12 @@ from mmspec.zoo.training.vlm.vision_tower import pretrain_tower
 
 PLAIN, CAPTURED = "plain", "plain, captured"
 PEER, STATIC = "transformers", "transformers, static cache and compiled"
+_TEXT = {"captured": CAPTURED, "ar": PLAIN, "hf": PEER, "static": STATIC}
 # step -> its baselines, by their name in row fields
-BASELINES = {
-    "vlm": {"captured": CAPTURED, "ar": PLAIN, "hf": PEER, "static": STATIC},
-    "image": {"ar": PLAIN},
-}
+BASELINES = {"real": _TEXT, "vlm": _TEXT, "image": {"ar": PLAIN}}
+_TEXT_RATIOS = {"speedup_vs_captured": CAPTURED, "speedup_vs_hf": PEER, "speedup_vs_static": "static"}
 # step -> the fields of ratios in tables, and the baseline of each
-AGAINST = {
-    "vlm": {"speedup_vs_captured": CAPTURED, "speedup_vs_hf": PEER, "speedup_vs_static": "static"},
-    "image": {"speedup_vs_ar": PLAIN},
-}
+AGAINST = {"real": _TEXT_RATIOS, "vlm": _TEXT_RATIOS, "image": {"speedup_vs_ar": PLAIN}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +92,7 @@ def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
         "drafter_parameters": sum(one.numel() for one in drafter.parameters()), "dtype": str(model.dtype)[6:], "batch": 1,
     }  # fmt: skip
     for temperature in sizes.temperatures:
-        runners = _runners(model, drafter, sizes, temperature)
+        runners = decoding_runners(model, drafter, sizes.new_tokens, sizes.lengths, temperature)
         yield from comparison_rows(runners, requests, BASELINES["vlm"], shared | {"temperature": temperature}, device)
 
 
@@ -121,9 +117,24 @@ def _drafter(sizes: GpuVlmSizes, target: tuple[Any, Any], folder: Path) -> Any:
     return train_on_answers("drafter", recipe, target, data, folder)[0].eval()
 
 
-def _runners(model: Any, drafter: Any, sizes: GpuVlmSizes, temperature: float) -> dict[str, Runner]:
-    """Return the runners of a temperature; captured rounds are recorded once and serve all requests."""
-    arguments, rounds = {"max_new_tokens": sizes.new_tokens, **sampling_arguments(temperature)}, Rounds()
+def decoding_runners(
+    model: Any, drafter: Any, new_tokens: int, lengths: Sequence[int], temperature: float
+) -> dict[str, Runner]:
+    """Return transformers, plain decoding and chains of an EAGLE drafter, ours with and without captured rounds.
+
+    Captured rounds are recorded once and serve all requests.
+
+    Args:
+        model: The target.
+        drafter: Its drafter, on the target's device.
+        new_tokens: The longest answer.
+        lengths: The lengths of chains.
+        temperature: The temperature, 0 for greedy decoding.
+
+    Returns:
+        The runners by their names in tables.
+    """
+    arguments, rounds = {"max_new_tokens": new_tokens, **sampling_arguments(temperature)}, Rounds()
 
     def peer(**options: object) -> Runner:
         return lambda inputs, seed: run_peer(model, inputs, seed, **arguments, **options)
@@ -132,7 +143,7 @@ def _runners(model: Any, drafter: Any, sizes: GpuVlmSizes, temperature: float) -
         return lambda inputs, seed: run_ours(model, inputs, seed, draft, "exact", **arguments, **options)
 
     runners = {PEER: peer(), STATIC: peer(cache_implementation="static"), PLAIN: ours(), CAPTURED: ours(capture=rounds)}
-    for length in sizes.lengths:
+    for length in lengths:
         chain = drafter.with_shape(Chain(FixedLength(length)))
         runners |= {
             f"EAGLE chain of {length}": ours(chain),

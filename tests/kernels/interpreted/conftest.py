@@ -1,19 +1,45 @@
-"""Kernels against their references under Triton's interpreter, on a CPU.
+"""Kernels against their references: under Triton's interpreter on a CPU, and compiled on a GPU.
 
 Triton decides when a kernel is defined, and the wrappers would take kernels for every tensor of the process. So these files
-are collected only where TRITON_INTERPRET is 1, which `tests/kernels/test_interpreted.py` sets in processes of its own.
+are collected only in processes of their own, which `tests/kernels/test_interpreted.py` starts: with TRITON_INTERPRET=1, or
+with MMSPEC_KERNELS=cuda, where the tensors of the tests lie on the GPU.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy
 import pytest
+from torch import Tensor
+from torch.overrides import TorchFunctionMode
+from torch.utils._device import _device_constructors
 
-if os.environ.get("TRITON_INTERPRET") != "1":
+DEVICE = os.environ.get("MMSPEC_KERNELS", "cpu")
+if os.environ.get("TRITON_INTERPRET") != "1" and DEVICE == "cpu":
     collect_ignore_glob = ["test_*.py"]
+# files whose new tensors move; the ops have to put theirs beside their arguments without help
+_MOVED = ("/tests/", "/mmspec/certify/", "/mmspec/core/tree.py", "/mmspec/core/keys.py")
+_PLACED = {*_device_constructors(), Tensor.to}
+
+
+class MovedTensors(TorchFunctionMode):
+    """New CPU tensors of tests move to the device, so that both lanes have the same numbers."""
+
+    def __torch_function__(self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in _PLACED and isinstance(made, Tensor) and made.is_cpu:
+            caller = sys._getframe(1).f_code.co_filename
+            if any(part in caller for part in _MOVED):
+                return made.to(DEVICE)
+        return made
+
+
+if DEVICE != "cpu":
+    MovedTensors().__enter__()  # for the whole process: files make tensors when they are imported
 
 
 @pytest.fixture(autouse=True)
