@@ -86,6 +86,7 @@ def everything(size: int, dtype: torch.dtype) -> None:
     pool = torch.zeros(2, batch, 2, 40, 64, dtype=dtype)
     move_slots(pool, pool, node, token)
     take_nodes(scores, token)
+    pool = pool.to(torch.float32) if dtype == torch.float64 else pool
     query = pool[0, :, :, :nodes].repeat(1, 2, 1, 1)
     tree_attention(query, pool[0], pool[1], node, 20, square, flags)
 
@@ -101,6 +102,7 @@ def main() -> None:
     dispatch.INTERPRETED = True  # the wrappers take kernels on a CPU; Triton itself read the environment before
     driver.set_active(Absent(int(sys.argv[1])))
     everything(128_256, torch.bfloat16)
+    everything(96, torch.float64)  # branches of the dtype
     print(" ".join(sorted(made)))
 
 

@@ -43,8 +43,10 @@ def exponential(p_uniform, p_seed, stream, b, o, V: tl.constexpr, GIVEN: tl.cons
         ) * 1.1102230246251565e-16
     if WIDE == tl.float64:
         # Triton 3.6 would round a Python number to float32, here to 1
-        return -tl.log(1 - tl.minimum(w, tl.full((), 0.9999999999999999, tl.float64)))
-    return log1p_minus(tl.minimum(w.to(tl.float32), 0.99999994))
+        e = -tl.log(1 - tl.minimum(w, tl.full((), 0.9999999999999999, tl.float64)))
+    else:
+        e = log1p_minus(tl.minimum(w.to(tl.float32), 0.99999994))
+    return e
 
 
 @triton.jit(do_not_specialize=["stream", "p_rows", "q_rows", "nodes"])

@@ -22,19 +22,26 @@ def key_of(score):
     Bits are flipped by an exclusive or: the interpreter of Triton 3.8 evaluates `~` to -1, which no unsigned integer
     can hold.
     """
+    # a single return: Triton 3.6 also compiles the statements after a branch that is always taken
     if score.dtype == tl.float64:
         bits = score.to(tl.uint64, bitcast=True)
-        return tl.where(bits >> 63 != 0, bits ^ 0xFFFFFFFFFFFFFFFF, bits | 0x8000000000000000)
-    bits = score.to(tl.uint32, bitcast=True)
-    return tl.where(bits >> 31 != 0, bits ^ 0xFFFFFFFF, bits | 0x80000000)
+        key = tl.where(bits >> 63 != 0, bits ^ 0xFFFFFFFFFFFFFFFF, bits | 0x8000000000000000)
+    else:
+        bits = score.to(tl.uint32, bitcast=True)
+        key = tl.where(bits >> 31 != 0, bits ^ 0xFFFFFFFF, bits | 0x80000000)
+    return key
 
 
 @triton.jit
 def score_of(key):
     """The inverse of `key_of`."""
     if key.dtype == tl.uint64:
-        return tl.where(key >> 63 != 0, key & 0x7FFFFFFFFFFFFFFF, key ^ 0xFFFFFFFFFFFFFFFF).to(tl.float64, bitcast=True)
-    return tl.where(key >> 31 != 0, key & 0x7FFFFFFF, key ^ 0xFFFFFFFF).to(tl.float32, bitcast=True)
+        bits = tl.where(key >> 63 != 0, key & 0x7FFFFFFFFFFFFFFF, key ^ 0xFFFFFFFFFFFFFFFF)
+        score = bits.to(tl.float64, bitcast=True)
+    else:
+        bits = tl.where(key >> 31 != 0, key & 0x7FFFFFFF, key ^ 0xFFFFFFFF)
+        score = bits.to(tl.float32, bitcast=True)
+    return score
 
 
 @triton.jit

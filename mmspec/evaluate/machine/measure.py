@@ -9,12 +9,14 @@ from typing import Any
 
 import torch
 
+from mmspec.core.graphs import CaptureRefused, capture
 from mmspec.evaluate.engine.rows import timed_row
 from mmspec.evaluate.engine.runs import Runner, interleave
 from mmspec.evaluate.engine.suite import Method
 from mmspec.kernels.dispatch import has_triton, on_kernels
 
 _WARM = 3
+_REPLAYS = 10  # replays of a graph that are timed together, since a single replay is shorter than an event
 _GIGABYTE = 1 << 30
 
 
@@ -39,6 +41,23 @@ def seconds(run: Callable[[], object], device: torch.device) -> float:
     end.record()
     end.synchronize()
     return start.elapsed_time(end) / 1e3
+
+
+def graph_seconds(run: Callable[[], object], device: torch.device, repeats: int) -> float | None:
+    """Return the median seconds of a run as a CUDA graph, without the host; None on a CPU and where it cannot be captured."""
+    if device.type != "cuda":
+        return None
+    try:
+        replay = capture(run, device)
+    except (CaptureRefused, RuntimeError):
+        return None
+
+    def several() -> None:
+        for _ in range(_REPLAYS):
+            replay()
+
+    several()
+    return median(seconds(several, device) for _ in range(repeats)) / _REPLAYS
 
 
 def launches(run: Callable[[], object], device: torch.device) -> int | None:

@@ -72,7 +72,7 @@ def test_all_steps_go_into_one_file(tmp_path: Path) -> None:
         (("--device", "cpu"), "--device: expected a GPU, got cpu; add --tiny to see on a CPU that the steps run"),
         (
             ("--device", "cpu", "--tiny", "--steps", "magic"),
-            "--steps: expected some of kernels, cost, vlm, image, got 'magic'",
+            "--steps: expected some of kernels, cost, real, vlm, image, got 'magic'",
         ),
         (("--device", "cpu", "--tiny", "--repeats", "0"), "--repeats: expected at least 1, got 0, change it"),
     ],

@@ -14,7 +14,15 @@ from mmspec.evaluate.machine.kernel_bench import COLUMNS, UNMEASURED, run, shown
 from mmspec.evaluate.machine.kernel_cases import cases
 from mmspec.evaluate.registry import MACHINE, machine_bench
 
-OF_A_GPU = ("microseconds", "floor_microseconds", "bandwidth_share", "launches", "torch_launches")
+OF_A_GPU = (
+    "graph_ratio",
+    "graph_microseconds",
+    "microseconds",
+    "floor_microseconds",
+    "bandwidth_share",
+    "launches",
+    "torch_launches",
+)
 
 
 def test_a_cpu_gives_ratios_and_sizes_and_nothing_else() -> None:
