@@ -103,10 +103,10 @@ class OperationRecorder(TorchDispatchMode):
         if name != "fill_" and any(part is number for part in tensors for number in self.numbers):
             raise HostReadError(_HOST_NUMBERS)
         output = func(*args, **kwargs)
-        made = tree_flatten(output)[0]
+        results = tree_flatten(output)[0]
         if name.startswith(_ATTENTION):
-            made = made[:1]  # the seeds of a dropout that is not used lie on the host outside a capture
-        devices = [part.device for part in made if isinstance(part, Tensor)]
+            results = results[:1]  # the seeds of a dropout that is not used lie on the host outside a capture
+        devices = [part.device for part in results if isinstance(part, Tensor)]
         if any(x.device.type != "cpu" and x.dim() for x in tensors) and any(d.type == "cpu" for d in devices):
             raise HostReadError(f"expected a round that stays on its device, got {name} to the host")
         self.steps.append((name, tuple(map(_description, parts))))

@@ -21,7 +21,7 @@ _launched = 0
 def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any) -> None:
     """Launch a kernel over a grid, or nothing over an empty grid.
 
-    Products and sums are rounded one by one, as in the references: fused, `a * p - a * p` leaves a rounding error, and a
+    Every product and every sum is rounded, as in the references: fused, `a * p - a * p` leaves a rounding error, and a
     residual in which nothing is left would be sampled from.
     """
     global _launched
