@@ -64,7 +64,6 @@ def shown(row: dict) -> dict[str, str]:
     if row["step"] == "kernels":
         took, of_torch = row["microseconds"], "" if row["ratio"] is None else f", {row['ratio']} x torch"
         graph = "" if row["graph_microseconds"] is None else f"; as a graph {row['graph_microseconds']} us"
-        graph += "" if row["graph_ratio"] is None else f", {row['graph_ratio']} x torch's graph"
         figure = (kernels.UNMEASURED if took is None else f"{took} us") + of_torch + graph
         subject = f"{row['case']} {row['shape']}"
     elif row["step"] in _TIMED:

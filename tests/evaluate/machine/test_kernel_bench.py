@@ -15,7 +15,6 @@ from mmspec.evaluate.machine.kernel_cases import cases
 from mmspec.evaluate.registry import MACHINE, machine_bench
 
 OF_A_GPU = (
-    "graph_ratio",
     "graph_microseconds",
     "microseconds",
     "floor_microseconds",
