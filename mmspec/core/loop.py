@@ -12,6 +12,7 @@ from typing import Protocol
 
 import torch
 
+from mmspec.core.compat import attention_of_changing_shapes
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import Rule, UnsupportedCombination
@@ -179,6 +180,10 @@ class DecodingRun:
     @torch.no_grad()
     def step(self) -> bool:
         """Run a round (the first is the prefill). Return whether rows are left to decode."""
+        with attention_of_changing_shapes(self.keys.seeds.device):
+            return self._step()
+
+    def _step(self) -> bool:
         stats, target, started = self.stats, self.target, perf_counter()
         if self.state is None:
             with stats.time("prefill"):

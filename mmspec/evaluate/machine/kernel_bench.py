@@ -27,7 +27,8 @@ def run(
     """Return a bench file with the ratio to straightforward torch code per case (above 1: ours is faster).
 
     Microseconds, their floor at the measured copy bandwidth, and shares of it are None without a GPU. There every case is
-    timed twice: with the host's launches, and replayed as a CUDA graph as in captured rounds. Under the interpreter ratios are None too: it only shows that everything runs, and how many kernels are launched.
+    timed twice: with the host's launches, and replayed as a CUDA graph as in captured rounds. Under the interpreter
+    ratios are None too: it only shows that everything runs, and how many kernels are launched.
 
     Args:
         device: "cpu" or "cuda"; None uses a GPU if the machine has any.
