@@ -1,4 +1,4 @@
-"""Differences of libraries: names that only newer versions of transformers have, and a kernel that plans too often.
+"""Names and fields that only newer versions of transformers have, looked up where they are used.
 
 The lowest supported version in `pyproject.toml` is tested by `make test-floor`. A name moves out of this file when that
 version has it.
@@ -6,11 +6,8 @@ version has it.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
 from typing import NoReturn
 
-import torch
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformers import cache_utils
 
 
@@ -58,14 +55,3 @@ def kv_sharing_modes(config: object) -> list[str | None]:
         return list(modes)
     first = count - (getattr(config, "num_kv_shared_layers", None) or 0)
     return [None if index < first or first <= 0 else "reuse" for index in range(count)]
-
-
-def attention_of_changing_shapes(device: torch.device) -> AbstractContextManager[object]:
-    """Return a block without cuDNN's attention on a GPU; elsewhere a block that changes nothing.
-
-    cuDNN plans anew for every shape, and the shapes of drafts and caches change from pass to pass: a drafter's step in
-    bfloat16 took 20 ms on an H100, and 1.3 ms in float32, where cuDNN is not chosen.
-    """
-    if device.type != "cuda":
-        return nullcontext()
-    return sdpa_kernel([SDPBackend.FLASH_ATTENTION, SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])

@@ -12,7 +12,6 @@ from transformers import cache_utils
 from transformers.models.gemma4.configuration_gemma4 import Gemma4TextConfig
 
 from mmspec.core import compat
-from mmspec.core.compat import attention_of_changing_shapes
 from mmspec.core.layer_plan import layer_plan
 
 
@@ -62,20 +61,3 @@ def test_shared_layers_are_read_from_their_number_where_there_are_no_modes(share
 def test_a_config_without_either_field_shares_nothing() -> None:
     assert compat.kv_sharing_modes(SimpleNamespace(num_hidden_layers=3)) == [None] * 3
     assert compat.kv_sharing_modes(SimpleNamespace(num_hidden_layers=3, num_kv_shared_layers=3)) == [None] * 3
-
-
-def test_a_block_on_a_gpu_leaves_cudnn_out_and_restores_it() -> None:
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    torch.backends.cuda.enable_cudnn_sdp(True)
-    try:
-        with attention_of_changing_shapes(torch.device("cuda")):
-            assert not torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.flash_sdp_enabled()
-        assert torch.backends.cuda.cudnn_sdp_enabled()
-    finally:
-        torch.backends.cuda.enable_cudnn_sdp(before)
-
-
-def test_a_block_on_a_cpu_changes_nothing() -> None:
-    before = torch.backends.cuda.cudnn_sdp_enabled()
-    with attention_of_changing_shapes(torch.device("cpu")):
-        assert torch.backends.cuda.cudnn_sdp_enabled() == before

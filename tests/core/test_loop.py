@@ -13,7 +13,7 @@ from torch import Tensor
 
 from mmspec.core import loop
 from mmspec.core.keys import Keys
-from mmspec.core.loop import DecodingRun, can_follow
+from mmspec.core.loop import DecodingRun, attention_of_changing_shapes, can_follow
 from mmspec.core.rules import BestExact, Reflection, Rule
 from tests.core.domains.blocks import TARGET, Film, RewardThreshold, Sketcher
 from tests.core.domains.canvas import Canvas, CellByCell, Painter
@@ -152,3 +152,20 @@ def test_the_loop_never_opens_a_value() -> None:
 def test_a_domain_is_a_target_a_drafter_and_a_rule_in_under_60_lines(name: str) -> None:
     domain = Path(__file__).parent / "domains" / f"{name}.py"
     assert len(domain.read_text().splitlines()) < 60
+
+
+def test_a_block_on_a_gpu_leaves_cudnn_out_and_restores_it() -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        with attention_of_changing_shapes(torch.device("cuda")):
+            assert not torch.backends.cuda.cudnn_sdp_enabled() and torch.backends.cuda.flash_sdp_enabled()
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+
+
+def test_a_block_on_a_cpu_changes_nothing() -> None:
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    with attention_of_changing_shapes(torch.device("cpu")):
+        assert torch.backends.cuda.cudnn_sdp_enabled() == before
