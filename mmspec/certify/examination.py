@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from mmspec.certify.cases import CertifyCase, Shape, cases_of, chain_of
 from mmspec.certify.certificate import TOLERANCE, Certificate
@@ -11,7 +12,7 @@ from mmspec.certify.diagnosis import mistakes_for, nearest_mistake
 from mmspec.certify.independence import independence_of
 from mmspec.certify.probes import FEWEST, PROBES, SECONDS, ProbeBudget
 from mmspec.certify.regions import UnresolvedRegions
-from mmspec.certify.rules import GaussianRule
+from mmspec.certify.rules import OFFSETS, GaussianRule
 from mmspec.certify.runners import (
     BATCH,
     MEMORY,
@@ -40,7 +41,7 @@ _SAYS = {
 def certify(
     function: Callable, *, shapes: Sequence[Shape] | None = None, values: int = 3, laws: Sequence[str] | None = None,
     samples: int = 40_000, probes: int = PROBES, seconds: float = SECONDS, arrays: Arrays = "torch",
-    name: str | None = None, on_case: CaseCallback | None = None,
+    name: str | None = None, on_case: CaseCallback | None = None, on_start: Callable[[int], None] = lambda cases: None,
 ) -> Certificate:  # fmt: skip
     """Examine an accept step; `mmspec certify` on the command line.
 
@@ -66,6 +67,7 @@ def certify(
         arrays: The kind of arrays that the step receives.
         name: The step's name in the certificate.
         on_case: Called with every finished case.
+        on_start: Called with the number of cases before the first; again where a step has to be sampled after all.
 
     Raises:
         StepFailed: A ValueError, for a step that raises or returns something else.
@@ -74,12 +76,15 @@ def certify(
     if probes < FEWEST:
         raise ValueError(f"probes: expected at least {FEWEST}, got {probes}; ask for 1000 or more")
     if isinstance(function, GaussianRule):
+        on_start(len(OFFSETS))
         return function.certificate(on_case)
     step = AcceptStep(function, arrays)
     shapes = tuple(shapes or getattr(function, "shapes", None) or _default(step))
     several = [case for shape in shapes for case in _cases(step, shape, values, laws)]
     name = name or getattr(function, "__name__", type(function).__name__)
-    out = _outcome(step, several, samples, ProbeBudget(probes, seconds), on_case or (lambda result: None))
+    on_start(len(several))
+    restart = partial(on_start, len(several))
+    out = _outcome(step, several, samples, ProbeBudget(probes, seconds), on_case or (lambda result: None), restart)
     method = "samples" if out.drawn else "regions"
     like, says = (None, _PASSED[method]) if out.passed else _diagnose(step, several, out)
     certificate = Certificate(name, method, out.passed, out.worst, like, says, out.notes, out.results)
@@ -104,7 +109,12 @@ def _cases(step: AcceptStep, shape: Shape, values: int, laws: Sequence[str] | No
 
 
 def _outcome(
-    step: AcceptStep, several: list[CertifyCase], samples: int, effort: ProbeBudget, on_case: CaseCallback
+    step: AcceptStep,
+    several: list[CertifyCase],
+    samples: int,
+    effort: ProbeBudget,
+    on_case: CaseCallback,
+    restart: Callable[[], None],
 ) -> Outcome:
     if step.draws:
         return run_by_samples(step, several, samples, on_case)
@@ -114,6 +124,7 @@ def _outcome(
             return run_by_regions(step, several, dependences, effort, on_case)
         except UnresolvedRegions as uneven:
             note = str(uneven)
+            restart()
     out = run_by_samples(step, several, samples, on_case)
     out.notes.append(f"{note}; so it was sampled")
     return out

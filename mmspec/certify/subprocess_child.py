@@ -17,7 +17,8 @@ from typing import TextIO
 def main(order: str, out: TextIO) -> None:
     """Examine a step and write lines of JSON.
 
-    They are {"ready": true}, a {"case": ...} per case, and {"certificate": ...} or {"error": a sentence}.
+    They are {"ready": true}, {"cases": their number}, a {"case": ...} per case, and {"certificate": ...} or {"error": a
+    sentence}.
     """
 
     def send(**message: object) -> None:
@@ -38,7 +39,10 @@ def main(order: str, out: TextIO) -> None:
         send(ready=True)
         step = load_step(spec)
         shapes = None if shapes is None else [Shape(tuple(parents), drawn) for parents, drawn in shapes]
-        certificate = certify(step, shapes=shapes, name=spec, on_case=lambda case: send(case=asdict(case)), **settings)
+        certificate = certify(
+            step, shapes=shapes, name=spec, on_start=lambda cases: send(cases=cases),
+            on_case=lambda case: send(case=asdict(case)), **settings,
+        )  # fmt: skip
     except ValueError as error:
         send(error=" ".join(str(error).split()))
     else:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from queue import Empty, Queue
 from threading import Thread
@@ -27,7 +27,8 @@ START = 300.0  # seconds for Python and torch to get ready, on any machine
 
 def certify_in_subprocess(
     spec: str, *, shapes: Sequence[Shape] | None = None, values: int = 3, samples: int = 40_000, probes: int = PROBES,
-    arrays: str = "torch", limit: float = 120.0, on_case: CaseCallback | None = None,
+    arrays: str = "torch", limit: float = 120.0, on_case: CaseCallback = lambda case: None,
+    on_start: Callable[[int], None] = lambda cases: None,
 ) -> Certificate:  # fmt: skip
     """Run `certify` on the step named MODULE:CALLABLE, in another process with this process's import path.
 
@@ -45,7 +46,7 @@ def certify_in_subprocess(
              "shapes": None if shapes is None else [(shape.parents, shape.drawn) for shape in shapes]}  # fmt: skip
     with subprocess.Popen(**child_command(json.dumps(order))) as child:
         try:
-            return _listen(child, limit, on_case or (lambda case: None))
+            return _listen(child, limit, on_case, on_start)
         finally:
             _end(child)
 
@@ -75,7 +76,9 @@ def _end(child: subprocess.Popen) -> None:
         os.killpg(child.pid, signal.SIGKILL)
 
 
-def _listen(child: subprocess.Popen, limit: float, on_case: CaseCallback) -> Certificate:
+def _listen(
+    child: subprocess.Popen, limit: float, on_case: CaseCallback, on_start: Callable[[int], None]
+) -> Certificate:
     lines: Queue[str] = Queue()
     Thread(target=_read, args=(child.stdout, lines), daemon=True).start()
     patience = START
@@ -90,7 +93,9 @@ def _listen(child: subprocess.Popen, limit: float, on_case: CaseCallback) -> Cer
                              "yourself to see why")  # fmt: skip
         message = json.loads(line)
         patience = limit
-        if "case" in message:
+        if "cases" in message:
+            on_start(message["cases"])
+        elif "case" in message:
             on_case(_case(message["case"]))
         elif "error" in message:
             raise StepFailed(message["error"])

@@ -197,13 +197,12 @@ for _name in DOMAINS:
 
 @app.command(cls=LateHelp)
 @command()
-def kernels(*, device: str | None = None, tiny: bool = False, repeats: int = 20, json: Path | None = None) -> None:
+def kernels(*, device: str = "auto", tiny: bool = False, repeats: int = 20, json: Path | None = None) -> None:
     """Time the ops of the verify step against plain torch code and the memory that they read.
 
     Microseconds, bandwidth and launches need a GPU; a CPU gives ratios only.
 
     Args:
-        device (NAME): Device: cpu or cuda; when left out, a GPU where there is a GPU.
         tiny (--tiny): Use small sizes, to see that every op runs.
         repeats (N): Timed runs of each op and pass.
 
@@ -217,7 +216,7 @@ def kernels(*, device: str | None = None, tiny: bool = False, repeats: int = 20,
 @app.command(cls=LateHelp)
 @command()
 def gpu(
-    *, steps: str | None = None, device: str | None = None, tiny: bool = False, repeats: int = 20, json: Path | None = None
+    *, steps: str | None = None, device: str = "auto", tiny: bool = False, repeats: int = 20, json: Path | None = None
 ) -> None:  # fmt: skip
     """Time drafted decoding on a GPU: the ops, the cost of passes of 7B and 3B shapes, and speedups of trained models.
 
@@ -226,7 +225,6 @@ def gpu(
 
     Args:
         steps (NAMES): Steps to run, separated by commas: kernels, cost, vlm, image; all when left out.
-        device (NAME): Device: cpu or cuda; when left out, a GPU where there is a GPU.
         tiny (--tiny): Use small sizes, to see that every step runs.
         repeats (N): Timed runs of each op and pass.
 

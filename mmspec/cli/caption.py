@@ -10,14 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say, screen, spinner
-from mmspec.cli.device import Placement, placement_of
-from mmspec.cli.options import ZOO, check_drafter, check_range, drawn_seed, open_resources, recommended_drafter
+from mmspec.cli.options import (
+    ZOO,
+    check_drafter,
+    check_range,
+    drawn_seed,
+    open_resources,
+    placement_of,
+    recommended_drafter,
+)
 from mmspec.cli.people import is_for_people, say_next
 
 if TYPE_CHECKING:
     from PIL.Image import Image
 
     from mmspec.core.stats import Stats
+    from mmspec.evaluate.engine.placement import Placement
     from mmspec.evaluate.vlm.resources import VlmResources
 
 DRAFTED, OWN = "green", "bold yellow"  # styles of streamed text
@@ -160,21 +168,15 @@ def _opened(
     limit: int,
 ) -> CaptionRequest:  # fmt: skip
     """Move the model to its device and encode the request for it."""
+    from mmspec.evaluate.engine.placement import inputs_on
     from mmspec.evaluate.vlm.requests import VlmPrompt, encode
     from mmspec.evaluate.vlm.runner import sampling_arguments
 
     with refusing():
         inputs = encode(resources.processor, [VlmPrompt(prompt, pictures)])
-    model = Placement(placement.device).moved(resources.model)
-    inputs = {name: on_model(value, model) for name, value in inputs.items()}
+    resources.place(placement)
+    inputs = inputs_on(inputs, resources.model)
     return CaptionRequest(resources, inputs, {"max_new_tokens": limit, "seed": seed, **sampling_arguments(temperature)})
-
-
-def on_model(value: Any, model: Any) -> Any:
-    """Return a tensor on the device of a model, pixels in the model's precision too; other values as they are."""
-    if not hasattr(value, "is_floating_point"):
-        return value
-    return value.to(model.device, model.dtype if value.is_floating_point() else value.dtype)
 
 
 class _TokenCounter:

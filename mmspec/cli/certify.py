@@ -58,8 +58,10 @@ def certify(
     shapes = _shapes(tree, drawn)
     with progress() as bar:
         task = bar.add_task(f"examining {step}, cases", total=None)
-        certificate = certify_in_subprocess(step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays,
-                              limit=limit, on_case=lambda case: bar.advance(task))  # fmt: skip
+        certificate = certify_in_subprocess(
+            step, shapes=shapes, values=values, samples=samples, probes=probes, arrays=arrays, limit=limit,
+            on_case=lambda case: bar.advance(task), on_start=lambda cases: bar.reset(task, total=cases),
+        )  # fmt: skip
     save_json(json, certificate.to_dict())
     _show(certificate)
     say_next("mmspec methods --kind rule")

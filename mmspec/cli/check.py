@@ -8,8 +8,7 @@ import typer
 
 from mmspec.cli.command import command
 from mmspec.cli.console import check_writable, progress, quiet_transformers, refusing, save_json, say, screen
-from mmspec.cli.device import checked_device
-from mmspec.cli.options import check_range
+from mmspec.cli.options import check_range, placement_of
 
 
 @command()
@@ -37,7 +36,7 @@ def check(
     """
     check_range(1, tokens=tokens)
     check_writable(json)
-    device = checked_device(device)
+    device = placement_of(device).device
     quiet_transformers()
     with progress() as bar, refusing():
         from mmspec.check import check as check_model

@@ -12,8 +12,9 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from mmspec.cli.console import reports_errors, say, screen
+from mmspec.evaluate.engine.placement import DEVICE_HELP, DTYPE_HELP
 
-_SHARED = """
+_SHARED = f"""
 Args:
     json (FILE): Also write the figures to this JSON file.
     markdown (FILE): Also write the tables to this Markdown page.
@@ -21,8 +22,8 @@ Args:
     drafter (NAME): Drafter, such as eagle, msd, vispec, lookup or small; auto to choose by measured time; none for plain
         decoding; or a folder with a saved drafter.
     max_new_tokens (N): Longest answer in tokens.
-    device (NAME): Device of the model: auto, cpu, cuda or cuda:N; auto takes an available GPU.
-    dtype (NAME): Precision of the weights: auto, float32, bfloat16 or float16; auto is the precision of the files.
+    device (NAME): {DEVICE_HELP}
+    dtype (NAME): {DTYPE_HELP}
 """
 _ARGUMENT = re.compile(r"^ {4}(\w+)(?: \((.+?)\))?: (.*)$", re.M)
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mmspec.cli.caption import legend, on_model, text_streamer
+from mmspec.cli.caption import legend, text_streamer
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, say, screen, spinner
-from mmspec.cli.device import Placement, placement_of
-from mmspec.cli.options import ZOO, check_drafter, check_range, open_resources, recommended_drafter
+from mmspec.cli.options import ZOO, check_drafter, check_range, open_resources, placement_of, recommended_drafter
 from mmspec.cli.people import has_colour, say_next
 
 if TYPE_CHECKING:
@@ -54,7 +53,7 @@ def demo(
             f"--folder: expected a folder that can be written, got {str(folder)!r} ({error.strerror}), name another"
         ) from error
     resources = open_resources(ZOO, dtype=placement.dtype)
-    Placement(placement.device).moved(resources.model)
+    resources.place(placement)
     drafter = drafter or recommended_drafter(resources) or "auto"
     pictures = _draw(folder)
     is_live = has_colour()
@@ -89,10 +88,10 @@ def _draw(folder: Path) -> list[tuple[Path, Image]]:
 
 
 def _encoded(resources: VlmResources, picture: Image) -> dict:
+    from mmspec.evaluate.engine.placement import inputs_on
     from mmspec.evaluate.vlm.requests import VlmPrompt, encode
 
-    inputs = encode(resources.processor, [VlmPrompt(_REQUEST, (picture,))])
-    return {name: on_model(value, resources.model) for name, value in inputs.items()}
+    return inputs_on(encode(resources.processor, [VlmPrompt(_REQUEST, (picture,))]), resources.model)
 
 
 def _decode(

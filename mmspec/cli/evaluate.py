@@ -34,7 +34,7 @@ def evaluate(
     seed: int = 0, extractor: str = "zoo", reward: str = "", reference: Path | None = None, guidance: float | None = None,
     top_k: int | None = None, num_iter: int | None = None, max_new_tokens: int | None = None, blocks: int | None = None,
     workers: int = 1, engine: str = "local", part: str = "1/1", threads: int | None = None,
-    export: list[str] | None = None, report: bool = True, json: Path | None = None,
+    device: str = "auto", dtype: str = "auto", export: list[str] | None = None, report: bool = True, json: Path | None = None,
 ) -> None:  # fmt: skip
     """Run models under decodings and rules on the same prompts, and report their speed and the quality of their output.
 
@@ -90,7 +90,7 @@ def evaluate(
             several = dict(models=model, decodings=decoding, rules=rule, temperatures=temperatures)
             plan = _plan(run, overrides, several, prompts=prompts, pictures=pictures, count=count, reward=reward,
                          samples=samples, seed=seed, extractor=extractor, reference=reference, threads=threads,
-                         part=_part(part))  # fmt: skip
+                         device=device, dtype=dtype, part=_part(part))  # fmt: skip
             work = _checked(plan, engine, workers, report)
     records = _run(work, workers, engine)
     for kind, folder in exports:

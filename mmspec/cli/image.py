@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, progress, save_json, say
-from mmspec.cli.device import Placement, placement_of
 from mmspec.cli.image_models import image_resources
 from mmspec.cli.options import (
     PIPELINE,
@@ -22,6 +21,7 @@ from mmspec.cli.options import (
     drawn_seed,
     judged,
     listed,
+    placement_of,
     refuse_unreadable,
 )
 from mmspec.cli.people import say_next
@@ -32,6 +32,8 @@ from mmspec.methods import decoding_with
 
 if TYPE_CHECKING:
     from PIL.Image import Image
+
+    from mmspec.evaluate.engine.placement import Placement
 
 MOST_BARS = 12  # more pictures at once share one bar
 MOST_IMAGES = 1024

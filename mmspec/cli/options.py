@@ -14,6 +14,7 @@ from mmspec.methods import Domain, Kind, methods, names
 from mmspec.zoo.files.table import MODELS
 
 if TYPE_CHECKING:
+    from mmspec.evaluate.engine.placement import Placement
     from mmspec.evaluate.vlm.resources import VlmResources
 
 FILTER_ORDERS = ("top_k_first", "top_p_first")
@@ -61,6 +62,18 @@ def check_choice(known: Iterable[str], **values: str | None) -> None:
     for name, value in values.items():
         if value is not None and value not in (known := tuple(known)):
             raise BadOption(f"{flag_of(name)}: expected one of {', '.join(known)}, got {value!r}, choose one")
+
+
+def placement_of(device: str, dtype: str = "auto") -> Placement:
+    """Return the placement of --device and --dtype.
+
+    Raises:
+        BadOption: An option has another form, or the machine has no such device.
+    """
+    from mmspec.evaluate.engine import placement
+
+    with refusing():
+        return placement.placement_of(device, dtype)
 
 
 def check_filters(top_p: float | None, filter_order: str | None) -> None:

@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, refusing, spinner
-from mmspec.cli.device import Placement
 from mmspec.cli.options import PIPELINE, check_left_out, check_range, refuse_unreadable
 from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:
     from mmspec.evaluate.continuous.resources import ContinuousResources
+    from mmspec.evaluate.engine.placement import Placement
     from mmspec.evaluate.image.resources import ImageResources
     from mmspec.methods import Domain
 
@@ -70,7 +70,7 @@ def open_discrete(
         with refusing():
             chosen = decoding_of(decoding, {name: options.get(name) for name in DRAFTS}, domain)
         resources = load(model)
-        placement.moved(resources.pipeline)
+        resources.place(placement)
         with refusing():
             drafts, usual = chosen.make(resources)
             rule = resources.rule(options["rule"] or usual)
@@ -97,7 +97,7 @@ def open_continuous(model: str, decoding: str, options: dict[str, Any], placemen
 
         with refuse_unreadable(model, PIPELINE):
             resources = open_resources(model, options["draft"])
-        placement.moved(resources.pipeline)
+        resources.place(placement)
         with refusing():
             if options["draft"] is not None:
                 check_needs("draft", decoding, "continuous", resources.kind)

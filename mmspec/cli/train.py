@@ -9,8 +9,7 @@ import typer
 
 from mmspec.cli.command import GroupHelp, LateHelp, command
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say
-from mmspec.cli.device import checked_device
-from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_resources
+from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_resources, placement_of
 from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
@@ -87,7 +86,7 @@ def vlm_drafter(
     check_choice(("own", "given"), answers=answers)
     check_choice(("online", "offline"), teacher=teacher)
     check_choice(("bf16", "no"), precision=precision)
-    checked_device(device)
+    placement_of(device)
     if lr is not None and not 0 < lr < float("inf"):
         raise BadOption(f"--lr: expected a number above 0, got {lr}, change it")
     check_writable(json)

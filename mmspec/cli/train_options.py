@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption
-from mmspec.cli.device import checked_device
-from mmspec.cli.options import ZOO, check_choice, is_of_zoo, split_pairs
+from mmspec.cli.options import ZOO, check_choice, is_of_zoo, placement_of, split_pairs
 from mmspec.vlm.drafters.kinds import trained_kinds
 
 if TYPE_CHECKING:
@@ -133,7 +132,7 @@ def device_of(name: str) -> tuple[Any, bool]:
     """
     from mmspec.vlm.training.run_setup import process_state
 
-    device = checked_device(name)
+    device = placement_of(name).device
     if ":" in device:
         number = device.partition(":")[2]
         raise BadOption(

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.command import command
 from mmspec.cli.console import BadOption, check_writable, progress, refusing, save_json, say
-from mmspec.cli.device import Placement, placement_of
 from mmspec.cli.options import (
     PIPELINE,
     check_filters,
@@ -19,6 +18,7 @@ from mmspec.cli.options import (
     drawn_seed,
     forms,
     listed,
+    placement_of,
     refuse_unreadable,
 )
 from mmspec.cli.people import say_next
@@ -31,6 +31,7 @@ from mmspec.methods import decoding_with, names
 from mmspec.methods.text import split
 
 if TYPE_CHECKING:
+    from mmspec.evaluate.engine.placement import Placement
     from mmspec.evaluate.image.resources import ImageResources
 
 MOST_FPS = 1000

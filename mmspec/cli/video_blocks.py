@@ -9,7 +9,6 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, progress, quiet_transformers, refusing, say, spinner
-from mmspec.cli.device import Placement
 from mmspec.cli.options import PIPELINE, refuse_unreadable, rule_of
 from mmspec.cli.prompt_words import VIDEO_EXAMPLE, warn_of_unknown_words
 from mmspec.io.files import WriteError
@@ -20,6 +19,7 @@ from mmspec.methods.text import split
 if TYPE_CHECKING:
     import numpy as np
 
+    from mmspec.evaluate.engine.placement import Placement
     from mmspec.evaluate.video.resources import PipelineCall, VideoResources
 
 TOKEN_MODEL, BLOCK_MODEL = "video/tokens", "video"  # models of the zoo for either kind of options
@@ -126,7 +126,7 @@ def _opened(
         quiet_transformers()
         with refuse_unreadable(model, PIPELINE):
             resources = open_video(model, options["draft"], options["reward"])
-        placement.moved(resources.pipeline)
+        resources.place(placement)
         with refusing():
             if options["draft"] is not None:
                 check_needs("draft", decoding, "video", "blocks")

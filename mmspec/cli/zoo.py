@@ -10,7 +10,7 @@ import typer
 
 from mmspec.cli.command import GroupHelp, LateHelp, command
 from mmspec.cli.console import BadOption, check_writable, quiet_transformers, refusing, save_json, say
-from mmspec.cli.device import checked_device
+from mmspec.cli.options import placement_of
 from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 from mmspec.zoo.files.table import MODELS, fetched_names
@@ -138,7 +138,7 @@ def build(
     _check_name(name, [name for name, row in MODELS.items() if row.builder])
     from mmspec.zoo.files import registry
 
-    device = checked_device(device)
+    device = placement_of(device).device
     quiet_transformers()
     work.mkdir(parents=True, exist_ok=True)
     target = out or registry.folder_of(name)

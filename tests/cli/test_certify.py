@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from rich.progress import Progress, TimeRemainingColumn
 from typer.testing import CliRunner, Result
 
 from mmspec.certify.certificate import Certificate
@@ -80,6 +84,21 @@ def test_a_step_that_takes_its_process_down_is_a_sentence() -> None:
         certify_in_subprocess("engine:crashes")
 
 
+@pytest.mark.usefixtures("engine")
+def test_the_bar_knows_the_number_of_cases_and_so_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = []
+
+    @contextmanager
+    def kept() -> Iterator[Progress]:
+        bars.append(Progress(TimeRemainingColumn(), disable=True))
+        yield bars[0]
+
+    monkeypatch.setattr(sys.modules["mmspec.cli.certify"], "progress", kept)
+    assert run("engine:accepts_nothing", "--probes", "100").exit_code == 0
+    (task,) = bars[0].tasks
+    assert (task.completed, task.total) == (6, 6)
+
+
 def said(order: dict, tmp_path: Path) -> list[dict]:
     """What the child says to an order."""
     with open(tmp_path / "said.jsonl", "w+") as out:
@@ -90,8 +109,9 @@ def said(order: dict, tmp_path: Path) -> list[dict]:
 
 def test_the_child_tells_every_case_and_then_the_certificate(tmp_path: Path) -> None:
     lines = said({"step": "tests.certify.planted:right", "shapes": [[[0], "without_replacement"]]}, tmp_path)
-    assert [next(iter(line)) for line in lines] == ["ready", *["case"] * 6, "certificate"]
-    assert lines[-1]["certificate"]["exact"] and lines[1]["case"] == lines[-1]["certificate"]["cases"][0]
+    assert [next(iter(line)) for line in lines] == ["ready", "cases", *["case"] * 6, "certificate"]
+    assert lines[1] == {"cases": 6}
+    assert lines[-1]["certificate"]["exact"] and lines[2]["case"] == lines[-1]["certificate"]["cases"][0]
     assert Certificate(**lines[-1]["certificate"]).behaves_like is None
 
 

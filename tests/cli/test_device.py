@@ -13,12 +13,14 @@ from typer.testing import CliRunner
 
 from mmspec.cli import app
 from mmspec.cli.console import BadOption
-from mmspec.cli.device import Placement, checked_device, placement_of
+from mmspec.cli.options import placement_of
+from mmspec.evaluate.engine.placement import Placement
+from mmspec.evaluate.registry import DOMAINS
 from tests.evaluate.tiny_images import use_tiny_images
 from tests.evaluate.tiny_video import use_tiny_video
 from tests.evaluate.tiny_zoo import use_tiny_zoo
 
-PLACED = ("caption", "image", "video", "demo")
+PLACED = ("caption", "image", "video", "demo", "evaluate", *(f"bench {name}" for name in DOMAINS))
 
 
 @pytest.fixture
@@ -29,24 +31,25 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("two_gpus")
 def test_auto_takes_a_gpu_and_numbers_name_others() -> None:
-    assert [checked_device(name) for name in ("auto", "cpu", "cuda", "cuda:1")] == ["cuda", "cpu", "cuda", "cuda:1"]
+    devices = [placement_of(name).device for name in ("auto", "cpu", "cuda", "cuda:1")]
+    assert devices == ["cuda", "cpu", "cuda", "cuda:1"]
     with pytest.raises(
         BadOption, match=r"--device: expected an available .* got 'cuda:2' \(available: cuda:0, cuda:1\)"
     ):
-        checked_device("cuda:2")
+        placement_of("cuda:2")
 
 
 def test_without_a_gpu_auto_is_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert placement_of("auto", "bfloat16") == Placement("cpu", "bfloat16")
     with pytest.raises(BadOption, match=r"got 'cuda' \(available: none\), use --device cpu"):
-        checked_device("cuda")
+        placement_of("cuda")
 
 
 @pytest.mark.parametrize("name", ["tpu", "cuda:", "cuda:x", "CUDA", ""])
 def test_another_form_is_refused(name: str) -> None:
     with pytest.raises(BadOption, match="--device: expected one of auto, cpu, cuda or cuda:N"):
-        checked_device(name)
+        placement_of(name)
 
 
 def test_a_model_moves_only_where_it_has_to() -> None:
@@ -61,12 +64,23 @@ def test_a_model_moves_only_where_it_has_to() -> None:
 
 @pytest.mark.parametrize("name", PLACED)
 def test_commands_that_load_a_model_have_both_options(name: str) -> None:
-    options = {flag for one in get_command(app).commands[name].params for flag in one.opts}
+    command = get_command(app)
+    for word in name.split():
+        command = command.commands[word]
+    options = {flag for one in command.params for flag in one.opts}
     assert {"--device", "--dtype"} <= options
 
 
 @pytest.mark.parametrize(
-    "words", [("caption", "a.png"), ("image", "a red circle"), ("video", "a red circle"), ("demo",)]
+    "words",
+    [
+        ("caption", "a.png"),
+        ("image", "a red circle"),
+        ("video", "a red circle"),
+        ("demo",),
+        ("bench", "image"),
+        ("evaluate", "run"),
+    ],
 )
 @pytest.mark.parametrize(
     ("option", "value", "sentence"),
@@ -128,6 +142,11 @@ def forget(make: str) -> None:
         ("video", "a red circle moves to the right", "--out", "a.gif"),
         ("video", "a red circle", "--decoding", "sdvg", "--threshold", "0.3", "--blocks", "3", "--out", "a.gif"),
         ("demo", "--max-new-tokens", "8"),
+        ("bench", "vlm", "--prompts", "1", "--batch", "1", "--new-tokens", "8", "--methods", "eagle,lookup"),
+        ("bench", "image", "--suite", "speed", "--prompts", "1", "--batch", "1", "--methods", "scd-gumbel-32"),
+        ("bench", "continuous", "--prompts", "1", "--batch", "1", "--num-iter", "8", "--methods", "head-1"),
+        ("bench", "video", "--suite", "tokens", "--prompts", "1", "--repeats", "1", "--methods", "scd-64"),
+        ("evaluate", "run", "--count", "2", "--model", "t2i", "--decoding", "scd", "--no-report"),
     ],
     ids=" ".join,
 )

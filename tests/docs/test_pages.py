@@ -18,6 +18,7 @@ EXACT, RELAXED_RULES, TROUBLES = (
     (ROOT / "docs" / name).read_text(encoding="utf-8")
     for name in ("concepts/exact.md", "concepts/relaxed.md", "troubleshooting.md")
 )
+LONGEST_CODE = 121  # characters; the stylesheet wraps them where a window is narrower
 VERSIONS = {"1.5", "2.5", "3.5"}  # of model names
 # pages of the cookbook -> how the names of their models begin
 FAMILIES = {
@@ -33,6 +34,21 @@ def test_every_example_is_included_by_a_page_and_every_inclusion_exists() -> Non
     included = {name for text in PAGES.values() for name in re.findall(r"^```python\n# (\S+\.py)\n```$", text, re.M)}
     assert {f"docs/examples/{path.name}" for path in EXAMPLES.glob("*.py")} <= included
     assert included and all((ROOT / name).is_file() for name in included)
+
+
+def long_code_lines(text: str) -> list[str]:
+    """The lines of code of a page that are longer than a wide window shows in one piece."""
+    blocks = re.findall(r"^ *```[^\n]*\n(.*?)^ *```", text, re.M | re.S)
+    return [line for block in blocks for line in block.splitlines() if len(line) > LONGEST_CODE]
+
+
+def test_no_line_of_code_is_cut_at_the_edge_of_a_page() -> None:
+    assert long_code_lines("```\n" + "x" * 122 + "\n```\n" + "y" * 200) == ["x" * 122]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    long = {path.name: lines for path, text in PAGES.items() if (lines := long_code_lines(text))}
+    assert not long and not long_code_lines(readme), long
+    css = (ROOT / "docs" / "stylesheets" / "site.css").read_text(encoding="utf-8")
+    assert re.search(r"\.md-typeset pre > code \{\s*white-space: pre-wrap;", css)  # narrower windows wrap them
 
 
 def test_the_exact_rules_are_those_that_there_are() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from mmspec.evaluate.video.resources import VideoResources, open_video
 from mmspec.web.lanes.cells import layout
-from mmspec.web.lanes.decodings import missing_models, offered
+from mmspec.web.lanes.decodings import VIDEO_FORMS, missing_models, offered
 from mmspec.web.lanes.markup import block_tiles
 from mmspec.web.lanes.pictures import PictureLane, identical, image_request, picture_lanes, video_request
 from mmspec.web.lanes.pixels import animation as playing
@@ -73,9 +73,11 @@ def test_missing_weights_report_their_build_commands(monkeypatch: pytest.MonkeyP
 
 def test_a_video_of_tokens_fills_every_cell_and_the_copied_program_draws_it(tmp_path, monkeypatch) -> None:
     resources = open_video("video/tokens").codes
-    request = image_request(resources, "a red circle moves to the right", "scd", {"temperature": 1.0}, 0, "video")
+    request = image_request(
+        resources, "a red circle moves to the right", VIDEO_FORMS["scd"], {"temperature": 1.0}, 0, "video"
+    )
     *_, (plain, fast) = picture_lanes(request, 60)
-    assert "scd" in offered("video/tokens", "exact") and fast.stats.exact
+    assert VIDEO_FORMS["scd"] in offered("video/tokens", "exact") and fast.stats.exact
     assert fast.output.shape == plain.output.shape == (8, 32, 32, 3) and fast.stats.target_passes < 200
     rows, columns, place = layout(request.pipe)
     cells = {

@@ -141,7 +141,7 @@ def test_defaults_are_methods_that_were_faster_here(config: dict) -> None:
     by_label = {}
     for part in config["components"]:
         by_label.setdefault(part["props"].get("label"), []).append(part["props"].get("value"))
-    assert by_label["Decoding of the fast lane"] == ["scd", "head:window=32", "scd"]
+    assert by_label["Decoding of the fast lane"] == ["scd", "head:window=32", "scd:window=64"]
     assert by_label["Model"] == ["car", "video/tokens"] and by_label["Drafter"] == ["dspark"]
     assert by_label["Temperature (0 is greedy)"] == [0, 1, 1] and by_label["Temperature"] == [1]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Any
 
 from PIL.Image import Image
@@ -25,6 +24,7 @@ from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import SamplingOverrides
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
+from mmspec.evaluate.engine.placement import clock, weights_of
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.runs import Sampler, TimedRun, counted_passes, raise_errors, row_passes, timed_run
 from mmspec.evaluate.model_kinds import CONTINUOUS_MODELS, MASKED, continuous_kind, in_zoo
@@ -80,13 +80,13 @@ class ContinuousDomain(PictureDomain):
                     valid.append(draft.valid[:, 1:])
 
             with counted_passes(resources.transformer) as passes:
-                began = perf_counter()
+                began = clock(resources.model.device)
                 request = pipe.start([one.prompt for one in requests], seed=seed, **how)
                 request.drafter = ObservedDrafter(request.drafter, note)
                 request.run()
                 tokens = pipe.tokens(request.target)
                 videos = pipe.to_videos(tokens, request.target.errors) if resources.pixels else []
-                seconds = perf_counter() - began
+                seconds = clock(resources.model.device) - began
             raise_errors(request.target.errors)
             stats = request.stats
             more = {
@@ -106,7 +106,7 @@ class ContinuousDomain(PictureDomain):
             "model": resources.name,
             "kind": resources.kind,
             "draft": config.draft,
-            "dtype": str(next(resources.transformer.parameters()).dtype).removeprefix("torch."),
+            **weights_of(resources),
             "values": resources.total,
             "head_steps": resources.head_steps,
             "prompts": config.prompts if suite.timed else None,

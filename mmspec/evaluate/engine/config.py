@@ -8,6 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from mmspec.evaluate.engine.placement import AUTO, DEVICE_HELP, DTYPE_HELP, Placement, placement_of
 from mmspec.evaluate.engine.suite import Setting, Suite
 
 if TYPE_CHECKING:
@@ -70,6 +71,8 @@ class BenchConfig:
         repeats: The timed runs of every method on every prompt.
         seed: Chooses the held-out prompts and the random numbers of sampled rows.
         threads: The threads of torch; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force.
+        device: The device of the model; "auto" becomes the name of an available device.
+        dtype: The precision of the model; "auto" is the precision of its files.
 
     Raises:
         ValueError: A value is out of range, or names nothing in the suite.
@@ -90,8 +93,11 @@ class BenchConfig:
     threads: int | None = option(
         None, "Threads torch computes with; as torch is set when left out.", least=1, most=1024
     )
+    device: str = option(AUTO, DEVICE_HELP, shown="NAME")
+    dtype: str = option(AUTO, DTYPE_HELP, shown="NAME")
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "device", placement_of(self.device, self.dtype).device)
         suite = self.plan()
         if self.methods is not None:
             object.__setattr__(self, "methods", tuple(map(self.short_name, self.methods)))
@@ -108,6 +114,11 @@ class BenchConfig:
             if not any(method.named(name) for method in self.known()):
                 keys = ", ".join(dict.fromkeys(method.family or method.key for method in self.known()))
                 raise ValueError(f"--methods: expected some of {keys}, got {name!r}, pick from these")
+
+    @property
+    def placement(self) -> Placement:
+        """The device and the precision of the model."""
+        return Placement(self.device, self.dtype)
 
     def short_name(self, name: str) -> str:
         """Return the key that rows use for a method named by --methods."""

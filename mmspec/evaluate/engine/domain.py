@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from mmspec.core.pipeline_parts import read_part
 from mmspec.evaluate.engine.config import BenchConfig
 from mmspec.evaluate.engine.media import Shows
+from mmspec.evaluate.engine.placement import Placement
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.rows import Results
 from mmspec.evaluate.engine.runs import Runner, Sampler
@@ -34,14 +35,14 @@ class Resources:
             self._values[name] = make()
         return self._values[name]
 
+    def place(self, placement: Placement) -> None:
+        """Move the pipeline or the model to a device and a precision, before any part is made to fit it."""
+        placement.moved(getattr(self, "pipeline", None) or self.model)
+
 
 @dataclass(slots=True)
 class PipelineResources(Resources):
-    """Resources around a pipeline. A subclass defines `own_part`, the parts that it has itself.
-
-    Args:
-        pipeline: The pipeline.
-    """
+    """Resources around `pipeline`. A subclass defines `own_part`, the parts that it has itself."""
 
     pipeline: Any
 
@@ -153,7 +154,7 @@ class Domain(ABC):
 
     @abstractmethod
     def open(self, model: str, config: Any = None) -> Any:
-        """Return the resources of a model.
+        """Return the resources of a model, in the precision of its files or of the bench.
 
         Args:
             model: The name of a model of the zoo, or a folder.
@@ -177,8 +178,10 @@ class Domain(ABC):
     # benches
 
     def resources(self, config: Any) -> Any:
-        """Return the resources of a bench."""
-        return self.open(getattr(config, "model", ""), config)
+        """Return the resources of a bench, on its device and in its precision."""
+        resources = self.open(getattr(config, "model", ""), config)
+        resources.place(config.placement)
+        return resources
 
     @abstractmethod
     def cases(self, resources: Any, setting: Any) -> Sequence[Any]:

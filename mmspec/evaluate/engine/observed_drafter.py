@@ -19,45 +19,48 @@ class ObservedDrafter:
         drafter: The drafter.
         on_draft: A function that is called with every draft and its seconds, including those of `observe` before it.
         readings: The number of times that the drafter reads the prompt.
+        clock: A function that returns the time in seconds, for a GPU once it has finished its work.
 
     Attributes:
         opened: The seconds of every reading of the prompt.
         rows: The length of the drafter's cache after the prompt; empty for a drafter without a cache.
     """
 
-    def __init__(self, drafter: Drafter, on_draft: DraftObserver, readings: int = 1):
+    def __init__(
+        self, drafter: Drafter, on_draft: DraftObserver, readings: int = 1, clock: Callable[[], float] = perf_counter
+    ):
         self.drafter, self.name, self.levels = drafter, drafter.name, getattr(drafter, "levels", None)
-        self.on_draft, self.readings = on_draft, readings
+        self.on_draft, self.readings, self.clock = on_draft, readings, clock
         self.opened: list[float] = []
         self.rows: list[int] = []
 
     def open(self, target: Target) -> ObservedDraftState:
         for _ in range(self.readings):
-            began = perf_counter()
+            began = self.clock()
             state = self.drafter.open(target)
-            self.opened.append(perf_counter() - began)
+            self.opened.append(self.clock() - began)
         lengths = getattr(getattr(state, "cache", None), "lengths", None)
         self.rows += [max(lengths)] if lengths else []
-        return ObservedDraftState(state, self.on_draft)
+        return ObservedDraftState(state, self.on_draft, self.clock)
 
 
 class ObservedDraftState:
     """The draft state of an observed drafter."""
 
-    def __init__(self, state: DraftState, on_draft: DraftObserver):
-        self.state, self.on_draft, self.seconds = state, on_draft, 0.0
+    def __init__(self, state: DraftState, on_draft: DraftObserver, clock: Callable[[], float]):
+        self.state, self.on_draft, self.clock, self.seconds = state, on_draft, clock, 0.0
 
     @property
     def passes(self) -> int:
         return self.state.passes
 
     def propose(self, target: Target, keys: Keys) -> Draft:
-        began = perf_counter()
+        began = self.clock()
         draft = self.state.propose(target, keys)
-        self.on_draft(draft, perf_counter() - began + self.seconds)
+        self.on_draft(draft, self.clock() - began + self.seconds)
         return draft
 
     def observe(self, target: Target, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        began = perf_counter()
+        began = self.clock()
         self.state.observe(target, draft, evidence, verdict)
-        self.seconds = perf_counter() - began
+        self.seconds = self.clock() - began

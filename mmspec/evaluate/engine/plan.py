@@ -10,6 +10,7 @@ import torch
 
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
+from mmspec.evaluate.engine.placement import AUTO, Placement, placement_of
 from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.engine.suite import PLAIN, CellGroup, Method
 from mmspec.evaluate.registry import DOMAINS, domain_of
@@ -36,6 +37,8 @@ class SweepPlan:
         reward: The reward, see `rewards.reward_scorer_of`; "" for none.
         reference: A folder of real pictures for comparison; None for those of the prompt set.
         threads: The threads of torch in every worker; None leaves `torch.set_num_threads` and OMP_NUM_THREADS in force.
+        device: The device of the models; "auto" becomes the name of an available device.
+        dtype: The precision of the models; "auto" is the precision of their files.
         part: (k, n), the k-th of n parts of the work, for n machines.
         wishes: Sampling settings that replace the domains' own.
 
@@ -57,10 +60,13 @@ class SweepPlan:
     reward: str = ""
     reference: Path | None = None
     threads: int | None = None
+    device: str = AUTO
+    dtype: str = AUTO
     part: tuple[int, int] = (1, 1)
     wishes: SamplingOverrides = field(default_factory=SamplingOverrides)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "device", placement_of(self.device, self.dtype).device)
         if self.threads is None:
             object.__setattr__(self, "threads", torch.get_num_threads())
         if not self.models:
@@ -79,6 +85,11 @@ class SweepPlan:
         at, of = self.part
         if not 1 <= at <= of:
             raise ValueError(f"--part: expected K/N with 1 <= K <= N, got {at}/{of}, correct it")
+
+    @property
+    def placement(self) -> Placement:
+        """The device and the precision of the models."""
+        return Placement(self.device, self.dtype)
 
 
 def cell_groups(plan: SweepPlan) -> list[CellGroup]:

@@ -7,12 +7,22 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+import torch
+
 from mmspec.evaluate.engine.runs import FAILURES, Attempt, TimedRun, completed, failures
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios, pairs, spread, time_split
 from mmspec.evaluate.engine.suite import Method
 
 TIE = 1e-3  # passes over several values and over a single value may round float32 log-weights this differently
+# logits of passes of two widths may differ by this many units of a dtype's spacing at 1: logits lie between 16 and 32,
+# where the spacing is 16 units, and rounding moves each of the two logits by up to two spacings
+_ROUNDED = 64
 Margin = Callable[[int, int, Hashable], float]
+
+
+def tie_of(dtype: torch.dtype) -> float:
+    """Return the margin of logits that rounding may explain between passes over several values and a single value."""
+    return max(TIE, _ROUNDED * torch.finfo(dtype).eps)
 
 
 def identical(peer: Sequence[Sequence[Attempt]], own: Sequence[Sequence[Attempt]]) -> str | None:

@@ -170,7 +170,7 @@ RECORDS: dict[str, FieldType] = {
     "header": fields(
         {
             "schema": whole_number(SCHEMA, SCHEMA),
-            "about": fields({"code": TEXT, "seed": whole_number(0)}),
+            "about": fields({"code": TEXT, "seed": whole_number(0)}, {"device": TEXT, "dtype": TEXT}),
             "versions": fields(others=TEXT),
             **dict.fromkeys(("processor", "system", "command", "date"), TEXT),
             "cores": optional(whole_number(1)),
@@ -179,7 +179,8 @@ RECORDS: dict[str, FieldType] = {
             "part": items(whole_number(1), 2),
             "prompts": fields(others=fields({"set": TEXT, "count": whole_number(0), "hash": TEXT})),
             "judges": fields(others=_judge),
-        }
+        },
+        {"device": TEXT, "dtype": TEXT},
     ),
     "model": fields(dict.fromkeys(("model", "name", "dtype", "device"), TEXT)),
     "sample": _sample,

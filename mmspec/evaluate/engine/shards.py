@@ -170,8 +170,8 @@ def _same_run(record: Mapping[str, Any], run: str | None, place: str, *, is_firs
         )
     if run not in (None, record["run"]) or (is_header and record["run"] != run_name(record["about"])):
         raise ValueError(
-            f"{place}: expected shards of one run, got a record of another seed or code; write to another folder or run "
-            "again in an empty one"
+            f"{place}: expected shards of one run, got a record of another seed, code, device or dtype; write to another "
+            "folder or run again in an empty one"
         )
     return record["run"]
 

@@ -65,7 +65,7 @@ class SweepWork:
         }
         judged = {model: judge.row() for (_, model), judge in self.judges.items()}
         own = {"seed": self.plan.seed, "samples": self.plan.samples, "threads": self.plan.threads, "workers": workers,
-               "part": list(self.plan.part)}  # fmt: skip
+               "part": list(self.plan.part), "device": self.plan.device, "dtype": self.plan.dtype}  # fmt: skip
         return environment(**own, prompts=sets, judges=judged)
 
     def known(self) -> Records:

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-import torch
-
 from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.engine.media import load_output, store_output
+from mmspec.evaluate.engine.placement import AUTO, weights_of
 from mmspec.evaluate.engine.plan import SweepPlan, cell_groups
 from mmspec.evaluate.engine.prompt import EvaluationPrompt, request_fields
 from mmspec.evaluate.engine.provenance import fingerprint
@@ -62,8 +61,13 @@ Task = DrawTask | ScoreTask
 
 
 def run_identity(plan: SweepPlan) -> dict[str, Any]:
-    """Return the fields that all records of a run share."""
-    return {"code": fingerprint(), "seed": plan.seed}
+    """Return the fields that all records of a run share.
+
+    A kind of device and a precision that a command names are among them, since they change both seconds and outputs.
+    """
+    kind = plan.device.partition(":")[0]
+    named = {"device": kind if kind != "cpu" else AUTO, "dtype": plan.dtype}
+    return {"code": fingerprint(), "seed": plan.seed, **{name: one for name, one in named.items() if one != AUTO}}
 
 
 class Worker:
@@ -156,7 +160,8 @@ class Worker:
     def _resources(self, group: CellGroup) -> Any:
         def make() -> Any:
             opened = domain_of(group.domain).open(group.model)
-            self.shard.add([{"kind": "model", "model": group.model, "name": opened.name, **_weights(opened)}])
+            opened.place(self.plan.placement)
+            self.shard.add([{"kind": "model", "model": group.model, "name": opened.name, **weights_of(opened)}])
             return opened
 
         return self._opened.once(("resources", group.name), make)
@@ -166,11 +171,3 @@ class Worker:
 
     def _judges(self, domain: str, model: str) -> Judges:
         return self._opened.once(("judges", domain, model), lambda: Judges(self.plan, domain_of(domain), model))
-
-
-def _weights(resources: Any) -> dict[str, str]:
-    """Return the dtype and the device of a model."""
-    model = resources.model if hasattr(resources, "model") else resources.pipeline.model
-    model = model if isinstance(model, torch.nn.Module) else model.transformer
-    first = next(iter(model.parameters()))
-    return {"dtype": str(first.dtype).removeprefix("torch."), "device": str(first.device)}

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from time import perf_counter
 from typing import Any
 
 from PIL.Image import Image
 
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import SamplingOverrides, TimedSetting
+from mmspec.evaluate.engine.placement import clock, weights_of
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
-from mmspec.evaluate.engine.rows import Margin, parting
+from mmspec.evaluate.engine.rows import Margin, parting, tie_of
 from mmspec.evaluate.engine.runs import Sampler, TimedRun, completed
 from mmspec.evaluate.engine.statistics import middle
 from mmspec.evaluate.engine.suite import PLAIN
@@ -65,9 +65,9 @@ class ImageDomain(PictureDomain):
         draw = self.draw(method, resources, setting)
 
         def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[Image]]:
-            began = perf_counter()
+            began = clock(resources.model.device)
             out = draw(requests, seed)
-            return codes_run(out, perf_counter() - began), out.images
+            return codes_run(out, clock(resources.model.device) - began), out.images
 
         return run
 
@@ -78,13 +78,14 @@ class ImageDomain(PictureDomain):
             row["step_compression"] = row["accept_length"]
             row["drafter_passes"] = middle([run.drafter_passes for run in completed(own)], 1)
             if timed.setting.temperature == 0:
-                row |= parting(timed.results[PLAIN], own, lambda case: _margin(timed, case))
+                tie = tie_of(timed.resources.model.dtype)
+                row |= parting(timed.results[PLAIN], own, lambda case: _margin(timed, case), tie)
 
     def environment(self, config: ImageBenchConfig, resources: ImageResources) -> dict:
         model, suite = resources.model, config.plan()
         return {
             "model": resources.name,
-            "dtype": str(model.dtype).removeprefix("torch."),
+            **weights_of(resources),
             "values": model.geometry.total,
             "codes": model.codes,
             "prompts": config.prompts if suite.timed else None,

@@ -8,6 +8,7 @@ from statistics import median
 
 import torch
 
+from mmspec.evaluate.engine.placement import AUTO, device_name, placement_of
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.machine import kernel_bench as kernels
 from mmspec.evaluate.machine.measure import figures_text, graph_seconds, seconds
@@ -26,13 +27,13 @@ _Rows = Callable[[torch.device, bool], Iterable[dict]]
 
 
 def run(
-    device: str | None = None, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None,
+    device: str = AUTO, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None,
     steps: Sequence[str] = (),
 ) -> dict:  # fmt: skip
     """Return a bench file with the rows of all steps, in their order.
 
     Args:
-        device: "cuda", the default, or "cpu", which only shows that the steps run and needs `tiny`.
+        device: "auto", "cuda", "cuda:N", or "cpu", which only shows that the steps run and needs `tiny`.
         tiny: Use small sizes.
         repeats: The timed runs of each case.
         on_row: A function that is called with every finished row.
@@ -41,7 +42,7 @@ def run(
     Raises:
         ValueError: The device does not exist, is a CPU without `tiny`, or a step is unknown.
     """
-    where = kernels.device_of(device or "cuda")
+    where = torch.device(placement_of(device).device)
     if repeats < 1:
         raise ValueError(f"--repeats: expected at least 1, got {repeats}, change it")
     if where.type == "cpu" and not tiny:
@@ -55,8 +56,10 @@ def run(
             rows.append({"step": step, **row})
             if on_row is not None:
                 on_row(rows[-1])
-    name = torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu"
-    return {"env": environment(bench="gpu", device=name, tiny=tiny, repeats=repeats, cost=COST), "rows": rows}
+    return {
+        "env": environment(bench="gpu", device=device_name(where), tiny=tiny, repeats=repeats, cost=COST),
+        "rows": rows,
+    }
 
 
 def shown(row: dict) -> dict[str, str]:
@@ -79,7 +82,7 @@ def shown(row: dict) -> dict[str, str]:
 
 
 def _kernels(device: torch.device, tiny: bool, repeats: int) -> list[dict]:
-    return kernels.run(device.type, tiny, repeats)["rows"]
+    return kernels.run(str(device), tiny, repeats)["rows"]
 
 
 def _cost(device: torch.device, tiny: bool, repeats: int) -> list[dict]:

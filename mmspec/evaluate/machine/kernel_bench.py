@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from mmspec.evaluate.engine.placement import AUTO, device_name, placement_of
 from mmspec.evaluate.engine.provenance import environment
 from mmspec.evaluate.machine.kernel_cases import KernelCase, cases
 from mmspec.evaluate.machine.measure import copy_bandwidth, graph_seconds, launches, paired
@@ -22,7 +23,7 @@ COLUMNS = {
 
 
 def run(
-    device: str | None = None, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None
+    device: str = AUTO, tiny: bool = False, repeats: int = 20, on_row: Callable[[dict], None] | None = None
 ) -> dict:
     """Return a bench file with the ratio to straightforward torch code per case (above 1: ours is faster).
 
@@ -31,7 +32,7 @@ def run(
     ratios are None too: it only shows that everything runs, and how many kernels are launched.
 
     Args:
-        device: "cpu" or "cuda"; None uses a GPU if the machine has any.
+        device: "auto", "cpu", "cuda" or "cuda:N"; "auto" uses a GPU if the machine has any.
         tiny: Use small sizes; the interpreter always does.
         repeats: The timed runs of each case.
         on_row: A function that is called with every finished row.
@@ -39,7 +40,7 @@ def run(
     Raises:
         ValueError: The device does not exist, or there is no repeat.
     """
-    where = device_of(device)
+    where = torch.device(placement_of(device).device)
     if repeats < 1:
         raise ValueError(f"--repeats: expected at least 1, got {repeats}, change it")
     interpreted = INTERPRETED and where.type == "cpu"
@@ -51,7 +52,7 @@ def run(
                 on_row(rows[-1])
     kind = "interpreter" if interpreted else "kernels" if on_kernels(torch.empty(0, device=where)) else "reference"
     env = environment(
-        bench="kernels", device=torch.cuda.get_device_name(where) if where.type == "cuda" else "cpu", side=kind,
+        bench="kernels", device=device_name(where), side=kind,
         tiny=tiny or interpreted, repeats=repeats, copy_bandwidth=bandwidth,
         timing="medians of paired runs on the same inputs; x torch: softmax, gather and multinomial written out",
     )  # fmt: skip
@@ -67,20 +68,6 @@ def _cell_text(value: object) -> str:
     if value is None:
         return UNMEASURED
     return f"{value:.3g}" if isinstance(value, float) else str(value)
-
-
-def device_of(name: str | None) -> torch.device:
-    """Return the device of this name; None prefers a GPU.
-
-    Raises:
-        ValueError: There is no such device.
-    """
-    if name not in (None, "cpu", "cuda"):
-        raise ValueError(f"--device: expected cpu or cuda, got {name!r}, pick one of these")
-    has_gpu = torch.cuda.is_available()
-    if name == "cuda" and not has_gpu:
-        raise ValueError("--device: expected a GPU for cuda, got none on this machine, take cpu")
-    return torch.device("cuda" if has_gpu and name != "cpu" else "cpu")
 
 
 def _row(case: KernelCase, device: torch.device, repeats: int, bandwidth: float | None) -> dict:

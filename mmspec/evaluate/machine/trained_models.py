@@ -15,6 +15,7 @@ import torch
 
 from mmspec import zoo
 from mmspec.core.length import FixedLength
+from mmspec.evaluate.engine.placement import inputs_on
 from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.domain import DOMAIN as IMAGES
@@ -90,7 +91,7 @@ def vlm_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
     if device.type == "cuda":
         model, drafter = model.to(torch.bfloat16), drafter.to(torch.bfloat16)
     encoded = [encode(processor, [one]) for one in held_out(sizes.prompts)]
-    requests = [{name: value.to(device) for name, value in one.items()} for one in encoded]
+    requests = [inputs_on(one, model) for one in encoded]
     shared = {
         "model": "world captioner", "parameters": sum(one.numel() for one in model.parameters()),
         "drafter_parameters": sum(one.numel() for one in drafter.parameters()), "dtype": str(model.dtype)[6:], "batch": 1,

@@ -81,7 +81,8 @@ class GalleryReference:
             part = self.requests[start : start + self.batch]
             out = draw(part, [first_seed + start + i for i in range(len(part))])
             images += out.images
-            tokens.append(out.tokens.numpy())
+            values = out.tokens.cpu()
+            tokens.append((values.float() if values.is_floating_point() else values).numpy())
             passes += row_passes(out.stats)
             emitted += out.stats.emitted
             drafted += out.stats.drafter_passes

@@ -145,7 +145,7 @@ def markdown(page: Page, result: dict, plot: str | None = None) -> str:
         plot: The link to the plot, None without a plot.
     """
     env = result["env"]
-    facts = run_facts([env], {"model": f"{env['model']}, {env['dtype']}"})
+    facts = run_facts([env], {"model": f"{env['model']}, {_placed(env)}"})
     command = f"`mmspec bench {env['bench']} --suite {env['suite']}`: {page.about}"
     about = [f"{page.about[0].upper()}{page.about[1:]}."] if page.heading else []
     return document(
@@ -198,6 +198,11 @@ def environment_line(page: Page, result: dict) -> str:
     """Return a line on suite, model, machine and versions."""
     env = result["env"]
     return (
-        f"{page.about}; {env['model']}; {env['dtype']}, {env['processor']}, threads: {env['threads']}; "
+        f"{page.about}; {env['model']}; {_placed(env)}, {env['processor']}, threads: {env['threads']}; "
         f"{', '.join(version_texts(env))}; `{env['command']}`"
     )
+
+
+def _placed(env: dict) -> str:
+    """Return the precision and the device of a model; older files do not name the device."""
+    return ", ".join(filter(None, (env["dtype"], env.get("device"))))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from time import perf_counter
 from typing import Any
 
 import numpy as np
 
 from mmspec.evaluate.decoding_options import decoding_call
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
+from mmspec.evaluate.engine.placement import clock, weights_of
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.runs import Sampler, TimedRun, parts_of, raise_errors, timed_run
 from mmspec.evaluate.image.domain import DOMAIN as OF_CODES
@@ -79,13 +79,13 @@ class VideoDomain(Domain):
         return _blocks(method, way, setting) if resources.kind == BLOCKS else _codes(way, setting)
 
     def environment(self, config: VideoBenchConfig, resources: VideoResources) -> dict:
-        suite, model = config.plan(), resources.model
+        suite = config.plan()
         return {
             "model": resources.name,
             "kind": resources.kind,
             "draft": config.draft,
             "reward": resources.scorer if resources.kind == BLOCKS else None,
-            "dtype": str(next(model.transformer.parameters()).dtype).removeprefix("torch."),
+            **weights_of(resources),
             "prompts": config.prompts if suite.timed else None,
             "judged_prompts": config.judged_prompts if suite.judged else None,
             "draws": config.draws if suite.judged else None,
@@ -146,9 +146,9 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
     alone = method.key == ALONE
 
     def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
-        began = perf_counter()
+        began = clock(way.pipeline.model.device)
         out = draw(way, requests, setting, seed)
-        seconds, stats = perf_counter() - began, out.stats
+        seconds, stats = clock(way.pipeline.model.device) - began, out.stats
         plan = way.pipeline.model.plan
         output = tuple(block_bytes(one, plan) for one in out.latents)
         fields: dict[str, Any] = {"rounds": len(stats.block_s), "more": block_facts(way, stats)}
@@ -163,9 +163,9 @@ def _blocks(method: VideoMethod, way: PipelineCall, setting: VideoSetting) -> Sa
 def _codes(way: PipelineCall, setting: VideoSetting) -> Sampler:
     def run(requests: Sequence[GenerationRequest], seed: int) -> tuple[TimedRun, list[np.ndarray]]:
         prompts, how = [one.prompt for one in requests], {"temperature": setting.temperature, **way.arguments}
-        began = perf_counter()
+        began = clock(way.pipeline.model.device)
         out = way.pipeline(prompts, seed=seed, **how)
-        seconds = perf_counter() - began
+        seconds = clock(way.pipeline.model.device) - began
         raise_errors(out.errors)
         return codes_run(out, seconds), list(out.arrays())
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
 
 
-DTYPES = ("float32", "bfloat16", "float16")
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VlmSetting(Setting):
     """A setting of the text benches.
@@ -48,7 +45,6 @@ class VlmBenchConfig(BenchConfig):
         prompts: The prompts of every task.
         task_names: The tasks; None for all.
         new_tokens: The longest answer of every task.
-        dtype: The precision of the model.
         saved: Saved drafters to compare as well, (name, folder).
     """
 
@@ -66,7 +62,6 @@ class VlmBenchConfig(BenchConfig):
         None, "Tasks of the suite, such as chat,story; all when left out.", flag="--tasks", shown="NAME,NAME"
     )
     new_tokens: int | None = option(None, "Longest answer in tokens.", least=1)
-    dtype: str = option("float32", "The precision of the model: float32, bfloat16 or float16.")
     saved: tuple[tuple[str, str], ...] = option(
         (), "A saved drafter to compare too; may be repeated.", flag="--drafter-path", shown="NAME=FOLDER"
     )
@@ -76,7 +71,6 @@ class VlmBenchConfig(BenchConfig):
         twice = sorted({key for key in keys if keys.count(key) > 1})
         if twice:
             raise ValueError(f"--drafter-path: expected names that no row has yet, got {', '.join(twice)}, rename")
-        check_choice("--dtype", self.dtype, DTYPES)
         for name in self.task_names or ():
             check_choice("--tasks", name, [task.name for task in self.plan().tasks])
         for task in self.chosen():

@@ -9,6 +9,7 @@ from typing import Any
 
 from mmspec.evaluate.engine.config import check_choice
 from mmspec.evaluate.engine.domain import Domain, SamplingOverrides
+from mmspec.evaluate.engine.placement import inputs_on, weights_of
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.runs import Sampler, TimedRun
@@ -53,9 +54,7 @@ class VlmDomain(Domain):
     describe, page, panels = staticmethod(page.describe), staticmethod(page.page), staticmethod(page.panels)
 
     def open(self, model: str, config: VlmBenchConfig | None = None) -> VlmResources:
-        if config is not None:
-            return open_target(model, config.dtype)
-        return open_target(model, "float32" if model in TARGETS else "auto")
+        return open_target(model) if config is None else open_target(model, config.dtype)
 
     def sampler(self, method: VlmMethod, resources: VlmResources, setting: VlmSetting) -> Sampler:
         """Return a function that answers turn after turn, each with all earlier turns as context.
@@ -70,7 +69,7 @@ class VlmDomain(Domain):
             pictures = tuple(one() for one in prompt.pictures)
             for turn in range(len(prompt.turns)):
                 inputs = encode_turns(resources.processor, prompt.turns[: turn + 1], answers, pictures)
-                runs.append(decode(inputs, seed + turn))
+                runs.append(decode(inputs_on(inputs, resources.model), seed + turn))
                 ids = list(runs[-1].output[0])
                 answers.append(resources.processor.decode(ids, skip_special_tokens=True).strip())
             return combined_run(runs), ["\n\n".join(answers)]
@@ -80,7 +79,7 @@ class VlmDomain(Domain):
     def environment(self, config: VlmBenchConfig, resources: VlmResources) -> dict:
         return {
             "model": resources.name,
-            "dtype": str(resources.model.dtype).removeprefix("torch."),
+            **weights_of(resources),
             "prompts": config.prompts,
             "timing": TIMING,
         }

@@ -5,16 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 
-import torch
 from torch import Tensor, nn
 
 from mmspec import vlm
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.observed_drafter import ObservedDrafter
-from mmspec.evaluate.engine.rows import TIE, Margin, Results, differences, identical, parting
+from mmspec.evaluate.engine.placement import clock, inputs_on
+from mmspec.evaluate.engine.rows import Margin, Results, differences, identical, parting, tie_of
 from mmspec.evaluate.engine.runs import TimedRun, completed
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
@@ -25,9 +25,6 @@ from mmspec.evaluate.vlm.united import against_best, ratio_fields, run_columns
 from mmspec.io.readers import read_json
 from mmspec.zoo.files.registry import folder_of
 
-# logits of passes of two widths may differ by this many units of a dtype's spacing at 1: logits lie between 16 and 32,
-# where the spacing is 16 units, and rounding moves each of the two logits by up to two spacings
-_ROUNDED = 64
 MEASURED = 4  # requests on which a drafter is timed alone
 READINGS = 3  # times that a drafter reads every prompt
 Output = tuple[int, ...]
@@ -55,7 +52,7 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
         if greedy:
             row |= _parting(method, timed)
         if greedy and suite.alone and timed.setting.batch > 1 and method.engine == "mmspec":
-            row |= alone_fields(method, timed, _tie(timed))
+            row |= alone_fields(method, timed, tie_of(timed.resources.model.dtype))
     _compare(timed, rows, suite.reference)
 
 
@@ -73,12 +70,10 @@ def _parting(method: VlmMethod, timed: TimedSetting) -> dict:
          "margin": None if one.margin == math.inf else one.margin}
         for one in differences(first, own, margins)
     ]  # fmt: skip
-    return {**parting(first, own, margins, 0.0 if method.like else _tie(timed)), "parted": parted}
-
-
-def _tie(timed: TimedSetting) -> float:
-    """Return the margin of logits that rounding may explain between passes over several tokens and a single token."""
-    return max(TIE, _ROUNDED * torch.finfo(timed.resources.model.dtype).eps)
+    return {
+        **parting(first, own, margins, 0.0 if method.like else tie_of(timed.resources.model.dtype)),
+        "parted": parted,
+    }
 
 
 def card_of(name: str) -> dict:
@@ -120,7 +115,10 @@ def drafter_costs(model: nn.Module, drafter: object, cases: Sequence[Mapping[str
             `drafter_rows`: the length of the drafter's cache after the prompt, None without a cache.
     """
     rounds: list[tuple[float, int]] = []  # seconds and levels of every draft
-    timed = ObservedDrafter(drafter, lambda draft, seconds: rounds.append((seconds, draft.tree.max_depth)), READINGS)
+    own_clock = partial(clock, model.device)
+    timed = ObservedDrafter(
+        drafter, lambda draft, seconds: rounds.append((seconds, draft.tree.max_depth)), READINGS, own_clock
+    )
     for seed, inputs in enumerate(cases):
         vlm.start(model, drafter=timed, seed=seed, **inputs, **generation).run()
     drafted = [(seconds, depth) for seconds, depth in rounds if depth]
@@ -202,7 +200,8 @@ def alone_fields(method: VlmMethod, timed: TimedSetting, tie: float) -> dict:
     model, processor = timed.resources.model, timed.resources.processor
 
     def of_prompt(index: int) -> Margin:
-        return margins(model, encode(processor, [prompts[index]]), single[index][0].output, setting.task.natural)
+        inputs = inputs_on(encode(processor, [prompts[index]]), model)
+        return margins(model, inputs, single[index][0].output, setting.task.natural)
 
     fields = parting(single, batched, of_prompt, tie)
     return {"alone": identical(single, batched), "alone_ties": fields["ties"], "alone_margin": fields["margin"]}
@@ -213,7 +212,8 @@ def _alone(method: VlmMethod, timed: TimedSetting, prompt: VlmPrompt, number: in
 
     def decode() -> Output:
         run = timed_runner(method, timed.resources, replace(timed.setting, batch=1))
-        return run(encode(timed.resources.processor, [prompt]), timed.setting.seed).output[0]
+        inputs = inputs_on(encode(timed.resources.processor, [prompt]), timed.resources.model)
+        return run(inputs, timed.setting.seed).output[0]
 
     return timed.resources.once(_name(timed, method, number), decode)
 

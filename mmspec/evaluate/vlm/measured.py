@@ -19,6 +19,7 @@ from mmspec.core.loop import Target
 from mmspec.core.rules.base import Rule, Weights
 from mmspec.core.rules.by_name import resolve
 from mmspec.core.tree import chain
+from mmspec.evaluate.engine.placement import clock
 from mmspec.evaluate.engine.resume_log import BenchLog
 from mmspec.evaluate.engine.suite import Setting
 from mmspec.evaluate.vlm.config import VlmBenchConfig
@@ -47,7 +48,7 @@ class ComparingRule(Rule):
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         if draft.tree.nodes > 1:
-            uniform = torch.rand(DRAWS, draft.batch, draft.tree.nodes, generator=self.noise)
+            uniform = torch.rand(DRAWS, draft.batch, draft.tree.nodes, generator=self.noise).to(draft.value.device)
             for name, rule in self.rules.items():
                 weights = rule.weigh(evidence, draft)
                 depth = [rule.select(weights, u, draft).depth for u in uniform]
@@ -119,7 +120,8 @@ def cost_curve(resources: VlmResources, setting: Setting) -> dict:
     Returns:
         `rows`: the widths. `ms`: median milliseconds per pass. `ratio`: these divided by the first.
     """
-    seconds = pass_seconds(resources.model, cases(resources, setting)[0])
+    model = resources.model
+    seconds = pass_seconds(model, cases(resources, setting)[0], clock=partial(clock, model.device))
     medians = [median(seconds[width]) for width in WIDTHS]
     return {
         "rows": list(WIDTHS),

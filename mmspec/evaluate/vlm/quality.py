@@ -11,6 +11,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
+from mmspec.evaluate.engine.placement import inputs_on
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.vlm.requests import DOCUMENT
 from mmspec.vlm.hf_model import class_generate
@@ -69,7 +70,7 @@ def generate_texts(
         part = slice(first, first + batch)
         pairs = zip(prompts[part], map(show, subjects[part]), strict=True)
         inputs = encode(processor, [Example(text, text, (picture,)) for text, picture in pairs])
-        inputs = {name: value.to(model.device) for name, value in inputs.items()}
+        inputs = inputs_on(inputs, model)
         law = {"do_sample": sample, "temperature": 1.0 if sample else None, "top_k": 0 if sample else None}
         how = {"max_new_tokens": LIMIT, "output_logits": sample, "return_dict_in_generate": True}
         out = class_generate(model)(**inputs, **law, **how)

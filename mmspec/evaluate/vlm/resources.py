@@ -15,6 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mmspec import zoo
 from mmspec.evaluate.engine.domain import Resources
+from mmspec.evaluate.engine.placement import AUTO, Placement
 from mmspec.io.checkpoints import cast_weights, load_model, load_part
 from mmspec.methods import MethodInfo, find, methods
 from mmspec.vlm import load_drafter
@@ -168,6 +169,12 @@ class VlmResources(Resources):
         """Whether prompts may show pictures."""
         return not isinstance(self.processor, PreTrainedTokenizerBase)
 
+    def place(self, placement: Placement) -> None:
+        dtype = self.model.dtype if placement.dtype == AUTO else getattr(torch, placement.dtype)
+        if dtype != self.model.dtype:
+            cast_weights(self.model, dtype)
+        Placement(placement.device).moved(self.model)
+
     def zoo_part(self, name: str) -> Any:
         """Return a model of the zoo that belongs to this model.
 
@@ -200,12 +207,12 @@ class VlmResources(Resources):
         return self.once(name, lambda: change(self.zoo_part("vlm/eagle")))
 
 
-def open_target(spec: str, dtype: str) -> VlmResources:
+def open_target(spec: str, dtype: str = AUTO) -> VlmResources:
     """Open the model that a bench decodes with.
 
     Args:
         spec: A name in TARGETS, a folder, or a hub id, the only case that uses the network.
-        dtype: The precision, such as "bfloat16".
+        dtype: The precision, such as "bfloat16"; "auto" for float32 of the zoo's models, and for that of other files.
 
     Returns:
         The model with its processor.
@@ -214,7 +221,7 @@ def open_target(spec: str, dtype: str) -> VlmResources:
         ValueError: The text has another form, or there is no such model.
     """
     if spec in TARGETS:
-        return zoo_resources(spec, dtype)
+        return zoo_resources(spec, "float32" if dtype == AUTO else dtype)
     local = Path(spec).is_dir()
     if not local and not _HUB_ID.fullmatch(spec):
         names = ", ".join(TARGETS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from time import perf_counter
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +12,7 @@ from torch import Tensor, nn
 import mmspec
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.memory import peak_memory
+from mmspec.evaluate.engine.placement import clock, inputs_on
 from mmspec.evaluate.engine.rows import Margin
 from mmspec.evaluate.engine.runs import Runner, TimedRun, counted_passes, raise_errors, timed_run
 from mmspec.evaluate.vlm.config import VlmSetting
@@ -31,7 +31,7 @@ Inputs = Mapping[str, Tensor]
 def cases(resources: VlmResources, setting: VlmSetting) -> list[dict]:
     """Return the inputs of every batch of a setting."""
     prompts = list(setting.task.make(setting.prompts, setting.seed))
-    return [encode(resources.processor, group) for group in setting.batches(prompts)]
+    return [inputs_on(encode(resources.processor, group), resources.model) for group in setting.batches(prompts)]
 
 
 def sampling_arguments(temperature: float) -> dict:
@@ -90,9 +90,9 @@ def timed_runner(method: VlmMethod, resources: VlmResources, setting: VlmSetting
 
 def run_ours(model: nn.Module, inputs: Inputs, seed: int, drafter: object, rule: str, **generation: object) -> TimedRun:
     """Time a request through the engine."""
-    began = perf_counter()
+    began = clock(model.device)
     out = mmspec.generate(model, drafter=drafter, rule=rule, seed=seed, return_dict=True, **inputs, **generation)
-    seconds = perf_counter() - began
+    seconds = clock(model.device) - began
     raise_errors(out.errors)
     return timed_run(out.stats, _generated(out.sequences, inputs, out.stats.emitted), seconds)
 
@@ -101,9 +101,9 @@ def run_peer(model: nn.Module, inputs: Inputs, seed: int = 0, **generation: obje
     """Time a request through transformers' own `generate`."""
     torch.manual_seed(seed)
     with torch.no_grad(), counted_passes(model) as passes, end_of_first_pass(model) as ended:
-        began = perf_counter()
+        began = clock(model.device)
         sequences = class_generate(model)(**inputs, **generation)
-        seconds = perf_counter() - began
+        seconds = clock(model.device) - began
     ends = end_tokens(model) if generation.get("eos_token_id", ...) is not None else []
     ids = tuple(_until_end(row, ends) for row in _generated(sequences, inputs))
     prefill = ended[0] - began if ended else None
@@ -117,7 +117,7 @@ def end_of_first_pass(model: nn.Module) -> Iterator[list[float]]:
 
     def note(*arguments: object) -> None:
         if not ended:
-            ended.append(perf_counter())
+            ended.append(clock(model.device))
 
     hook = model.register_forward_hook(note)
     try:
@@ -147,14 +147,14 @@ def certainty(timed: TimedSetting) -> dict:
             is suppressed, the share of tokens before the target would most probably have ended its answer; else None.
     """
     model, natural = timed.resources.model, timed.setting.task.natural
-    ends = torch.tensor(end_tokens(model), dtype=torch.long)
+    ends = torch.tensor(end_tokens(model), dtype=torch.long, device=model.device)
     top1, inside = [], []
     for inputs, case in zip(timed.cases, timed.results[PEER], strict=True):
         run = next((one for one in case if isinstance(one, TimedRun)), None)
         if run is None:
             continue
-        new = _padded(run.output)
-        there = _padded([[1] * len(row) for row in run.output]).bool()
+        new = _padded(run.output, model.device)
+        there = _padded([[1] * len(row) for row in run.output], model.device).bool()
         logits = _logits(model, inputs, new)
         if not natural:
             inside.append((torch.isin(logits.argmax(-1), ends).cumsum(-1) == 0)[there])
@@ -182,16 +182,17 @@ def margins(model: nn.Module, inputs: Mapping[str, Tensor], output: Sequence[Seq
     Returns:
         A function of (row, place, other token): the logit of the row's own token less that of the other token.
     """
-    logits = _logits(model, inputs, _padded(output))
+    logits = _logits(model, inputs, _padded(output, model.device))
     if not natural:
-        logits = logits.index_fill(-1, torch.tensor(end_tokens(model), dtype=torch.long), float("-inf"))
+        ends = torch.tensor(end_tokens(model), dtype=torch.long, device=model.device)
+        logits = logits.index_fill(-1, ends, float("-inf"))
     return lambda row, place, other: float(logits[row, place, output[row][place]] - logits[row, place, other])
 
 
-def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
-    """Return the rows as int64 [B, T], padded with zeros."""
+def _padded(rows: Sequence[Sequence[int]], device: torch.device) -> Tensor:
+    """Return the rows as int64 [B, T] on a device, padded with zeros."""
     longest = max(map(len, rows))
-    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows], device=device)
 
 
 def _logits(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ VIDEO_TOKENS = "video/tokens"
 NOT_OFFERED = ("ar", "auto")  # the plain lane, and a choice among the others
 FIRST = ("head",)  # decodings at the top of the list
 FORMS = {"head": "head:window=32"}  # settings that are faster here than the defaults
+VIDEO_FORMS = {"scd": "scd:window=64"}  # the same for videos of tokens, see docs/benchmarks/video-tokens.md
 
 
 def missing_models() -> str | None:
@@ -52,8 +53,9 @@ def offered(model: str, law: str) -> dict[str, str]:
         if law == "exact"
         else methods(domain, "rule", exact=False)
     )
+    forms = VIDEO_FORMS if model == VIDEO_TOKENS else {}
     return {
-        method.name: f"{method.name}: {method.about}; {law}"
+        (text := forms.get(method.name, method.name)): f"{text}: {method.about}; {law}"
         for method in known
         if method.name not in NOT_OFFERED and _is_here(method, model)
     }

@@ -10,7 +10,7 @@ import gradio as gr
 
 from mmspec.methods import decoding_with
 from mmspec.web.lanes import markup
-from mmspec.web.lanes.decodings import VIDEO_TOKENS, has_video_tokens, missing_models
+from mmspec.web.lanes.decodings import VIDEO_FORMS, VIDEO_TOKENS, has_video_tokens, missing_models
 from mmspec.web.lanes.pictures import PictureLane, image_request, video_request
 from mmspec.web.lanes.pixels import animation
 from mmspec.web.limits import LARGEST_SEED, RefusedRequest, checked_choice, checked_number, checked_text, checked_whole
@@ -39,7 +39,7 @@ class VideoTab(LaneTab):
 
     id = api = "video"
     examples = ("a red circle moves to the right", "a blue circle moves to the left")
-    start = decoding_with("usual", "video").name
+    start = VIDEO_FORMS.get(name := decoding_with("usual", "video").name, name)
 
     def build(self) -> None:
         if video_models():

@@ -86,5 +86,5 @@ def test_a_wrong_option_is_a_usage_error(words: tuple[str, ...], said: str) -> N
 def test_without_a_gpu_it_says_so() -> None:
     result = CliRunner().invoke(app, ["gpu"])
     assert (result.exit_code, result.stderr) == (
-        2, "Error: --device: expected a GPU for cuda, got none on this machine, take cpu\n",
+        2, "Error: --device: expected a GPU, got cpu; add --tiny to see on a CPU that the steps run\n",
     )  # fmt: skip

@@ -52,7 +52,7 @@ def test_both_sides_of_copying_cases_do_the_same() -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--device", "tpu"), "--device: expected cpu or cuda, got 'tpu', pick one of these"),
+        (("--device", "tpu"), "--device: expected one of auto, cpu, cuda or cuda:N, got 'tpu', choose one"),
         (("--repeats", "0"), "--repeats: expected at least 1, got 0, change it"),
     ],
 )

@@ -16,7 +16,7 @@ class ShamDomain(Domain):
     environment = staticmethod(lambda config, resources: {"model": resources.name, "dtype": "int"})
 
     def open(self, model, config):
-        return SimpleNamespace(name="numbers", step=config.step)
+        return SimpleNamespace(name="numbers", step=config.step, place=lambda placement: None)
 
     def cases(self, resources, setting):
         return setting.batches(list(range(setting.prompts)))
