@@ -54,7 +54,11 @@ def copied_inexactness(
     """Total variation of what a round emits from the target's law. p: one table more than the longest path of a draft has
     nodes behind the root.   how: see `union_drafts`.
     """
-    draft, chance = union_drafts(tree, q, path, drawn, **how)
+    return draft_inexactness(rule, *union_drafts(tree, q, path, drawn, **how), p)
+
+
+def draft_inexactness(rule: Rule, draft: Draft, chance: Tensor, p: Tables) -> float:
+    """Total variation of what a round of these drafts, each as likely as its `chance`, emits from the target's law."""
     evidence, code = evidence_of(draft, p)
     rule = rule.rule_for(draft, evidence)
     rule.check(draft)
