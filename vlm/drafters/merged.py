@@ -90,7 +90,7 @@ class MergedState:
             drawn = Draft(target.pending[:, None], chain(0, target.device), self.root_law)
         else:
             drawn = self.inner.propose(target, keys, longest)
-        return with_copied_paths(drawn, paths, alone)
+        return with_copied_paths(drawn, [[path] for path in paths], alone)
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         self.inner.observe(target, draft, evidence, verdict)
