@@ -16,7 +16,7 @@ from mmspec.kernels.reduced_law import spread_scores
 Paths = Sequence[Sequence[int]]
 
 
-def with_copied_paths(draft: Draft, paths: Sequence[Paths], alone: Sequence[bool]) -> Draft:
+def with_copied_paths(draft: Draft, paths: Sequence[Paths], alone: Sequence[bool], most: int | None = None) -> Draft:
     """Return the union of a draft of tokens and the copied paths of every row; see "Graft" and "RASD" for such trees.
 
     A path follows the tree as long as the tokens agree, then branches off after the siblings there. A row's nodes do
@@ -28,13 +28,14 @@ def with_copied_paths(draft: Draft, paths: Sequence[Paths], alone: Sequence[bool
         paths: Per row, its paths: the copied tokens after the root. They must not depend on the values drawn for this
             draft.
         alone: Per row, whether the drawn nodes are dropped; decided independently of their values.
+        most: The number of nodes at which a row takes no more copies, root included; None for no limit.
 
     Raises:
         ValueError: A distribution is on record over a tree per row.
     """
     rows = _rows_of(draft)
     for row, copied, single in zip(rows, paths, alone, strict=True):
-        row.join(copied, single)
+        row.join(copied, single, most)
     if not any(row.copied for row in rows) and not any(alone):
         return draft
     nodes = max(draft.tree.nodes, *(len(row.value) for row in rows))
@@ -120,8 +121,8 @@ class _Row:
     valid: list[bool]
     copied: list[int] = field(default_factory=list)
 
-    def join(self, paths: Paths, alone: bool) -> None:
-        """Add the paths after the last valid node, in place of invalid nodes and beyond."""
+    def join(self, paths: Paths, alone: bool, most: int | None) -> None:
+        """Add the paths after the last valid node, in place of invalid nodes and beyond, up to `most` valid nodes."""
         if alone:
             self.valid = [True] + [False] * (len(self.valid) - 1)
         child: dict[tuple[int, int], int] = {}
@@ -129,11 +130,12 @@ class _Row:
             if self.valid[node]:
                 child.setdefault((self.parent[node], self.value[node]), node)
         place = max(node for node, valid in enumerate(self.valid) if valid) + 1
+        left = len(self.value) + sum(map(len, paths)) if most is None else most - sum(self.valid)
         for path in paths:
             at, known = 0, 0
             while known < len(path) and (node := child.get((at, path[known]))) is not None:
                 at, known = node, known + 1
-            for token in path[known:]:
+            for token in path[known : known + max(left - len(self.copied), 0)]:
                 self._put(place, token, at)
                 child[at, token] = place
                 at, place = place, place + 1
