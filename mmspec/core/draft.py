@@ -17,17 +17,38 @@ Drawn = Literal["without_replacement", "with_replacement", "deterministic", "non
 
 @dataclass(slots=True)
 class Copies:
-    """The nodes of a draft that were copied instead of drawn: at most one path in every row.
+    """The nodes of a draft that were copied instead of drawn: paths, or tries of paths, behind the drawn nodes.
 
     Attributes:
-        node: bool [B, N]. The copied nodes of a row are in the order of their path. The first is the last child of a
-            drawn node; every other is the only child of the node before it. Their distribution is one-hot.
+        node: bool [B, N]. A copied node follows all drawn siblings, and its children are copied. Its distribution is
+            one-hot, and its token differs from those of its siblings.
         drawn: The tree of the drawn nodes, the same for all rows and first in the draft. A row may have copied nodes at
             positions of this tree where it drew nothing.
+        branching: Whether a row may have more than one path. Without it the copied nodes of a row are in the order of
+            its path.
     """
 
     node: Tensor
     drawn: Tree
+    branching: bool = False
+
+
+@dataclass(slots=True)
+class SecondTree:
+    """A tree of another drawn source under the same root, tested behind the first tree.
+
+    A token that both sources drew stays twice: to drop a drawn value would change the distribution.
+
+    Attributes:
+        first: The tree of the first source, the same for all rows and first in the draft.
+        second: The tree of the second source with the shared root, the same for all rows. Its drawn nodes follow.
+        first_row: int64 [1], the row of `Law.scores` for the first source's children of the root. `Law.row` holds the
+            second source's.
+    """
+
+    first: Tree
+    second: Tree
+    first_row: Tensor
 
 
 @dataclass(slots=True)
@@ -48,6 +69,7 @@ class Law:
             values.
         copies: The nodes whose distribution is one-hot whatever `scores` says; None where every node was drawn.
         ids: int64 [k], ascending, the values behind the columns of scores [B, M, k]; None for the whole vocabulary.
+        second: The second drawn source; None where all nodes were drawn by one source.
     """
 
     drawn: Drawn
@@ -58,6 +80,7 @@ class Law:
     reused: bool = False
     copies: Copies | None = None
     ids: Tensor | None = None
+    second: SecondTree | None = None
 
     @property
     def kind(self) -> str:

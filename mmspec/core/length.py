@@ -20,7 +20,11 @@ def doubling_lengths(deepest: int) -> tuple[int, ...]:
 
 
 class Growth(Protocol):
-    """The decisions for one draft."""
+    """The decisions for one draft: it grows and is never pruned.
+
+    Whether a value is drawn may depend on everything drawn before it, in any branch. A value that was drawn stays: a
+    draft that is cut or reranked by its own values loses the target's distribution.
+    """
 
     def grow(self, step: int, confidence: Tensor, feature: Tensor | None = None) -> Tensor:
         """Return whether each row draws another value, bool [B].

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from mmspec.core.draft import Draft, Evidence, Law, Verdict
-from mmspec.core.drafting.merge import with_copied_paths
+from mmspec.core.drafting.merge import Paths, with_copied_paths
 from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree, shape_of
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState
@@ -30,6 +30,8 @@ class Merged:
     Raises:
         ValueError: `drafter` or `retrieval` is of another kind, or `alone_from` is below 1.
     """
+
+    most: int | None = None  # the nodes at which a draft takes no more copies
 
     def __init__(self, drafter: ShapedDrafter, retrieval: PromptLookup | None = None, *, alone_from: int | None = 8):
         retrieval = PromptLookup(longest=16, doubling=True) if retrieval is None else retrieval
@@ -79,7 +81,7 @@ class MergedState:
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """Return a draft of both sources, of at most `longest` levels; None for `deepest`."""
-        paths, alone = self.copies.continuations(target, longest), [False] * target.batch
+        paths, alone = self.paths(target, longest), [False] * target.batch
         if not any(paths):
             return self.inner.propose(target, keys, longest)
         if (least := self.control.alone_from) is not None:
@@ -88,9 +90,19 @@ class MergedState:
         if all(single for single, room in zip(alone, rooms, strict=True) if room):
             self.skipped += 1
             drawn = Draft(target.pending[:, None], chain(0, target.device), self.root_law)
+            paths = [branches[:1] for branches in paths]
         else:
             drawn = self.inner.propose(target, keys, longest)
-        return with_copied_paths(drawn, paths, alone)
+            paths = self.kept(paths, drawn, alone)
+        return with_copied_paths(drawn, paths, alone, self.control.most)
+
+    def paths(self, target: TextTarget, longest: int | None) -> list[Paths]:
+        """Return the paths per row that the next draft may copy, at most `longest` tokens long."""
+        return [[path] if path else [] for path in self.copies.continuations(target, longest)]
+
+    def kept(self, paths: list[Paths], drawn: Draft, alone: list[bool]) -> list[Paths]:
+        """Return the paths that join the drafter's draft; here all. It must not depend on drawn values."""
+        return paths
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         self.inner.observe(target, draft, evidence, verdict)

@@ -58,13 +58,13 @@ class PromptLookup:
 
 
 class NgramIndex:
-    """The last end of each n-gram in a growing row of ids. Ids in `barred` are neither matched nor copied."""
+    """The ends of each n-gram in a growing row of ids. Ids in `barred` are neither matched nor copied."""
 
     def __init__(self, settings: PromptLookup, barred: frozenset[int], vocab_size: int):
         self.sizes = range(settings.max_ngram, settings.min_ngram - 1, -1)
         self.barred, self.vocab_size = barred, vocab_size
         self.ids: list[int] = []
-        self.ends: dict[tuple[int, ...], int] = {}
+        self.ends: dict[tuple[int, ...], list[int]] = {}
         self.clean = 0  # the first position behind the last barred id
 
     def extend(self, ids: list[int]) -> None:
@@ -82,22 +82,39 @@ class NgramIndex:
         end = len(self.ids)
         for size in self.sizes:
             if end - size >= self.clean:
-                self.ends[tuple(self.ids[end - size :])] = end
+                self.ends.setdefault(tuple(self.ids[end - size :]), []).append(end)
 
     def continuation(self, longest: int) -> list[int]:
         """Return up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
         start = self.match()
+        return [] if start is None else self._copied(start, longest)
+
+    def continuations(self, longest: int, count: int) -> list[list[int]]:
+        """Return up to `count` different continuations of that suffix, the latest first, see `continuation`."""
+        start, end = self.match(), len(self.ids)
         if start is None:
             return []
+        found: list[list[int]] = []
+        for size in self.sizes:
+            starts = self.ends.get(tuple(self.ids[end - size :]), ()) if end - size >= self.clean else ()
+            if starts and starts[-1] == start:
+                for place in reversed(starts[-8 * count :]):
+                    path = self._copied(place, longest)
+                    if path and path not in found and len(found) < count:
+                        found.append(path)
+                break
+        return found
+
+    def _copied(self, start: int, longest: int) -> list[int]:
         return list(takewhile(lambda token: not self._bars(token), self.ids[start : start + longest]))
 
     def match(self) -> int | None:
         """Return the end of that occurrence, which is the first id to copy; None without a match."""
         end = len(self.ids)
         for size in self.sizes:
-            start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
-            if start is not None and not self._bars(self.ids[start]):
-                return start
+            starts = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
+            if starts and not self._bars(self.ids[starts[-1]]):
+                return starts[-1]
         return None
 
     def matched(self, most: int) -> int:
@@ -151,14 +168,21 @@ class LookupState:
 
     def continuations(self, target: TextTarget, longest: int | None = None) -> list[list[int]]:
         """Return the tokens that the next draft copies, per row, at most `longest`."""
+        rooms = self._rooms(target, longest)
+        return [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+
+    def branches(self, target: TextTarget, count: int, longest: int | None = None) -> list[list[list[int]]]:
+        """Return up to `count` continuations per row, of at most `longest` tokens."""
+        rooms = self._rooms(target, longest)
+        return [index.continuations(room, count) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+
+    def _rooms(self, target: TextTarget, longest: int | None) -> list[int]:
         self._read(target)
         rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
         if self.doubling:
-            rooms = [
-                room and min(room, 1 << n)
-                for room, n in zip(rooms, self.matched(self.deepest.bit_length()), strict=True)
-            ]
-        return [index.continuation(room) if room else [] for index, room in zip(self.rows, rooms, strict=True)]
+            matched = self.matched(self.deepest.bit_length())
+            rooms = [room and min(room, 1 << n) for room, n in zip(rooms, matched, strict=True)]
+        return rooms
 
     def matched(self, most: int) -> list[int]:
         """Return, per row, the number of tokens at its end that also stand before its match, at most `most`."""

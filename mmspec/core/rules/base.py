@@ -69,7 +69,8 @@ class Rule:
         chains_only: Whether the rule is undefined for siblings.
         looks_ahead: Whether the acceptance of a node may depend on values drawn below it. Such a rule refuses drafts
             that are reused after a rejection.
-        takes_copies: Whether a draft may contain copied nodes beside drawn nodes, see `Copies`.
+        takes_copies: Whether a draft may contain copied nodes beside drawn nodes, see `Copies`, and a second drawn
+            tree, see `SecondTree`.
     """
 
     name: ClassVar[str]
@@ -120,10 +121,15 @@ class Rule:
                 f"rule {self.name!r}: expected drafts drawn anew every round, got drafts reused after a rejection; "
                 "use rule 'token' for chains and 'recursive' for trees"
             )
-        if draft.law.copies is not None and not self.takes_copies:
+        mixed = [
+            name
+            for name, part in (("copied nodes", draft.law.copies), ("a second drawn tree", draft.law.second))
+            if part
+        ]
+        if mixed and not self.takes_copies:
             raise UnsupportedCombination(
-                f"rule {self.name!r}: expected drafts without copied nodes, got copied nodes beside drawn nodes; use "
-                "rule 'exact', 'traversal', 'recursive' or 'match'"
+                f"rule {self.name!r}: expected drafts of a single source, got {mixed[0]} beside drawn nodes; use rule "
+                "'exact', 'traversal', 'recursive' or 'match'"
             )
         if self.chains_only and draft.tree.max_rank:
             raise UnsupportedCombination(

@@ -1,12 +1,13 @@
-"""Copied nodes beside drawn nodes: a path with a one-hot distribution, tested after its drawn siblings.
+"""Copied nodes beside drawn nodes: one-hot distributions, tested after the drawn siblings.
 
 Let r = [alpha p - beta q]+ be the residual that the drawn siblings left at a node of weight a. A copied child x passes
 with w = a r(x). Its rejection removes x from r, changes the weight to (a - w) / (1 - w), and scales alpha and beta
-alike. So a copied path needs no operation as wide as the vocabulary: the residual is two scalars and at most one
-removed token.
+alike. Copied children x_1, x_2, ... therefore pass with w_j / (1 - w_1 - ... - w_{j-1}), where w_j = a r(x_j), and all
+their rejections leave (a - sum w) / (1 - sum w). So copies need no operation as wide as the vocabulary: the residual is
+two scalars and the removed tokens.
 
-Exact for any path that is known before the draft is drawn, and for its merging with drawn nodes of the same tokens: a
-child with a one-hot distribution that repeats an earlier sibling is always rejected, so it may be omitted.
+Exact for any paths that are known before the draft is drawn, and for their merging with drawn nodes of the same tokens:
+a child with a one-hot distribution that repeats an earlier sibling is always rejected, so it may be omitted.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch.nn.functional import pad
 
 from mmspec.core.draft import Copies, Draft, Evidence, expand_tree
 from mmspec.core.rules.base import Laws, TwoScalarRule, Weights, keep_live, laws_of
+from mmspec.core.rules.second_tree import laws_behind, weigh_two_trees
 from mmspec.core.tree import Tree
 from mmspec.kernels.log_law import TINY, LogLaw, Residual
 
@@ -34,11 +36,15 @@ class SiblingRule(TwoScalarRule):
         raise TypeError(f"{type(self).__name__} must define weigh_drawn")
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
-        laws, copies = laws_of(evidence, draft), draft.law.copies
-        if copies is None:
-            return self.weigh_drawn(laws, draft.tree)
-        drawn = self.weigh_drawn(drawn_laws(laws, copies), copies.drawn)
-        return weigh_copies(drawn, laws, draft.tree, copies)
+        laws, copies, second = laws_of(evidence, draft), draft.law.copies, draft.law.second
+        tree = draft.tree if copies is None else copies.drawn
+        drawn = laws if copies is None else drawn_laws(laws, copies)
+        if second is None:
+            weights = self.weigh_drawn(drawn, tree)
+        else:
+            weights = weigh_two_trees(self.weigh_drawn, drawn, second)
+            laws = laws if copies is None else laws_behind(laws, weights, draft.tree)
+        return weights if copies is None else weigh_copies(weights, laws, draft.tree, copies)
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
         residual = super().form(evidence, draft, weights, node)
@@ -69,19 +75,47 @@ def weigh_copies(drawn: Weights, laws: Laws, tree: Tree, copies: Copies) -> Weig
     batch, nodes = laws.token.shape
     post, copied, parent = drawn.order == "post", copies.node, expand_tree(tree.parent, batch)
     start, alpha, beta = _states(drawn, copies.drawn, nodes)
-    entry = (alpha.gather(1, parent) * laws.child_p - beta.gather(1, parent) * laws.child_q).nan_to_num_(0.0)
-    passing = torch.where(copied.gather(1, parent), laws.child_p, entry).clamp_(0, 1)
-    if post:
-        # a path's weight is the product down to the node, since its nodes are in order
-        passing = torch.where(copied, passing, 1.0).cumprod(-1)
-    start = torch.where(copied, passing if post else 1.0, start)
     tested = copied if laws.live is None else copied & laws.live
-    tried = torch.where(tested, passing, 0.0)
-    lost = torch.zeros_like(tried).scatter_add_(1, parent, tried)  # the mass of each node's copied child
+    entry = (alpha.gather(1, parent) * laws.child_p - beta.gather(1, parent) * laws.child_q).nan_to_num_(0.0)
+    inside = copied.gather(1, parent)
+    passing = torch.where(inside, laws.child_p, entry).clamp_(0, 1)
+    if copies.branching:
+        passed, tried = _tries(passing, tested, inside, start, tree, post)
+    else:
+        # a path's weight is the product down to the node, since its nodes are in order
+        passing = torch.where(copied, passing, 1.0).cumprod(-1) if post else passing
+        passed, tried = torch.where(copied, passing, start), torch.where(tested, passing, 0.0)
+    lost = torch.zeros_like(tried).scatter_add_(1, parent, tried)  # the mass of each node's copied children
     room = (1 - lost).clamp_min_(TINY)
-    threshold = (start - lost).clamp_min_(0).div_(room) if post else torch.where(copied, passing, start)
+    start = passed if post else torch.where(copied, 1.0, start)
+    threshold = (start - lost).clamp_min_(0).div_(room) if post else passed
     alpha, beta = torch.where(copied, start, alpha).div_(room), torch.where(copied, 0.0, beta).div_(room)
     return Weights(keep_live(threshold, laws.live), drawn.order, laws.p, laws.q, alpha, beta, tried)
+
+
+def _tries(
+    passing: Tensor, tested: Tensor, inside: Tensor, start: Tensor, tree: Tree, post: bool
+) -> tuple[Tensor, Tensor]:
+    """Return the chance at which every node passes before its children are tested, and the mass w of copied nodes; [B, N].
+
+    Args:
+        passing: float [B, N], the mass of each node for a copied parent of weight 1, or for its drawn parent.
+        tested: bool [B, N], the copied nodes that count.
+        inside: bool [B, N], the nodes with a copied parent.
+        start: float [B, N], the weights of the drawn nodes.
+        tree: The tree.
+        post: Whether weights multiply down the paths.
+    """
+    parent = expand_tree(tree.parent, len(passing))
+    column = torch.arange(tree.nodes, device=parent.device)
+    earlier = (parent[:, :, None] == parent[:, None, :]) & (column < column[:, None]) & tested[:, None, :]
+    earlier, tried = earlier.to(passing.dtype), torch.where(tested, passing, 0.0)
+    for _ in range(tree.max_depth if post else 1):  # weights settle from the drawn nodes downwards
+        before = (earlier @ tried[..., None])[..., 0]
+        start = torch.where(tested, tried.div((1 - before).clamp_min_(TINY)).clamp_(0, 1), start)
+        if post:
+            tried = torch.where(tested, torch.where(inside, start.gather(1, parent), 1.0) * passing, 0.0)
+    return start, tried
 
 
 def _states(drawn: Weights, tree: Tree, nodes: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -91,7 +91,8 @@ class RecursiveRejection(SiblingRule):
     """Tests siblings in draw order against the residual of the earlier siblings, from the root down. Exact.
 
     "SpecInfer" for children drawn with replacement, "Recursive Speculative Decoding" for children drawn without. The
-    residual after any number of rejections is [alpha p - beta q]+ with two scalars per node.
+    residual after any number of rejections is [alpha p - beta q]+ with two scalars per node. Trees may grow by their own
+    draws, as for traversal.
 
     Args:
         replacement: Whether siblings were drawn with replacement.
@@ -129,8 +130,8 @@ class Traversal(SiblingRule):
 
     "Traversal Verification for Speculative Tree Decoding", with the threshold of block verification at every node; on a
     chain it is block verification. A node whose children were all rejected passes with probability a; each rejection
-    changes a to Z / (Z + 1 - a) and the residual r to [a r - s]+ / Z. The draw of a node, and whether it gets children,
-    may depend on everything drawn down to its level, never on values below it.
+    changes a to Z / (Z + 1 - a) and the residual r to [a r - s]+ / Z. Trees may grow but not be pruned: whether a node
+    exists may depend on everything drawn before it, in any branch, but not on its own value or on later draws.
     """
 
     name = "traversal"

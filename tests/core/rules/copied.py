@@ -16,12 +16,12 @@ from mmspec.core.tree import Tree, dynamic_tree
 
 
 def union_drafts(
-    tree: Tree, q: Tables, path: Sequence[int], drawn: Drawn, grow: Grow | None = None, alone: bool = False,
+    tree: Tree, q: Tables, paths: Sequence[Sequence[int]], drawn: Drawn, grow: Grow | None = None, alone: bool = False,
     before: Callable[[Draft], Draft] = lambda draft: draft,
 ) -> tuple[Draft, Tensor]:  # fmt: skip
-    """Every draft of the tree joined with the path in all rows, and how likely each is, float64 [R].
+    """Every draft of the tree joined with the paths in all rows, and how likely each is, float64 [R].
 
-    before: a change of the drafts before the path joins them, for mutants.
+    before: a change of the drafts before the paths join them, for mutants.
     """
     drafts = every_draft(tree, q, drawn, grow)
     rows = len(drafts.value)
@@ -31,7 +31,7 @@ def union_drafts(
     row[inner] = torch.arange(len(inner))
     scores = torch.stack([q[depth[i]][drafts.code[:, i]] for i in inner], 1).log()
     draft = Draft(drafts.value, tree, Law(drawn, row, scores), drafts.valid)
-    return with_copied_paths(before(draft), [path] * rows, [alone] * rows), drafts.chance
+    return with_copied_paths(before(draft), [paths] * rows, [alone] * rows), drafts.chance
 
 
 def evidence_of(draft: Draft, p: Tables) -> tuple[Evidence, Tensor]:
@@ -54,7 +54,11 @@ def copied_inexactness(
     """Total variation of what a round emits from the target's law. p: one table more than the longest path of a draft has
     nodes behind the root.   how: see `union_drafts`.
     """
-    draft, chance = union_drafts(tree, q, path, drawn, **how)
+    return draft_inexactness(rule, *union_drafts(tree, q, [path], drawn, **how), p)
+
+
+def draft_inexactness(rule: Rule, draft: Draft, chance: Tensor, p: Tables) -> float:
+    """Total variation of what a round of these drafts, each as likely as its `chance`, emits from the target's law."""
     evidence, code = evidence_of(draft, p)
     rule = rule.rule_for(draft, evidence)
     rule.check(draft)

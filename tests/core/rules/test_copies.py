@@ -27,7 +27,7 @@ from mmspec.core.rules.copies import SiblingRule
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.kernels.log_law import Residual
 from tests.core.rules.cases import GROWS, WITH
-from tests.core.rules.copied import copied_inexactness, union_drafts
+from tests.core.rules.copied import copied_inexactness, draft_inexactness, union_drafts
 
 ROUNDING, VISIBLE = 1e-12, 1e-4
 TREES = {
@@ -76,6 +76,27 @@ def test_copies_in_the_places_of_nodes_left_undrawn_are_exact(rule: Rule, grow: 
             assert off(rule, TREES[name], path, grow=grow(TREES[name])) < ROUNDING
 
 
+TRIES = (((1,), (2,)), ((1, 2), (1, 0), (2,)), ((0, 1), (2, 1), (2, 0)))
+
+
+@every_rule
+@pytest.mark.parametrize("kind", ("random", "both with zeros", "far"))
+def test_tries_of_copied_paths_are_exact(rule: Rule, kind: str) -> None:
+    for name in ("one drawn node", "a drawn chain", "a fan"):
+        for paths in TRIES:
+            p, q = tables(kind, 3, TREES[name], (0, 0))
+            draft, chance = union_drafts(TREES[name], q, paths, "without_replacement")
+            assert draft_inexactness(rule, draft, chance, p) < ROUNDING
+
+
+@pytest.mark.parametrize("rule", RULES[:2], ids=lambda rule: rule.name)
+def test_copied_siblings_that_count_as_a_single_path_show(rule: SiblingRule) -> None:
+    p, q = tables("random", 3, TREES["one drawn node"], (0, 0))
+    draft, chance = union_drafts(TREES["one drawn node"], q, TRIES[1], "without_replacement")
+    draft.law.copies.branching = False
+    assert draft_inexactness(rule, draft, chance, p) > VISIBLE
+
+
 @every_rule
 def test_a_path_that_goes_alone_is_exact(rule: Rule) -> None:
     assert off(rule, TREES["a fan and a level"], (1, 2), alone=True) < ROUNDING
@@ -90,7 +111,7 @@ def test_copies_behind_children_drawn_with_replacement_are_exact() -> None:
 def test_best_exact_selects_traversal_and_no_single_distribution_rule() -> None:
     for name, drawn in (("a drawn chain", "without_replacement"), ("a fan", "without_replacement"), ("a fan", WITH)):
         tree = TREES[name]
-        draft, _ = union_drafts(tree, tables("random", 3, tree, (1, 2))[1], (1, 2), drawn)
+        draft, _ = union_drafts(tree, tables("random", 3, tree, (1, 2))[1], [(1, 2)], drawn)
         chosen = BestExact().rule_for(draft, Evidence(torch.zeros(draft.batch, draft.tree.nodes, 3)))
         assert chosen.name == ("traversal" if drawn == "without_replacement" else "recursive_replacement")
         for rule in (TokenWise(), BlockVerification(), KSeq()):
@@ -176,30 +197,32 @@ def test_the_path_follows_drawn_nodes_of_its_tokens_and_branches_off_behind_them
     tree = static_tree([0, 0, 0, 1])
     value = torch.tensor([[9, 4, 5, 6], [9, 4, 5, 6], [9, 4, 5, 6]])
     draft = Draft(value, tree, Law("deterministic"))
-    union = with_copied_paths(draft, [[4, 6, 7], [5, 8], []], [False] * 3)
+    union = with_copied_paths(draft, [[[4, 6, 7]], [[5, 8]], [[]]], [False] * 3)
     assert union.value[:, 4:].tolist() == [[7], [8], [0]] and union.valid[:, 4].tolist() == [True, True, False]
     assert union.tree.parent[:2, 4].tolist() == [3, 2] and union.law.drawn == "deterministic"
-    assert with_copied_paths(draft, [[4, 6], [5], []], [False] * 3) is draft
+    assert with_copied_paths(draft, [[[4, 6]], [[5]], []], [False] * 3) is draft
 
 
 def test_a_rows_nodes_do_not_depend_on_the_other_rows() -> None:
     tree, law = chain(3), Law("without_replacement", torch.tensor([0, 1, 2, -1]), torch.zeros(2, 3, 9))
     value = torch.tensor([[0, 1, 2, 3], [0, 4, 5, 6]])
     valid = torch.tensor([[True, True, False, False], [True, True, True, True]])
-    both = with_copied_paths(Draft(value, tree, law, valid), [[7, 8], [4, 8, 8]], [False, False])
+    both = with_copied_paths(Draft(value, tree, law, valid), [[[7, 8]], [[4, 8, 8]]], [False, False])
     assert both.value[0, :4].tolist() == [0, 1, 7, 8] and both.tree.parent[0, :4].tolist() == [0, 0, 0, 2]
     assert both.law.copies.node.tolist() == [[False, False, True, True, False, False], [False] * 4 + [True, True]]
     assert both.tree.parent[1].tolist() == [0, 0, 1, 2, 1, 4] and both.valid[0].sum() == 4
-    alone = with_copied_paths(Draft(value, tree, law, valid), [[7, 8], [4, 8, 8]], [False, True])
+    alone = with_copied_paths(Draft(value, tree, law, valid), [[[7, 8]], [[4, 8, 8]]], [False, True])
     assert alone.value[1].tolist() == [0, 4, 8, 8] and alone.law.copies.node[1].tolist() == [False, True, True, True]
 
 
 def test_a_branch_in_the_places_of_undrawn_nodes_is_no_chain() -> None:
     law = Law("without_replacement", torch.tensor([0, 1, 2, -1]), torch.zeros(1, 3, 9))
     valid = torch.tensor([[True, True, False, False]])
-    union = with_copied_paths(Draft(torch.tensor([[0, 1, 2, 3]]), chain(3), law, valid), [[7, 8]], [False])
+    union = with_copied_paths(Draft(torch.tensor([[0, 1, 2, 3]]), chain(3), law, valid), [[[7, 8]]], [False])
     assert union.tree.nodes == 4 and union.tree.max_depth == 2 and not union.tree.straight
-    assert with_copied_paths(Draft(torch.tensor([[0, 1, 2, 3]]), chain(3), law), [[1, 2, 3, 4]], [False]).tree.straight
+    assert with_copied_paths(
+        Draft(torch.tensor([[0, 1, 2, 3]]), chain(3), law), [[[1, 2, 3, 4]]], [False]
+    ).tree.straight
 
 
 def test_a_recorded_distribution_over_a_tree_per_row_is_refused() -> None:
@@ -208,7 +231,7 @@ def test_a_recorded_distribution_over_a_tree_per_row_is_refused() -> None:
         torch.zeros(2, 3, dtype=torch.long), tree, Law("without_replacement", torch.zeros(3), torch.zeros(2, 2, 5))
     )
     with pytest.raises(ValueError, match="one tree for all rows"):
-        with_copied_paths(draft, [[1], [2]], [False, False])
+        with_copied_paths(draft, [[[1]], [[2]]], [False, False])
 
 
 def test_a_residual_with_tokens_out_has_their_mass_nowhere() -> None:

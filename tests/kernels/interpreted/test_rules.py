@@ -16,8 +16,9 @@ from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.kernels.counter import uniforms_reference
 from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.residual_sampling import residual_sample_reference
-from tests.core.rules.copied import copied_inexactness
+from tests.core.rules.copied import copied_inexactness, draft_inexactness
 from tests.core.rules.simulation import markov_draft
+from tests.core.rules.test_second_tree import pairs, sources
 
 TREE = static_tree([0, 0, 0])
 CASES = [
@@ -44,12 +45,19 @@ def test_enumeration_with_a_copied_path_is_exact(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", (RecursiveRejection(), Traversal()), ids=lambda rule: rule.name)
+def test_enumeration_of_two_drawn_sources_is_exact(rule: Rule) -> None:
+    p, _ = laws("random", 3, 2, seed=3)
+    draft, chance = pairs((chain(1), chain(2)), sources("random")["(q1, q2)"])
+    assert draft_inexactness(rule, draft, chance, p) < 1e-12
+
+
+@pytest.mark.parametrize("rule", (RecursiveRejection(), Traversal()), ids=lambda rule: rule.name)
 def test_a_rejected_copy_never_wins_the_race(rule: Rule) -> None:
     rows, copied = 12, 2
     scores, drawn = torch.zeros(rows, 3, 3), torch.tensor([[[2.0, 0, 0]]]).repeat(rows, 1, 1)
     value, law = torch.zeros(rows, 2, dtype=torch.long), Law("without_replacement", torch.tensor([0, -1]), drawn)
     draft = Draft(value, chain(1), law)
-    draft = with_copied_paths(draft, [[copied]] * rows, [False] * rows)
+    draft = with_copied_paths(draft, [[[copied]]] * rows, [False] * rows)
     evidence, keys = Evidence(scores), Keys.of(5, rows)
     weights = rule.weigh(evidence, draft)
     root, leaf = torch.zeros(rows, dtype=torch.long), torch.full((rows,), 2)

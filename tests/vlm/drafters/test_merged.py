@@ -65,24 +65,19 @@ SAMPLED = (
 )
 
 
-@pytest.mark.parametrize(("shape", "rule"), SAMPLED)
-def test_sampled_words_have_the_targets_distribution(shape: str, rule: str) -> None:
-    model, ids, rows = narrow(), torch.tensor([[1, 5, 2, 3, 4, 6, 7, 1, 5, 2]]), 1500
+def leaning_eagle() -> Eagle:
+    """A drafter for `narrow` whose drafts are accepted now and then."""
     drafter = Eagle(EagleConfig(hidden_size=16, intermediate_size=16, num_attention_heads=2, vocab_size=8))
     with torch.no_grad():
         drafter.fc.weight[:, 16:].normal_(0, 0.1).add_(torch.eye(16))
-    watched = Watched(Merged(drafter.with_shape(SHAPES[shape]), PromptLookup(longest=3), alone_from=3))
-    out = mmspec.generate(
-        model,
-        drafter=watched,
-        rule=rule,
-        seed=9,
-        input_ids=ids.expand(rows, -1),
-        max_new_tokens=5,
-        do_sample=True,
-        top_k=3,
-    )
-    assert any(with_copies(watched))
+    return drafter
+
+
+def assert_targets_law(drafter: object, rule: str = "exact", rows: int = 1500) -> Watched:
+    """Three sampled tokens of `narrow` have the target's joint distribution; returns the watched drafter."""
+    model, ids, watched = narrow(), torch.tensor([[1, 5, 2, 3, 4, 6, 7, 1, 5, 2]]), Watched(drafter)
+    options = dict(input_ids=ids.expand(rows, -1), max_new_tokens=5, do_sample=True, top_k=3)
+    out = mmspec.generate(model, drafter=watched, rule=rule, seed=9, **options)
     law = true_law(model, ids, 3, hf.TopKLogitsWarper(3))
     seen = Counter(map(tuple, out[:, ids.shape[1] :][:, :3].tolist()))
     assert set(seen) <= set(law)
@@ -91,6 +86,13 @@ def test_sampled_words_have_the_targets_distribution(shape: str, rule: str) -> N
     rare = expected < 8  # these share one cell
     expected, found = (torch.cat([x[~rare], x[rare].sum()[None]]) for x in (expected, found))
     assert len(expected) > 6 and stats.chisquare(found, expected * found.sum() / expected.sum()).pvalue > 1e-4
+    return watched
+
+
+@pytest.mark.parametrize(("shape", "rule"), SAMPLED)
+def test_sampled_words_have_the_targets_distribution(shape: str, rule: str) -> None:
+    drafter = Merged(leaning_eagle().with_shape(SHAPES[shape]), PromptLookup(longest=3), alone_from=3)
+    assert any(with_copies(assert_targets_law(drafter, rule)))
 
 
 ROWS = (
@@ -101,20 +103,24 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize(("shape", "alone_from"), ROWS)
-def test_a_row_is_the_same_alone_and_in_a_batch(shape: str, alone_from: int | None) -> None:
+def assert_rows_alone_and_together(drafter: object) -> Watched:
+    """A row of a ragged batch has the values and the accept lengths of the row alone; returns the watched drafter."""
     inputs, model = ragged(), tiny("llama")
     options = dict(max_new_tokens=20, do_sample=True, top_k=3, return_dict=True)
-    drafter = merged("eagle", SHAPES[shape], alone_from=alone_from)
     watched = Watched(drafter)
     together = mmspec.generate(model, drafter=watched, seed=[5, 6, 7, 8], **options, **inputs)
-    assert any(with_copies(watched))
     for row in range(4):
         ids = inputs["input_ids"][row : row + 1, int((inputs["attention_mask"][row] == 0).sum()) :]
         alone = mmspec.generate(model, drafter=drafter, seed=[5 + row], input_ids=ids, **options)
         assert torch.equal(alone.sequences[0, -20:], together.sequences[row, -20:])
         in_batch = [line[row] for line in together.stats.accepted if line[row] is not None]
         assert in_batch == [line[0] for line in alone.stats.accepted]
+    return watched
+
+
+@pytest.mark.parametrize(("shape", "alone_from"), ROWS)
+def test_a_row_is_the_same_alone_and_in_a_batch(shape: str, alone_from: int | None) -> None:
+    assert any(with_copies(assert_rows_alone_and_together(merged("eagle", SHAPES[shape], alone_from=alone_from))))
 
 
 def test_interleaved_requests_match_requests_alone() -> None:

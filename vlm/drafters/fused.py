@@ -1,0 +1,108 @@
+"""RASD: several copied continuations beside a trained drafter's tree, pruned by the drafter's first step."""
+
+from __future__ import annotations
+
+from mmspec.core.draft import Draft
+from mmspec.core.drafting.merge import Paths
+from mmspec.core.drafting.picks import values_of
+from mmspec.core.drafting.shapes import shape_of
+from mmspec.io.validation import whole
+from mmspec.methods import MethodParts, method
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.merged import Merged, MergedState
+from mmspec.vlm.drafters.prompt_lookup import PromptLookup
+from mmspec.vlm.target import TextTarget
+
+
+class Fused(Merged):
+    """`Merged` with several continuations of a match, of which the drafter's first step keeps the plausible ones.
+
+    "RASD: Retrieval-Augmented Speculative Decoding". The continuations form a trie. A branch stays if its first token is
+    among the drafter's `keep` likeliest next tokens, and the trie is merged with the drafter's tree by their common
+    prefixes. The pruning reads a distribution and no draw, so it is exact like `Merged`.
+
+    Args:
+        drafter: A trained drafter whose drafts grow level by level.
+        retrieval: The source of continuations; None for `PromptLookup(longest=16, doubling=True)`.
+        alone_from: The length of a match from which a row copies its latest continuation alone, see `Merged`.
+        branches: The most continuations of a row.
+        keep: The number of the drafter's likeliest next tokens with which a branch may begin.
+        most: The most nodes of a draft, root included, at which no more copies are added; None for no limit.
+
+    Raises:
+        ValueError: An argument is of another kind or below 1.
+    """
+
+    def __init__(
+        self, drafter: ShapedDrafter, retrieval: PromptLookup | None = None, *, alone_from: int | None = 8,
+        branches: int = 4, keep: int = 8, most: int | None = None,
+    ):  # fmt: skip
+        super().__init__(drafter, retrieval, alone_from=alone_from)
+        self.branches, self.keep = whole("branches", branches, 1), whole("keep", keep, 1)
+        self.most = None if most is None else whole("most", most, 1)
+        self.name = f"fused({self.retrieval.name}, {drafter.name})"
+
+    def open(self, target: TextTarget) -> FusedState:
+        return FusedState(self, self.drafter.open(target), target)
+
+    def open_without_prefill(self, target: TextTarget) -> FusedState:
+        return FusedState(self, self.drafter.open_without_prefill(target), target)
+
+
+class FusedState(MergedState):
+    """The state of a request: the drafter's state, and the copies."""
+
+    control: Fused
+
+    def follow(self, target: TextTarget) -> FusedState:
+        return FusedState(self.control, self.inner.follow(target), target)
+
+    def paths(self, target: TextTarget, longest: int | None) -> list[Paths]:
+        return self.copies.branches(target, self.control.branches, longest)
+
+    def kept(self, paths: list[Paths], drawn: Draft, alone: list[bool]) -> list[Paths]:
+        likely = self.likely(drawn)
+        return [
+            branches[:1] if single else [path for path in branches if path[0] in first]
+            for branches, single, first in zip(paths, alone, likely, strict=True)
+        ]
+
+    def likely(self, drawn: Draft) -> list[set[int]]:
+        """Return the drafter's likeliest tokens after the root, per row."""
+        law, state = drawn.law, self.inner
+        if state.root is None:  # no row has room for a draft
+            return [set() for _ in range(drawn.batch)]
+        if law.scores is None:
+            scores, ids = state.logits(state.root[:, None], 1)[:, 0], state.ids
+        else:
+            scores, ids = law.scores[:, law.row[0]], law.ids
+        best = scores.topk(min(self.control.keep, scores.shape[-1]), -1).indices
+        return [set(row) for row in values_of(best, ids).tolist()]
+
+
+@method(
+    "fused", domain="vlm", kind="drafter", title="RASD", exact=True, needs=("weights",), order=24,
+    drafts=("dynamic tree", "sampled tree with copies"), steps=("levels", 1, 2),
+    about="several copied continuations and a trained drafter in one tree",
+    paper="RASD: Retrieval-Augmented Speculative Decoding",
+)  # fmt: skip
+def fused(
+    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, alone_from: int | None = 8,
+    branches: int = 4, keep: int = 8, most: int | None = None,
+) -> Fused:  # fmt: skip
+    """Return `Fused` over a trained drafter.
+
+    Args:
+        parts: The model and the trained drafter, "weights".
+        chain: The tokens of the drafter's chain.
+        nodes: The nodes of the drafter's dynamic tree.
+        depth: The levels of that tree.
+        width: The nodes expanded in a level of that tree.
+        alone_from: The length of a match from which a draft is the latest copied continuation alone.
+        branches: The most copied continuations of a draft.
+        keep: The number of the drafter's likeliest next tokens with which a copy may begin.
+        most: The most nodes of a draft at which no more copies are added.
+    """
+    drafter, shape = parts.part("weights"), shape_of(chain, nodes, depth, width)
+    shaped = drafter if shape is None else drafter.with_shape(shape)
+    return Fused(shaped, alone_from=alone_from, branches=branches, keep=keep, most=most)
