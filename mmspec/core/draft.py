@@ -47,7 +47,8 @@ class Law:
             depend only on the draws down to it; a rule that looks further ahead would change the distribution of reused
             values.
         copies: The nodes whose distribution is one-hot whatever `scores` says; None where every node was drawn.
-        ids: int64 [k], ascending, the values behind the columns of scores [B, M, k]; None for the whole vocabulary.
+        ids: The values behind the columns of scores [B, M, k]; None for the whole vocabulary. int64 [k], ascending, the
+            same for all distributions; or int64 [B, M, k], of each distribution its own, -1 with score -inf for none.
     """
 
     drawn: Drawn
