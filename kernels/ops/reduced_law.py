@@ -16,8 +16,6 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from mmspec.kernels.draft_tree import take_node
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReducedLaw:
@@ -59,8 +57,9 @@ class ReducedLaw:
 
     def at(self, node: Tensor) -> ReducedLaw:
         """Return the row `node` int64 [B] of each request as a law [B, 1, V]."""
-        ids = self.ids if self.shared else take_node(self.ids, node)[:, None]
-        return ReducedLaw(take_node(self.mass, node)[:, None], ids, self.vocab)
+        row = torch.arange(len(node), device=node.device)
+        ids = self.ids if self.shared else self.ids[row, node][:, None]
+        return ReducedLaw(self.mass[row, node][:, None], ids, self.vocab)
 
     def place(self, token: Tensor, row: Tensor) -> Tensor:
         """Return the column in `mass` of each token, k for other tokens.

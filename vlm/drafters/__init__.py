@@ -13,6 +13,7 @@ _PUBLIC = {
     "Goodput": "mmspec.core.goodput",
     "Merged": "mmspec.vlm.drafters.merged",
     "RecyclingTable": "mmspec.vlm.drafters.token_recycling",
+    "LawTable": "mmspec.vlm.drafters.ngram_laws",
     "SmallModel": "mmspec.vlm.drafters.small_model",
     "StaticTree": "mmspec.core.drafting.shapes",
     "VisionSkip": "mmspec.vlm.drafters.viskip",
