@@ -16,6 +16,7 @@ _PUBLIC = {
     "LawTable": "mmspec.vlm.drafters.ngram_laws",
     "SmallModel": "mmspec.vlm.drafters.small_model",
     "StaticTree": "mmspec.core.drafting.shapes",
+    "SuffixIndex": "mmspec.vlm.drafters.suffix_lookup",
     "VisionSkip": "mmspec.vlm.drafters.viskip",
 }
 _METHODS = ("vlm", "drafter")  # the classes of these methods are public too
