@@ -89,6 +89,10 @@ def test_children_are_stored_tokens_in_draw_order_and_unknown_ngrams_are_leaves(
         for row in range(4):
             valid = [True] * len(parent) if r.draft.valid is None else r.draft.valid[row].tolist()
             leaves += not all(valid)
+            # nothing is drafted past the end
+            assert not any(
+                valid[n] for n in range(1, len(parent)) if r.draft.tree.depth[0, n] >= 40 - len(r.tokens[row])
+            )
             for node in (n for n in range(1, len(parent)) if valid[n]):
                 place, token = int(law.row[parent[node]]), int(r.draft.value[row, node])
                 chances = law.scores[row, place].softmax(-1)

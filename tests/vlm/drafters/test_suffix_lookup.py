@@ -57,7 +57,9 @@ def test_a_text_finds_its_own_earlier_suffixes_while_the_index_grows() -> None:
         text.append(rng.randrange(3))
         match.read(text[-1])
         index.extend(text[-1:])
-        assert match.continued()[1] == longest_continued([text], text)[0]
+        length, counts = longest_continued([text], text)
+        total = sum(counts.values())
+        assert shares_at(match) == (length, {token: count / total for token, count in counts.items()})
 
 
 def test_several_continuations_form_a_tree() -> None:
