@@ -62,6 +62,21 @@ def test_a_text_finds_its_own_earlier_suffixes_while_the_index_grows() -> None:
         assert shares_at(match) == (length, {token: count / total for token, count in counts.items()})
 
 
+def test_a_match_sees_answers_that_are_added_meanwhile() -> None:
+    rng, index, texts, text = random.Random(5), SuffixIndex(), [], []
+    match = _Match(index, index.root)
+    for _ in range(60):
+        text.append(rng.randrange(2))
+        match.read(text[-1])
+        texts.append([rng.randrange(2) for _ in range(6)])
+        index.extend([*texts[-1], -1])
+        length, shares = shares_at(match)
+        after = [t[i + length] for t in texts for i in range(6 - length) if t[i : i + length] == text[-length:]]
+        ends = sum(t[-length:] == text[-length:] for t in texts)
+        if length:
+            assert shares == {token: pytest.approx(after.count(token) / (len(after) + ends)) for token in set(after)}
+
+
 def test_several_continuations_form_a_tree() -> None:
     inputs = dict(input_ids=torch.tensor([[5, 6, 7, 9, 5, 6, 7, 9, 5, 6, 8, 9, 5]]), max_new_tokens=9, do_sample=False)
     decoding = mmspec.vlm.start(tiny("llama"), drafter=SuffixLookup(nodes=4), **inputs)
