@@ -27,7 +27,7 @@ from mmspec.kernels.reduced_law import ReducedLaw
 def dense(law: Tensor | LogLaw | ReducedLaw) -> Tensor:
     """Return the probabilities of a law, float [B, M, V]."""
     if isinstance(law, ReducedLaw):
-        return law.spread(law.mass)
+        return law.dense()
     if not isinstance(law, LogLaw):
         return law
     if on_kernels(law.scores):
@@ -49,7 +49,7 @@ def dense_reference(law: LogLaw) -> Tensor:
 def at_node(tensor: Tensor | LogLaw | ReducedLaw, node: Tensor) -> Tensor:
     """Return `tensor` [B, N, ...] at a node per row, int64 [B] -> [B, ...]; for a law its probabilities."""
     if isinstance(tensor, ReducedLaw):
-        return tensor.spread(take_node(tensor.mass, node))
+        return tensor.at(node).dense()[:, 0]
     return dense(tensor.at(node))[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
 
 
@@ -93,7 +93,7 @@ def mass_at(law: Tensor | LogLaw | ReducedLaw, row: Tensor, token: Tensor) -> Te
     row = row if row.dim() == 2 else row[None]
     expect_rows("row", row, law.shape[0], token.shape[1])
     if isinstance(law, ReducedLaw):
-        return mass_at_reference(law.with_rest(), row, law.place(token))
+        return mass_at_reference(law.with_rest(), row, law.place(token, row.clamp_min(0)))
     if isinstance(law, LogLaw) or on_kernels(law):
         from mmspec.kernels.gpu.law import launch_mass_at
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from mmspec.core.tree import Tree, chain
+from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.kernels.draft_tree import take_nodes
 
 Drawn = Literal["without_replacement", "with_replacement", "deterministic", "none"]
@@ -68,7 +68,8 @@ class Law:
             depend only on the draws down to it; a rule that looks further ahead would change the distribution of reused
             values.
         copies: The nodes whose distribution is one-hot whatever `scores` says; None where every node was drawn.
-        ids: int64 [k], ascending, the values behind the columns of scores [B, M, k]; None for the whole vocabulary.
+        ids: The values behind the columns of scores [B, M, k]; None for the whole vocabulary. int64 [k], ascending, the
+            same for all distributions; or int64 [B, M, k], of each distribution its own, -1 with score -inf for none.
         second: The second drawn source; None where all nodes were drawn by one source.
     """
 
@@ -184,6 +185,30 @@ def neutralise_bad_scores(scores: Tensor, asks: bool = True) -> tuple[Tensor, Te
     if asks and bad.is_cpu and not bad.any():
         return scores, None
     return torch.where(bad[..., None], 0.0, scores), bad
+
+
+def learnable_nodes(draft: Draft, evidence: Evidence, live: Sequence[bool]) -> Tensor:
+    """Return bool [B, N], the nodes whose evidence drafters may learn from: valid and finite, in rows that go on."""
+    nodes = torch.tensor(live, device=draft.value.device)[:, None].expand_as(draft.value)
+    for mask in (draft.valid, None if evidence.bad is None else ~evidence.bad):
+        nodes = nodes if mask is None else nodes & mask
+    return nodes
+
+
+def without_tail(draft: Draft, parents: Sequence[int]) -> Draft:
+    """Return a draft over a static tree without the last nodes that are invalid in every row.
+
+    Only the tail is cut, so nodes keep their numbers and a row's randomness is independent of other rows.
+
+    Args:
+        draft: The draft, with `valid`.
+        parents: The parents of the tree.
+    """
+    count = int((draft.valid.any(0) * torch.arange(draft.tree.nodes, device=draft.valid.device)).max()) + 1
+    if count == draft.tree.nodes:
+        return draft
+    law = draft.law if draft.law.row is None else replace(draft.law, row=draft.law.row[:count])
+    return Draft(draft.value[:, :count], static_tree(parents[:count], draft.value.device), law, draft.valid[:, :count])
 
 
 @dataclass(slots=True)

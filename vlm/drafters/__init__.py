@@ -13,8 +13,10 @@ _PUBLIC = {
     "Goodput": "mmspec.core.goodput",
     "Merged": "mmspec.vlm.drafters.merged",
     "RecyclingTable": "mmspec.vlm.drafters.token_recycling",
+    "LawTable": "mmspec.vlm.drafters.ngram_laws",
     "SmallModel": "mmspec.vlm.drafters.small_model",
     "StaticTree": "mmspec.core.drafting.shapes",
+    "SuffixIndex": "mmspec.vlm.drafters.suffix_lookup",
     "VisionSkip": "mmspec.vlm.drafters.viskip",
 }
 _METHODS = ("vlm", "drafter")  # the classes of these methods are public too

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Law, Verdict, root_only
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, learnable_nodes, root_only, without_tail
 from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.keys import Keys
-from mmspec.core.tree import Tree, static_tree
+from mmspec.core.tree import static_tree
 from mmspec.io.validation import check_fields
 from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
@@ -88,11 +88,8 @@ class RecyclingState:
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
         value, valid = self._fill(target.pending, target.rooms(self.tree.max_depth))
-        # only the tail is cut, so nodes keep their numbers and a row's randomness is independent of other rows
-        last = int((valid.any(0) * torch.arange(self.tree.nodes, device=valid.device)).max())
-        if last == 0:
-            return root_only(target.pending)
-        return Draft(value[:, : last + 1], self._cut(last + 1), Law("deterministic"), valid[:, : last + 1])
+        draft = without_tail(Draft(value, self.tree, Law("deterministic"), valid), self.template)
+        return draft if draft.tree.nodes > 1 else root_only(target.pending)
 
     def _fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
         batch, nodes = pending.shape[0], self.tree.nodes
@@ -106,15 +103,9 @@ class RecyclingState:
             value[:, node] = torch.where(known, successor, 0)
         return value, valid
 
-    def _cut(self, nodes: int) -> Tree:
-        return static_tree(self.template[:nodes], self.tree.parent.device)
-
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Store the candidates of every scored node, rejected nodes too; accepted nodes win over rejected nodes."""
-        usable = torch.tensor(target.live, device=target.device)[:, None].expand_as(draft.value)
-        for mask in (draft.valid, None if evidence.bad is None else ~evidence.bad):
-            usable = usable if mask is None else usable & mask
-        usable = usable & ~torch.isin(draft.value, self.barred)
+        usable = learnable_nodes(draft, evidence, target.live) & ~torch.isin(draft.value, self.barred)
         order = torch.arange(draft.value.numel(), device=target.device).view_as(draft.value)
         accepted = torch.zeros_like(order).scatter_(1, verdict.path, 1)
         self.table.store(draft.value, self._best(evidence.scores), usable, order + accepted * order.numel())

@@ -211,6 +211,7 @@ class Laws:
         child_q: float [B, N], q of each node's own token after its parent.
         token: int64 [B, N], in range even at invalid nodes.
         row: int64 [N], the row of q for a node's children, 0 for leaves.
+        origin: int64 [R, N], the row of q from which each node was drawn.
         live: bool [B, N] or None, see `live_nodes`.
     """
 
@@ -220,15 +221,17 @@ class Laws:
     child_q: Tensor
     token: Tensor
     row: Tensor
+    origin: Tensor
     live: Tensor | None
 
     @property
     def lumped(self) -> Laws:
-        """The distributions over the drafter's tokens and the sum of all others, for drafters of a reduced vocabulary."""
+        """The distributions over the drafter's tokens and the sum of all others, where q is over few tokens."""
         q = self.q
         if not isinstance(q, ReducedLaw):
             return self
-        return replace(self, p=q.lumped(self.p), q=q.with_rest(), token=q.place(self.token))
+        token = q.place(self.token, self.origin)
+        return replace(self, p=q.lumped(self.p, self.row), q=q.with_rest(), token=token)
 
 
 def laws_of(evidence: Evidence, draft: Draft) -> Laws:
@@ -243,10 +246,9 @@ def laws_of(evidence: Evidence, draft: Draft) -> Laws:
         raise ValueError(f"q record: expected scores over the target's {p.shape[-1]} values, got {q.shape[-1]}; "
                          "map the drafter's vocabulary onto the target's")  # fmt: skip
     parent, row = draft.tree.parent, law_row(draft)
-    token = draft.value.clamp(0, p.shape[-1] - 1)
-    return Laws(
-        p, q, mass_at(p, parent, token), mass_at(q, row[parent], token), token, row, live_nodes(evidence, draft)
-    )
+    token, origin = draft.value.clamp(0, p.shape[-1] - 1), row[parent]
+    child_p, child_q = mass_at(p, parent, token), mass_at(q, origin, token)
+    return Laws(p, q, child_p, child_q, token, row, origin, live_nodes(evidence, draft))
 
 
 def _recorded(draft: Draft, vocab: int) -> Tensor | LogLaw | ReducedLaw:
@@ -254,8 +256,8 @@ def _recorded(draft: Draft, vocab: int) -> Tensor | LogLaw | ReducedLaw:
     scores, ids = draft.law.scores, draft.law.ids
     if ids is None:
         return law_rows(scores)
-    if len(ids) != scores.shape[-1]:
-        raise ValueError(f"q record: expected scores of the {len(ids)} values in its ids, got {scores.shape[-1]}")
+    if ids.shape[-1] != scores.shape[-1] or (ids.dim() > 1 and ids.shape != scores.shape):
+        raise ValueError(f"q record: expected scores of the {ids.shape[-1]} values in its ids, got {scores.shape[-1]}")
     return law_rows(spread_scores(scores, ids, vocab)) if on_kernels(scores) else ReducedLaw(law_of(scores), ids, vocab)
 
 

@@ -1,0 +1,79 @@
+"""Deterministic trees without a model: the likeliest continuations of a text, found best first."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Generic, TypeVar
+
+import torch
+
+from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.tree import dynamic_tree
+from mmspec.vlm.target import TextTarget
+
+Place = TypeVar("Place")
+# at a place of a source: its next tokens with their probabilities, the likeliest first, and the places behind them
+Continuations = Callable[[Place], Iterable[tuple[int, float, Place]]]
+
+
+@dataclass(slots=True)
+class LikeliestPaths(Generic[Place]):
+    """The tree of the likeliest paths of a row, by cumulative probability.
+
+    Since a path is at least as likely as its extensions, the search yields the `nodes` likeliest paths of the source.
+
+    Args:
+        nodes: The most drafted nodes.
+        depth: The most levels; 0 for a row without a draft.
+        least: The least cumulative probability of a node.
+
+    Attributes:
+        value: The tokens of the nodes after the root, whose entry is 0.
+        parent: The parents of all nodes, root first.
+        levels: The depths of all nodes.
+    """
+
+    nodes: int
+    depth: int
+    least: float = 0.0
+    value: list[int] = field(default_factory=lambda: [0])
+    parent: list[int] = field(default_factory=lambda: [0])
+    levels: list[int] = field(default_factory=lambda: [0])
+
+    def grow(self, start: Place, continuations: Continuations[Place]) -> LikeliestPaths[Place]:
+        """Fill the tree with the likeliest paths from a place of a source."""
+        heap: list[tuple[float, int, int, int, Place]] = []
+        order = count()  # of equal chances the earliest wins
+
+        def open_node(node: int, chance: float, place: Place) -> None:
+            if self.levels[node] == self.depth:
+                return
+            for token, share, behind in continuations(place):
+                if chance * share < self.least:
+                    break
+                heapq.heappush(heap, (-chance * share, next(order), node, token, behind))
+
+        open_node(0, 1.0, start)
+        while heap and len(self.value) <= self.nodes:
+            minus, _, parent, token, place = heapq.heappop(heap)
+            self.value.append(token)
+            self.parent.append(parent)
+            self.levels.append(self.levels[parent] + 1)
+            open_node(len(self.value) - 1, -minus, place)
+        return self
+
+
+def draft_of_paths(target: TextTarget, rows: Sequence[LikeliestPaths]) -> Draft:
+    """Return the deterministic draft of a tree per row; nodes beyond a row's own are invalid."""
+    nodes, device = max(len(row.value) for row in rows), target.device
+    if nodes == 1:
+        return root_only(target.pending)
+    value = torch.tensor([row.value + [0] * (nodes - len(row.value)) for row in rows], device=device)
+    value[:, 0] = target.pending
+    parent = torch.tensor([row.parent + [0] * (nodes - len(row.value)) for row in rows], device=device)
+    sizes = torch.tensor([[len(row.value)] for row in rows], device=device)
+    tree = dynamic_tree(parent, max(max(row.levels) for row in rows), nodes - 1)
+    return Draft(value, tree, Law("deterministic"), torch.arange(nodes, device=device) < sizes)

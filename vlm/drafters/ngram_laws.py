@@ -1,0 +1,201 @@
+"""Tables from n-grams to the target's distributions after them, and the requests that fill and read them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Evidence, Verdict, learnable_nodes
+from mmspec.vlm.target import TextTarget
+
+Ngram = tuple[int, ...]
+
+
+class TableSettings(Protocol):
+    """A drafter over a table: the sizes of its tables, and the table that its requests share."""
+
+    max_ngram: int
+    min_ngram: int
+    width: int
+    table: LawTable | None
+
+
+@dataclass(slots=True)
+class StoredLaw:
+    """The mean of the target's distributions after an n-gram, over its likeliest tokens.
+
+    Attributes:
+        ids: The tokens, the likeliest first.
+        mass: Their probabilities, all above 0; their sum is below 1 where further tokens are possible.
+        count: The number of distributions in the mean.
+    """
+
+    ids: Sequence[int]
+    mass: Sequence[float]
+    count: int = 1
+
+    def add(self, ids: Sequence[int], mass: Sequence[float], width: int) -> None:
+        """Add a distribution to the mean, over the union of the tokens, and keep the `width` likeliest."""
+        share = 1 / (self.count + 1)
+        total = {token: old * (1 - share) for token, old in zip(self.ids, self.mass, strict=True)}
+        for token, new in zip(ids, mass, strict=True):
+            total[token] = total.get(token, 0.0) + new * share
+        self.ids = sorted(total, key=total.get, reverse=True)[:width]
+        self.mass, self.count = [total[token] for token in self.ids], self.count + 1
+
+
+class NgramLaws:
+    """The distributions after the n-grams of texts, under fixed settings of sampling.
+
+    Args:
+        max_ngram: The longest n-gram.
+        min_ngram: The shortest n-gram.
+        width: The tokens that are stored for an n-gram.
+        most: The n-grams that are stored; beyond them the oldest are forgotten.
+    """
+
+    def __init__(self, max_ngram: int, min_ngram: int, width: int, most: int):
+        self.sizes, self.width, self.most = range(max_ngram, min_ngram - 1, -1), width, most
+        self.laws: dict[Ngram, StoredLaw] = {}
+
+    def find(self, text: Ngram) -> StoredLaw | None:
+        """Return the distribution after the longest known n-gram at the end of a text; None if none is known."""
+        for size in self.sizes:
+            if size <= len(text) and (law := self.laws.get(text[-size:])) is not None:
+                return law
+        return None
+
+    def store(self, text: Ngram, ids: Sequence[int], mass: Sequence[float]) -> None:
+        """Add the distribution after a text to those of the n-grams at its end."""
+        for size in self.sizes:
+            if size > len(text):
+                continue
+            law = self.laws.get(text[-size:])
+            if law is not None:
+                law.add(ids, mass, self.width)
+                continue
+            if len(self.laws) >= self.most:
+                del self.laws[next(iter(self.laws))]
+            self.laws[text[-size:]] = StoredLaw(ids, mass)
+
+
+class LawTable:
+    """A table of distributions after n-grams. Requests that use the same table share what the target has computed.
+
+    Requests of other temperatures, other truncations or other logits processors have other distributions, so the table
+    holds a part for each combination. It belongs to one user and one model: drafts from it show what earlier requests
+    generated.
+
+    Args:
+        max_ngram: The longest n-gram.
+        min_ngram: The shortest n-gram.
+        width: The tokens that are stored for an n-gram.
+        most: The n-grams that a part holds; beyond them the oldest are forgotten. An n-gram takes about a kilobyte.
+
+    Raises:
+        ValueError: The arguments violate 1 <= min_ngram <= max_ngram, or another number is below 1.
+    """
+
+    def __init__(self, max_ngram: int = 4, min_ngram: int = 1, width: int = 10, most: int = 100_000):
+        if not 1 <= min_ngram <= max_ngram:
+            raise ValueError(f"min_ngram: expected 1 to max_ngram={max_ngram}, got {min_ngram}")
+        if min(width, most) < 1:
+            raise ValueError(f"width, most: expected at least 1, got {width} and {most}")
+        self.sizes = (max_ngram, min_ngram, width)
+        self.most = most
+        self.vocab_size: int | None = None
+        self.parts: dict[Hashable, NgramLaws] = {}
+
+    def part(self, target: TextTarget) -> NgramLaws:
+        """Return the part for the settings of a request.
+
+        Raises:
+            ValueError: The table was used with a model of another vocabulary.
+        """
+        self.vocab_size = self.vocab_size or target.parts.vocab_size
+        if self.vocab_size != target.parts.vocab_size:
+            raise ValueError(f"table: expected a model of vocabulary {self.vocab_size}, got {target.parts.vocab_size}; "
+                             "use one table per model")  # fmt: skip
+        return self.parts.setdefault(_settings(target), NgramLaws(*self.sizes, self.most))
+
+
+def _settings(target: TextTarget) -> Hashable:
+    """Return the class and the numbers of each logits processor."""
+    processors = []
+    for processor in target.processors.all:
+        numbers = ((name, value) for name, value in vars(processor).items() if isinstance(value, int | float))
+        processors.append((type(processor).__name__, *sorted(numbers)))
+    return target.greedy, *processors
+
+
+def sizes_of(drafter: TableSettings) -> tuple[int, int, int]:
+    """Return the sizes of the tables of a drafter.
+
+    Raises:
+        ValueError: A size is out of range, or the drafter's own table has other sizes.
+    """
+    sizes = (drafter.max_ngram, drafter.min_ngram, drafter.width)
+    table = LawTable(*sizes) if drafter.table is None else drafter.table
+    if table.sizes != sizes:
+        raise ValueError(f"table: expected max_ngram, min_ngram, width of {sizes}, got {table.sizes}; use its sizes")
+    return sizes
+
+
+class NgramLawState:
+    """The part of a request's state that reads the text and fills the table.
+
+    Attributes:
+        laws: Per row, the table that it fills; a shared table is the same object in every row.
+        may_miss: Whether skipped rounds do no harm: they only leave the table smaller.
+    """
+
+    passes, may_miss = 0, True
+
+    def __init__(self, table: LawTable | None, sizes: tuple[int, int, int], target: TextTarget):
+        own = [LawTable(*sizes) if table is None else table for _ in range(target.batch)]
+        self.laws = [one.part(target) for one in own]
+        self.barred = frozenset(target.parts.placeholders)
+        self.reach = sizes[0]
+        seen = [slice(None)] * target.batch if target.padding is None else ~target.padding
+        self.prompts = [
+            self.tail(ids[keep][-self.reach :].tolist()) for ids, keep in zip(target.prompt, seen, strict=True)
+        ]
+
+    def tail(self, ids: Sequence[int]) -> Ngram:
+        """Return the last tokens that n-grams can use: those behind the last placeholder of a picture."""
+        start = max((place + 1 for place, token in enumerate(ids) if token in self.barred), default=0)
+        return tuple(ids[max(start, len(ids) - self.reach) :])
+
+    def text(self, target: TextTarget, row: int, without: int = 0) -> Ngram:
+        """Return the end of a row's text without its last tokens, from the last placeholder on."""
+        tokens = target.tokens[row]
+        end = len(tokens) - without
+        return self.tail((*self.prompts[row], *tokens[max(end - self.reach, 0) : end]))
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Store the distribution at every scored node of rows that go on, at rejected nodes too."""
+        nodes = learnable_nodes(draft, evidence, target.live).tolist()
+        ids, mass = (x.tolist() for x in _likeliest(evidence.scores, self.laws[0].width))
+        parents, values = draft.tree.parent.expand(draft.batch, -1).tolist(), draft.value.tolist()
+        for row, depth in enumerate(verdict.depth.tolist()):
+            if not target.live[row]:
+                continue
+            texts = [self.text(target, row, depth + 1)]
+            for parent, token in zip(parents[row][1:], values[row][1:], strict=True):
+                texts.append(self.tail((*texts[parent], token)))
+            for node, text in enumerate(texts):
+                known = [pair for pair in zip(ids[row][node], mass[row][node], strict=True) if self._storable(*pair)]
+                if nodes[row][node] and text and known:
+                    self.laws[row].store(text, *zip(*known, strict=True))
+
+    def _storable(self, token: int, mass: float) -> bool:
+        return mass > 0 and token not in self.barred
+
+
+def _likeliest(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
+    """Return the likeliest tokens of scores [B, N, V] and their probabilities, [B, N, width] each."""
+    best, ids = scores.topk(min(width, scores.shape[-1]), -1)
+    return ids, (best - scores.logsumexp(-1, keepdim=True)).exp_()
