@@ -34,8 +34,6 @@ def check_partial(parts: Parts, entry: int) -> None:
         ValueError: A layer needs more than the states of the layer below it, or the target has no such layer.
     """
     text = parts.model.config.get_text_config(decoder=True)
-    vision = getattr(parts.model.config, "vision_config", None)
-    deep = len(getattr(vision, "deepstack_visual_indexes", None) or ())
     kinds = {layer.kind for layer in parts.plan.layers}
     name = type(parts.decoder).__name__
     obstacles = {
@@ -49,11 +47,21 @@ def check_partial(parts: Parts, entry: int) -> None:
     if found := [obstacle for obstacle, present in obstacles.items() if present]:
         raise ValueError(f"model: expected a decoder whose layers can run apart ({', '.join(DECODERS)}), got "
                          f"{found[0]}; use a drafter that is not part of the target")  # fmt: skip
-    if not max(deep, 1) <= entry < parts.layers:
-        below = f", as DeepStack adds picture features below layer {deep}" if deep else ""
+    if not (least := first_exit(parts)) <= entry < parts.layers:
+        below = f", as DeepStack adds picture features below layer {least}" if _deep_layers(parts) else ""
         raise ValueError(
-            f"exit: expected a number of layers from {max(deep, 1)} to {parts.layers - 1}{below}, got {entry}; change it"
+            f"exit: expected a number of layers from {least} to {parts.layers - 1}{below}, got {entry}; change it"
         )
+
+
+def first_exit(parts: Parts) -> int:
+    """Return the least number of layers that can draft: all that DeepStack adds picture features to, at least one."""
+    return max(_deep_layers(parts), 1)
+
+
+def _deep_layers(parts: Parts) -> int:
+    vision = getattr(parts.model.config, "vision_config", None)
+    return len(getattr(vision, "deepstack_visual_indexes", None) or ())
 
 
 def layers(
