@@ -44,9 +44,9 @@ def check_partial(parts: Parts, entry: int) -> None:
         "rotary embeddings that depend on the length": bool(parts.rotary),
         f"the decoder {name}": not (parts.direct and name in DECODERS),
     }
-    if found := [obstacle for obstacle, present in obstacles.items() if present]:
+    if present := [obstacle for obstacle, holds in obstacles.items() if holds]:
         raise ValueError(f"model: expected a decoder whose layers can run apart ({', '.join(DECODERS)}), got "
-                         f"{found[0]}; use a drafter that is not part of the target")  # fmt: skip
+                         f"{present[0]}; use a drafter that is not part of the target")  # fmt: skip
     if not (least := first_exit(parts)) <= entry < parts.layers:
         below = f", as DeepStack adds picture features below layer {least}" if _deep_layers(parts) else ""
         raise ValueError(
@@ -55,7 +55,7 @@ def check_partial(parts: Parts, entry: int) -> None:
 
 
 def first_exit(parts: Parts) -> int:
-    """Return the least number of layers that can draft: all that DeepStack adds picture features to, at least one."""
+    """Return the least number of layers that can draft: 1, or all that DeepStack adds picture features to."""
     return max(_deep_layers(parts), 1)
 
 
@@ -139,8 +139,9 @@ def slots_ahead(cache: SlotCache, count: int) -> SlotCache:
 
 
 def read_ahead(
-    target: object, hidden: Tensor, ahead: int, first: int, last: int, skip: Collection[SubLayer] = ()
-) -> Tensor:
+    target: object, hidden: Tensor, ahead: int, first: int, last: int, skip: Collection[SubLayer] = (),
+    levels: dict[int, Tensor] | None = None,
+) -> Tensor:  # fmt: skip
     """Run layers over a chain of drafted nodes, the first of which lies `ahead` slots behind the committed length.
 
     Args:
@@ -150,6 +151,7 @@ def read_ahead(
         first: The first layer.
         last: The layer after the last.
         skip: The sub-layers to leave out, see `layers`.
+        levels: The states to store, see `layers`.
 
     Returns:
         The states behind the last layer, float [B, n, H].
@@ -158,20 +160,20 @@ def read_ahead(
     cache = slots_ahead(target.cache, ahead)
     mask = attention_masks(parts.plan, cache, tree.ancestor, tree.depth, tree.max_depth, parts.dtype)
     position = target.positions_of((tree.depth + ahead).expand(target.batch, -1))
-    return layers(parts, hidden, first, last, position, cache, mask, skip)
+    return layers(parts, hidden, first, last, position, cache, mask, skip, levels)
 
 
 def entry_of(target: object, draft: Draft) -> EntryStates | None:
     """Return the states with which the target's pass over a draft begins; None where it begins with the values.
 
-    A level to record has to lie at or above them. Surroundings need whole passes, such as strict passes; these replace
-    what the drafter has left in the cache.
+    A level to record has to lie at or above them, or to be stored with them. Surroundings need whole passes, such as
+    strict passes; these replace the drafter's keys and values.
     """
     entry = draft.entry
     if entry is None or entry.value is not draft.value or target.surroundings:
         return None
-    above = all(isinstance(level, int) and level >= entry.layer for level in target.levels or ())
-    return entry if above else None
+    known = (isinstance(level, int) and (level >= entry.layer or level in entry.below) for level in target.levels or ())
+    return entry if all(known) else None
 
 
 def pass_from(parts: Parts, inputs: dict, entry: EntryStates, levels: tuple[int, ...] | None) -> tuple[Tensor, Tensor]:
@@ -186,7 +188,7 @@ def pass_from(parts: Parts, inputs: dict, entry: EntryStates, levels: tuple[int,
     Returns:
         The logits [B, N, V], and the states [B, N, F].
     """
-    seen = None if levels is None else dict.fromkeys(levels, entry.hidden)
+    seen = None if levels is None else dict.fromkeys(levels, entry.hidden) | entry.below
     position, cache, mask = (inputs[name] for name in ("position_ids", "past_key_values", "attention_mask"))
     last = parts.decoder.norm(layers(parts, entry.hidden, entry.layer, parts.layers, position, cache, mask, (), seen))
     device = entry.hidden.device  # layers may lie on several devices

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -79,11 +79,13 @@ class EntryStates:
         layer: The layer that the states enter, the first that the target's pass still runs.
         hidden: float [B, N, H], in node order.
         value: The very tensor of the draft's values; the states do not count for a draft with another tensor.
+        below: float [B, N, H] each, the states that have entered earlier layers, as far as a drafter reads them.
     """
 
     layer: int
     hidden: Tensor
     value: Tensor
+    below: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

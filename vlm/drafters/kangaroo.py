@@ -1,4 +1,4 @@
-"""Kangaroo: the first layers of the target and a trained adapter draft what the other layers verify."""
+"""Kangaroo: the first layers of the target and a trained adapter draft, and the other layers verify."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Kangaroo(ShapedDrafter):
         return head(out).float()
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """Return the states for the slots from `first` on: exit states are the same at every depth, so there is one.
+        """Return the states for the slots from `first` on: exit states are the same at every depth, so a single depth is trained.
 
         Returns:
             float [B, R - first, H], a single depth.

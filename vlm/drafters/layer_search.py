@@ -32,7 +32,7 @@ class SearchLimits:
 
 
 class LayerSet:
-    """The sub-layers that are left out, and the search for better ones; requests that share the object share both.
+    """The sub-layers that are left out, and the search for a better set; requests that share the object share both.
 
     Trials alternate between a random set, as in SWIFT, and the best set with one sub-layer exchanged, in place of SWIFT's
     Gaussian process.
