@@ -169,10 +169,10 @@ class Kangaroo(ShapedDrafter):
         return head(out).float()
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
-        """Return the states for the slots from `first` on: exit states are the same at every depth, so a single depth is trained.
+        """Return the states for the slots from `first` on at the first depth: exit states are the same at every depth.
 
         Returns:
-            float [B, R - first, H], a single depth.
+            float [B, R - first, H], in a list of length 1.
         """
         rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
         return unroll([self.layer], slots.attend, slots.carry, rotary, first, 1, lambda before: (before, before))
