@@ -20,6 +20,7 @@ from mmspec.vlm.distributed import agreed
 from mmspec.vlm.generated_rows import GeneratedRows
 from mmspec.vlm.hidden_states import Level, record_states
 from mmspec.vlm.mixers import stepwise, tree_passes
+from mmspec.vlm.partial import entry_of, pass_from
 from mmspec.vlm.prefill import (
     PrefillResult,
     UnreadPrompt,
@@ -54,7 +55,7 @@ class TextTarget(GeneratedRows):
         last_hidden: float [1, 1, F], in a conversation, the states of the last token in the cache.
         lasting: The prompt inputs of every pass, see `lasting_inputs`.
         pass_costs: The measured costs of the model's passes.
-        scored: The number of nodes of a row in the last pass, padding included.
+        scored: The number of nodes of a row in the last pass, padding included; 0 for a pass of some layers.
         pads: Whether a pass is padded if a wider pass is known to be cheaper.
         adapts: Whether costs measured during requests count too; if not, a seed reproduces its output.
         asks: Whether a pass may wait for the device to learn whether its logits are finite.
@@ -185,26 +186,25 @@ class TextTarget(GeneratedRows):
     def score(self, draft: Draft) -> Evidence:
         tree, value, ancestor = draft.tree, draft.value, draft.tree.ancestor
         depth = expand_tree(tree.depth, self.batch)
-        self.scored = self.pass_costs.padded(tree.nodes, self.adapts) if self.pads else tree.nodes
-        if self.scored > tree.nodes:
-            value, depth, ancestor = pad_nodes(value, depth, ancestor, self.scored)
+        entry = entry_of(self, draft)
+        width = self.pass_costs.padded(tree.nodes, self.adapts) if self.pads and entry is None else tree.nodes
+        self.scored = width if entry is None else 0
+        if width > tree.nodes:
+            value, depth, ancestor = pad_nodes(value, depth, ancestor, width)
         inputs = dict(
             input_ids=value,
-            position_ids=self._places(depth),
+            position_ids=self.positions_of(depth),
             attention_mask=attention_masks(self.parts.plan, self.cache, ancestor, depth, tree.max_depth, self.dtype),
             past_key_values=self.cache,
             use_cache=True,
         )
         if self.lasting:
-            inputs |= {name: value.expand(-1, self.scored, *value.shape[2:]) for name, value in self.lasting.items()}
-        if not self.surroundings:
-            logits, hidden = self._pass(inputs)
-            return self._evidence(draft, logits[:, : tree.nodes], hidden[:, : tree.nodes])
+            inputs |= {name: value.expand(-1, width, *value.shape[2:]) for name, value in self.lasting.items()}
         with ExitStack() as stack:
             for make in self.surroundings:
                 stack.enter_context(make(self, draft))
-            logits, hidden = self._pass(inputs)
-        return self._evidence(draft, logits, hidden)
+            logits, hidden = self._pass(inputs) if entry is None else pass_from(self.parts, inputs, entry, self.levels)
+        return self._evidence(draft, logits[:, : tree.nodes], hidden[:, : tree.nodes])
 
     def _pass(self, inputs: dict) -> tuple[Tensor, Tensor]:
         """Run a pass; return its logits and hidden states."""
@@ -218,8 +218,8 @@ class TextTarget(GeneratedRows):
                 logits = wrapped_logits(self.parts, inputs)
         return logits.to(self.device), (seen.hidden if self.levels is None else seen.levels).to(self.device)
 
-    def _places(self, depth: Tensor) -> Tensor:
-        """Return the positions of a draft's nodes, clamped to the learned table: nodes beyond it are never accepted."""
+    def positions_of(self, depth: Tensor) -> Tensor:
+        """Return the positions of nodes at these depths, clamped to the learned table: nodes beyond it are never accepted."""
         places, table = self.next_position[..., None] + depth, self.parts.learned_positions
         return places if table is None else places.clamp(max=table - 1)
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import torch
@@ -93,6 +93,25 @@ class Law:
         return "onehot" if self.drawn == "deterministic" else "none"
 
 
+@dataclass(frozen=True, slots=True)
+class EntryStates:
+    """The states with which drafted nodes enter a layer of the target, from a drafter that has run the layers below it.
+
+    The keys and values of these layers lie in the target's own cache, in the slots that the nodes have in its next pass.
+
+    Attributes:
+        layer: The layer that the states enter, the first that the target's pass still runs.
+        hidden: float [B, N, H], in node order.
+        value: The very tensor of the draft's values; the states do not count for a draft with another tensor.
+        below: float [B, N, H] each, the states that have entered earlier layers, as far as a drafter reads them.
+    """
+
+    layer: int
+    hidden: Tensor
+    value: Tensor
+    below: Mapping[int, Tensor] = field(default_factory=dict)
+
+
 @dataclass(slots=True)
 class Draft:
     """N values per row on a tree; node 0 holds the last committed value, whose evidence decides depth 1.
@@ -104,6 +123,7 @@ class Draft:
         valid: bool [B, N], None for all; an invalid node and everything below it is rejected.
         index: int64 [B, N], the output position of each node; None where its depth below the root determines it.
         open: bool [B, N], nodes after which a mask verdict may fill in a value; None for all.
+        entry: The states of the nodes in the middle of the target; None where its pass begins with their values.
     """
 
     value: Tensor
@@ -112,6 +132,7 @@ class Draft:
     valid: Tensor | None = None
     index: Tensor | None = None
     open: Tensor | None = None
+    entry: EntryStates | None = None
 
     @property
     def batch(self) -> int:

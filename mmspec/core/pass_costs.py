@@ -46,9 +46,11 @@ class PassCurve:
         """Add a pass.
 
         Args:
-            width: The nodes of a row, padding included.
+            width: The nodes of a row, padding included; 0 for a pass of some layers, which is not comparable.
             seconds: The time from the start of the pass to the commit.
         """
+        if not width:
+            return
         with self._lock:
             if self.measured.add(width, seconds) or self.measured.count(width) <= _SURE:
                 self._costs, self._widths = {}, {}

@@ -10,7 +10,7 @@ from mmspec.estimate.work import BYTES, NOTHING, Work, product
 from mmspec.methods import MethodInfo, methods
 from mmspec.methods.settings import nearest
 
-Pattern = Literal["nothing", "levels", "block", "heads", "model"]
+Pattern = Literal["nothing", "levels", "block", "heads", "model", "part"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,8 +20,9 @@ class DrafterCost:
     Attributes:
         name: The name of the method.
         pattern: "nothing": no model; "levels": a pass per level; "block": a pass per draft; "heads": a head per level
-            on the target's last state; "model": a pass of another model per level.
-        layers: Layers of the drafter, each like those of the target.
+            on the target's last state; "model": a pass of another model per level; "part": a pass of a part of the
+            target per level.
+        layers: Layers of the drafter, each like those of the target; for "part" its per cent of the target.
         joined: Hidden states of the target's width that the drafter's input combines, 0 for none.
         tree: Whether it drafts trees.
         head_share: The share of the target's vocabulary in the drafter's head.
@@ -59,6 +60,8 @@ class DrafterCost:
                 raise ValueError(f"--drafter: expected a model for {self.name}, such as {self.name}@smollm2, got none, "
                                  "name one")  # fmt: skip
             return length * small.pass_work(1, context, dtype, batch=batch)
+        if self.pattern == "part":
+            return length * self.layers / 100 * target.pass_work(1, context, dtype, batch=batch)
         rows = batch * target.branches * (length if self.pattern == "block" else width)
         head = product(rows, target.head[0], max(round(self.head_share * target.head[1]), 1))
         if self.pattern == "heads":
@@ -75,7 +78,7 @@ class DrafterCost:
         """Return the work of reading a prompt."""
         if self.pattern == "model" and small is not None:
             return small.prefill_work(tokens, dtype, batch=batch)
-        if self.pattern in ("nothing", "heads"):
+        if self.pattern in ("nothing", "heads", "part"):
             return NOTHING
         rows = batch * target.branches * tokens
         joined = product(rows, self.joined * target.head[0], target.head[0]) if self.joined else NOTHING
