@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,6 @@ from mmspec.core.pass_costs import pad_nodes
 from mmspec.core.strict import over_draft
 from mmspec.core.tree import Tree
 from mmspec.vlm.mixers import tree_passes
-
-if TYPE_CHECKING:
-    from mmspec.vlm.target import TextTarget
 
 
 @dataclass(slots=True)
@@ -58,11 +55,11 @@ class PassRows:
         return {"inputs_embeds": embeds}
 
 
-Surrounding = Callable[["TextTarget", Tree], AbstractContextManager]
+Surrounding = Callable[[Any, Tree], AbstractContextManager]
 
 
-def surroundings_of(target: TextTarget) -> tuple[Surrounding, ...]:
-    """Return the functions that return the context managers around each pass of a target over a tree.
+def surroundings_of(target: Any) -> tuple[Surrounding, ...]:
+    """Return the functions that return the context managers around each pass of a `TextTarget` over a tree.
 
     They are functions, since bound methods would keep the target and its cache alive.
     """
@@ -70,7 +67,7 @@ def surroundings_of(target: TextTarget) -> tuple[Surrounding, ...]:
     return tuple(make for needed, make in makers if needed)
 
 
-def _turned(target: TextTarget, tree: Tree) -> AbstractContextManager:
+def _turned(target: Any, tree: Tree) -> AbstractContextManager:
     """Give passes inside the rotary embeddings of plain decoding, where all rows step together."""
     step = max(target.emitted) + tree.max_depth
     if max(target._longest, target._last + 1 + step) < target.rope.switch:
@@ -80,11 +77,11 @@ def _turned(target: TextTarget, tree: Tree) -> AbstractContextManager:
     return target.rope.at((target._last + 1 + emitted + depth).clamp_min(target._longest))
 
 
-def _along_tree(target: TextTarget, tree: Tree) -> AbstractContextManager:
+def _along_tree(target: Any, tree: Tree) -> AbstractContextManager:
     """Make layers with states read the nodes of the tree."""
     return tree_passes(target.mixers, target.cache, tree)
 
 
-def _in_single_bits(target: TextTarget, tree: Tree) -> AbstractContextManager:
+def _in_single_bits(target: Any, tree: Tree) -> AbstractContextManager:
     """Give passes inside the bits of single-token passes."""
     return over_draft(target.cache, tree, target.batch)
