@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, ExitStack, nullcontext
+from contextlib import ExitStack, nullcontext
 
 import torch
 from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
+from mmspec.core.draft import Draft, Evidence, Verdict, neutralise_bad_scores, root_only, run_of
 from mmspec.core.layer_plan import attention_masks
-from mmspec.core.pass_costs import PassCurve, pad_nodes, pass_costs_of
+from mmspec.core.pass_costs import PassCurve, pass_costs_of
 from mmspec.core.rope import StepRope
-from mmspec.core.strict import over_draft, over_prompt, single_steps
+from mmspec.core.strict import over_prompt, single_steps
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.turn import StateCheckpoint, Turn
 from mmspec.vlm.distributed import agreed
 from mmspec.vlm.generated_rows import GeneratedRows
 from mmspec.vlm.hidden_states import Level, record_states
-from mmspec.vlm.mixers import stepwise, tree_passes
+from mmspec.vlm.mixers import stepwise
 from mmspec.vlm.partial import entry_of, pass_from
+from mmspec.vlm.pass_rows import PassRows, surroundings_of
 from mmspec.vlm.prefill import (
     PrefillResult,
     UnreadPrompt,
@@ -104,9 +105,7 @@ class TextTarget(GeneratedRows):
         self.strict = strict
         # closed forms of recurrences over a tree sum in another order than single steps
         self.mixers = stepwise(parts.mixers) if strict else parts.mixers
-        # functions, since bound methods would keep the target and its cache alive
-        makers = ((self.rope, _turned), (self.mixers, _along_tree), (strict, _in_single_bits))
-        self.surroundings = tuple(make for needed, make in makers if needed)
+        self.surroundings = surroundings_of(self)
         # passes that depend on the draft's shape or that several processes share are not padded
         self.pads = not self.surroundings and parts.group is None
         attention = getattr(parts.decoder.config, "_attn_implementation", None)
@@ -184,17 +183,17 @@ class TextTarget(GeneratedRows):
 
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
-        tree, value, ancestor = draft.tree, draft.value, draft.tree.ancestor
-        depth = expand_tree(tree.depth, self.batch)
+        tree, nodes = draft.pass_tree, draft.tree.nodes
         entry = entry_of(self, draft)
         width = self.pass_costs.padded(tree.nodes, self.adapts) if self.pads and entry is None else tree.nodes
         self.scored = width if entry is None else 0
-        if width > tree.nodes:
-            value, depth, ancestor = pad_nodes(value, depth, ancestor, width)
+        rows = PassRows.of(draft, width)
         inputs = dict(
-            input_ids=value,
-            position_ids=self.positions_of(depth),
-            attention_mask=attention_masks(self.parts.plan, self.cache, ancestor, depth, tree.max_depth, self.dtype),
+            rows.inputs(self.parts.embed),
+            position_ids=self.positions_of(rows.depth),
+            attention_mask=attention_masks(
+                self.parts.plan, self.cache, rows.ancestor, rows.depth, tree.max_depth, self.dtype
+            ),
             past_key_values=self.cache,
             use_cache=True,
         )
@@ -202,15 +201,20 @@ class TextTarget(GeneratedRows):
             inputs |= {name: value.expand(-1, width, *value.shape[2:]) for name, value in self.lasting.items()}
         with ExitStack() as stack:
             for make in self.surroundings:
-                stack.enter_context(make(self, draft))
-            logits, hidden = self._pass(inputs) if entry is None else pass_from(self.parts, inputs, entry, self.levels)
-        return self._evidence(draft, logits[:, : tree.nodes], hidden[:, : tree.nodes])
+                stack.enter_context(make(self, tree))
+            if entry is None:
+                logits, hidden = self._pass(inputs, None if draft.probes is None else nodes)
+            else:
+                logits, hidden = pass_from(self.parts, inputs, entry, self.levels)
+        evidence = self._evidence(draft, logits[:, :nodes], hidden[:, :nodes])
+        evidence.probed = None if draft.probes is None else hidden[:, nodes : tree.nodes]
+        return evidence
 
-    def _pass(self, inputs: dict) -> tuple[Tensor, Tensor]:
-        """Run a pass; return its logits and hidden states."""
+    def _pass(self, inputs: dict, nodes: int | None = None) -> tuple[Tensor, Tensor]:
+        """Run a pass; return its hidden states, and the logits of at least the first `nodes` rows, None for all."""
         if self.parts.direct and self.levels is None:
             hidden = self.parts.decoder(**inputs).last_hidden_state.to(self.device)
-            return self.parts.head(hidden), hidden
+            return self.parts.head(hidden[:, :nodes]), hidden
         with record_states(self.parts.decoder, self.levels) as seen:
             if self.parts.direct:
                 logits = self.parts.head(self.parts.decoder(**inputs).last_hidden_state)
@@ -278,23 +282,3 @@ class TextTarget(GeneratedRows):
         if evidence.bad is None or self._barren is None:
             return evidence.bad
         return evidence.bad.long() + self._barren
-
-
-def _turned(target: TextTarget, draft: Draft) -> AbstractContextManager:
-    """Give passes inside the rotary embeddings of plain decoding, where all rows step together."""
-    step = max(target.emitted) + draft.tree.max_depth
-    if max(target._longest, target._last + 1 + step) < target.rope.switch:
-        return target.rope.at(target._longest)
-    emitted = torch.tensor(target.emitted, device=target.device)[:, None]
-    depth = expand_tree(draft.tree.depth, target.batch)
-    return target.rope.at((target._last + 1 + emitted + depth).clamp_min(target._longest))
-
-
-def _along_tree(target: TextTarget, draft: Draft) -> AbstractContextManager:
-    """Make layers with states read the nodes of the draft."""
-    return tree_passes(target.mixers, target.cache, draft.tree)
-
-
-def _in_single_bits(target: TextTarget, draft: Draft) -> AbstractContextManager:
-    """Give passes inside the bits of single-token passes."""
-    return over_draft(target.cache, draft.tree, target.batch)

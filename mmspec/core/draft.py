@@ -113,6 +113,19 @@ class EntryStates:
 
 
 @dataclass(slots=True)
+class Probes:
+    """Inputs that a target pass reads behind the nodes of a draft: rules never see them, and no commit keeps them.
+
+    Attributes:
+        tree: The tree of the draft's N nodes, followed by P probes. Below a probe are only probes.
+        embeds: float [B or 1, P, H], the input embeddings of the probes.
+    """
+
+    tree: Tree
+    embeds: Tensor
+
+
+@dataclass(slots=True)
 class Draft:
     """N values per row on a tree; node 0 holds the last committed value, whose evidence decides depth 1.
 
@@ -124,6 +137,7 @@ class Draft:
         index: int64 [B, N], the output position of each node; None where its depth below the root determines it.
         open: bool [B, N], nodes after which a mask verdict may fill in a value; None for all.
         entry: The states of the nodes in the middle of the target; None where its pass begins with their values.
+        probes: The probes behind the nodes, for targets of text; None without probes.
     """
 
     value: Tensor
@@ -133,11 +147,17 @@ class Draft:
     index: Tensor | None = None
     open: Tensor | None = None
     entry: EntryStates | None = None
+    probes: Probes | None = None
 
     @property
     def batch(self) -> int:
         """The number of rows B."""
         return self.value.shape[0]
+
+    @property
+    def pass_tree(self) -> Tree:
+        """The tree of the target pass: the nodes, then the probes."""
+        return self.tree if self.probes is None else self.probes.tree
 
 
 def root_only(pending: Tensor) -> Draft:
@@ -181,6 +201,7 @@ class Evidence:
         reward: float32 [B, N], the quality score of node i itself.
         hidden: float [B, N, H], hidden states that drafters read.
         bad: bool [B, N], nodes whose raw outputs were NaN or Inf; None when all are finite.
+        probed: float [B, P, H], the last hidden states of the draft's probes; None without probes.
     """
 
     scores: Tensor | None = None
@@ -190,6 +211,7 @@ class Evidence:
     reward: Tensor | None = None
     hidden: Tensor | None = None
     bad: Tensor | None = None
+    probed: Tensor | None = None
 
 
 def neutralise_bad_scores(scores: Tensor, asks: bool = True) -> tuple[Tensor, Tensor | None]:

@@ -110,7 +110,7 @@ class DraftSource:
         if self.previews:
             self._compare(target, option is not None)
         elif option is not None:
-            estimates, depth, nodes = self.estimates, option.depth, draft.tree.nodes
+            estimates, depth, nodes = self.estimates, option.depth, draft.pass_tree.nodes
             if option.size == WHOLE:
                 depth = estimates.reach = max(estimates.reach, draft.tree.max_depth)
             if not self.sizes:

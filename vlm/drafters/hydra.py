@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -10,13 +9,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
 from mmspec.methods import method
-from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.feature_drafter import FeatureState
-from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter, HeadState
+from mmspec.vlm.drafters.base.head_drafter import HeadBlock
+from mmspec.vlm.drafters.base.prefix_heads import PrefixConfig, PrefixHeadDrafter, PrefixState, at_paths
 from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
 
@@ -38,45 +35,19 @@ class HydraInputBlock(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class HydraConfig(HeadConfig):
-    """The sizes of Hydra's heads and of its prefix layer.
+class HydraConfig(PrefixConfig):
+    """The sizes of Hydra's heads and of its prefix layer. Hydra++ has the layer, layers=4 and dropout=0.2.
 
     Attributes:
-        prefix_layer: Whether heads start from a decoder layer's output. Hydra++ has layers=4, final_norm and dropout
-            0.2 too.
-        intermediate_size, num_attention_heads, num_key_value_heads, head_dim: Of that layer, see `LayerConfig`.
-        rope_theta, rms_norm_eps: Of that layer.
-        final_norm: Whether the layer's output is normed, as in published files.
         dropout: The share of inputs dropped in training, for every block and vocabulary-wide head.
     """
 
-    heads: int = 4
-    prefix_layer: bool = False
-    intermediate_size: int = 0
-    num_attention_heads: int = 0
-    num_key_value_heads: int = 0
-    head_dim: int = 0
-    rope_theta: float = 10000.0
-    rms_norm_eps: float = 1e-6
-    final_norm: bool = False
     dropout: float = 0.0
 
     def __post_init__(self) -> None:
         super(HydraConfig, self).__post_init__()
-        if self.prefix_layer:
-            self.layer()
-        elif self.final_norm:
-            raise ValueError("final_norm: expected a prefix_layer to norm, got none; leave it out or ask for the layer")
         if not 0 <= self.dropout < 1:
             raise ValueError(f"dropout: expected at least 0 and below 1, got {self.dropout}; change it")
-
-    def layer(self) -> LayerConfig:
-        """Return the sizes of the prefix layer.
-
-        Raises:
-            ValueError: The sizes do not fit together.
-        """
-        return LayerConfig.of(self)
 
 
 @method(
@@ -84,7 +55,7 @@ class HydraConfig(HeadConfig):
     about="heads on the target's last state that read the tokens before them",
     paper="Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding",
 )  # fmt: skip
-class Hydra(HeadDrafter):
+class Hydra(PrefixHeadDrafter):
     """Heads like Medusa's that also read the draft tokens before them. Exact in every shape.
 
     Paper: "Hydra: Sequentially-Dependent Draft Heads for Medusa Decoding". Head i reads the prefix state and the
@@ -106,21 +77,9 @@ class Hydra(HeadDrafter):
             nn.Sequential(HydraInputBlock(i + 2, width), *(HeadBlock(width) for _ in range(config.layers - 1)))
             for i in range(config.heads)
         )
-        self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.prefix_layer else None
-        self.layer = DraftLayer(config.layer()) if config.prefix_layer else None
-        self.final_norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.final_norm else None
 
     def new_state(self, target: object) -> HydraState:
-        return (HydraState if self.layer is None else HydraPrefixState)(self, target)
-
-    def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """Return the prefix layer's attention input and its residual, the states themselves, [B, n, H] each."""
-        norm = self.norm
-        return hidden if norm is None else rms_norm(norm, hidden), hidden
-
-    def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: object, bias: Tensor | None) -> Tensor:
-        """Return the prefix states [B, n, H] of n new slots, see `DraftLayer.forward`."""
-        return self._finished(self.layer(attend, carry, rotary, cache, bias))
+        return HydraState(self, target)
 
     def feature(self, index: int, states: Tensor, embeds: Tensor) -> Tensor:
         """Return head `index`'s output [B, n, H] for the prefix states [B, n, H] that drafts start from.
@@ -135,29 +94,18 @@ class Hydra(HeadDrafter):
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         return super().logits(self._dropped(out) if self.config.own_head else out, depth, head)
 
-    def _finished(self, states: Tensor) -> Tensor:
-        return states if self.final_norm is None else rms_norm(self.final_norm, states)
-
     def _dropped(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.config.dropout) if self.training and self.config.dropout else x
 
     def unroll(self, slots: PromptSlots, view: PromptView, first: int, depths: int) -> list[Tensor]:
         """Return each depth's head output [B, R - first, H] from the prefix state `depth` slots earlier."""
-        states = slots.carry[:, first:]
-        if self.layer is not None:
-            rotary = self.layer.rotary_at(slots.position, slots.attend.dtype)
-            states = self._finished(self.layer.unroll(slots.attend, slots.carry, rotary, first, 1, None)[0])
+        states = self.prefix_states(slots, first)
         embeds = view.embeds_of(slots, first)
         outputs = []
         for depth in range(min(depths, self.config.heads)):
             path = torch.cat([shift_rows(embeds, back) for back in range(depth, -1, -1)], -1)
             outputs.append(self.feature(depth, shift_rows(states, depth), path))
         return outputs
-
-    @classmethod
-    def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `PretrainedDrafter.sizes_for`; a prefix layer has the published final norm."""
-        return super().sizes_for(parts, sizes) | {"final_norm": bool(sizes.get("prefix_layer"))}
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
@@ -206,8 +154,8 @@ class Hydra(HeadDrafter):
         }  # fmt: skip
 
 
-class HydraState(HeadState):
-    """The state of a request; `passes` counts the evaluations of a head, one per level.
+class HydraState(PrefixState):
+    """The state of a request.
 
     Attributes:
         known: float [B, 1 + drafted, H], the embeddings of the root and of the drafted nodes expanded so far.
@@ -215,42 +163,17 @@ class HydraState(HeadState):
 
     known: Tensor
 
-    @torch.no_grad()
-    def ready(self, depth: int | None = None) -> None:
-        if self.root is None:
-            self.passes += 1
-            self.known = self.target.parts.embed(self.target.pending[:, None])
-            self.root = self.drafter.feature(0, self.source, self.known)[:, 0]
+    def begin(self) -> Tensor:
+        self.known = self.target.parts.embed(self.target.pending[:, None])
+        return self.drafter.feature(0, self.source, self.known)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
         self.passes += 1
         self.known = torch.cat([self.known[:, : back + 1], self.target.parts.embed(token)], 1)
-        batch, count = token.shape
         if ancestor is None:
             return self.drafter.feature(depth, self.source, self.known.flatten(1)[:, None])
-        # `depth` columns of every row are True; their order is that of the levels
-        place = ancestor.byte().argsort(dim=-1, descending=True, stable=True)[..., :depth] + 1
-        node = torch.cat([torch.zeros_like(place[..., :1]), place], -1).expand(batch, -1, -1)
-        row = torch.arange(batch, device=token.device)[:, None, None]
-        path = self.known[row, node].flatten(2)
-        return self.drafter.feature(depth, self.source.expand(-1, count, -1), path)
-
-
-class HydraPrefixState(HydraState):
-    """The state with a prefix layer: a cache over the prompt, and a start from the layer's last committed output."""
-
-    prefill = FeatureState.prefill
-    follow = FeatureState.follow
-
-    def observe(self, target: object, draft: object, evidence: object, verdict: object) -> None:
-        FeatureState.observe(self, target, draft, evidence, verdict)
-
-    @torch.no_grad()
-    def ready(self, depth: int | None = None) -> None:
-        if self.next_position is None or self.pending_features:
-            FeatureState.ready(self, depth)
-            self.source, self.root = self.root[:, None], None
-        HydraState.ready(self)
+        path = at_paths(self.known, ancestor, depth).flatten(2)
+        return self.drafter.feature(depth, self.source.expand(-1, token.shape[1], -1), path)
 
 
 _PREFIX = "prefix_embeding_layer."  # the files' spelling

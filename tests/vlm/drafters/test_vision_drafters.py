@@ -132,7 +132,7 @@ def fresh_draft(drafter: object, inputs: dict, tokens: list[int]) -> Draft:
 
 @pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("shape", ("chain", "dynamic"))
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "ppd"])  # right after a prompt, PPD drafts nothing
 def test_after_any_accept_length_the_cache_matches_a_fresh_read(name: str, shape: str) -> None:
     drafter, inputs = make(name).with_shape(SHAPES[shape]), prompt("llava", 2, "middle", 4)
     truth = tiny("llava").generate(**inputs, max_new_tokens=40, do_sample=False)[:, inputs["input_ids"].shape[1] :]

@@ -188,6 +188,34 @@ def leaning(drafter: ShapedDrafter) -> ShapedDrafter:
     return drafter
 
 
+PREFIX_LAYER = dict(intermediate_size=48, num_attention_heads=4)
+
+
+def chimera() -> ShapedDrafter:
+    from mmspec.vlm.drafters.chimera import Chimera, ChimeraConfig
+
+    drafter = stirred(Chimera(ChimeraConfig(HIDDEN, SIZES["vocab_size"], heads=3, layers=2, **PREFIX_LAYER)))
+    with torch.no_grad():
+        drafter.encoder.outer.weight.normal_(0, 0.1)
+    return drafter
+
+
+def clover() -> ShapedDrafter:
+    from mmspec.vlm.drafters.clover import Clover, CloverConfig
+
+    drafter = Clover(CloverConfig(HIDDEN, SIZES["vocab_size"], heads=3, layers=2, **PREFIX_LAYER))
+    with torch.no_grad():
+        for block in drafter.output:
+            block.linear.weight.normal_(0, 0.1)
+    return drafter
+
+
+def ppd() -> ShapedDrafter:
+    from mmspec.vlm.drafters.ppd import PPD, PPDConfig
+
+    return PPD(PPDConfig(HIDDEN, SIZES["vocab_size"]))
+
+
 DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "eagle": eagle,
     "eagle_without_pictures": eagle_without_pictures,
@@ -207,15 +235,22 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "dspark": dspark,
     "xpress": xpress,
     "peagle": peagle,
+    "chimera": chimera,
+    "clover": clover,
+    "ppd": ppd,
 }
 
-# a class that stands here under another name too, with another option: the default lane leaves them out where names multiply
+# the default lane leaves these out where names multiply: a class that stands here under another name too, with another
+# option, and heads of which Medusa and Hydra stand for the family
 VARIANTS = (
     "eagle_without_pictures",
     "hydra_with_prefix_layer",
     "flash_autoregressive",
     "flash_residual",
     "dflash_with_vision",
+    "chimera",
+    "clover",
+    "ppd",
 )
 NAMES = [pytest.param(name, marks=pytest.mark.whole) if name in VARIANTS else name for name in DRAFTERS]
 

@@ -1,0 +1,87 @@
+"""The target pass over a draft: its rows (nodes, probes, padding), and the context managers around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.draft import Draft, Probes, expand_tree
+from mmspec.core.pass_costs import pad_nodes
+from mmspec.core.strict import over_draft
+from mmspec.core.tree import Tree
+from mmspec.vlm.mixers import tree_passes
+
+
+@dataclass(slots=True)
+class PassRows:
+    """The rows of a target pass: the N nodes of a draft, then its P probes, then padding, W in all.
+
+    Attributes:
+        value: int64 [B, W], token ids; probes and padding repeat the root.
+        depth: int64 [B, W].
+        ancestor: bool [R, W, W], the rows that a row sees.
+        nodes: The number of nodes N.
+        probes: The draft's probes, None without any.
+    """
+
+    value: Tensor
+    depth: Tensor
+    ancestor: Tensor
+    nodes: int
+    probes: Probes | None
+
+    @classmethod
+    def of(cls, draft: Draft, width: int) -> Self:
+        """Return the rows of a draft, padded to `width`."""
+        tree, value, nodes = draft.pass_tree, draft.value, draft.tree.nodes
+        depth, ancestor = expand_tree(tree.depth, draft.batch), tree.ancestor
+        if tree.nodes > nodes:
+            value = torch.cat([value, value[:, :1].expand(-1, tree.nodes - nodes)], 1)
+        if width > tree.nodes:
+            value, depth, ancestor = pad_nodes(value, depth, ancestor, width)
+        return cls(value, depth, ancestor, nodes, draft.probes)
+
+    def inputs(self, embed: nn.Module) -> dict[str, Tensor]:
+        """Return the model's input: the token ids; with probes, the embeddings of all rows."""
+        if self.probes is None:
+            return {"input_ids": self.value}
+        embeds, last = embed(self.value).clone(), self.nodes + self.probes.embeds.shape[1]
+        embeds[:, self.nodes : last] = self.probes.embeds.to(embeds)
+        return {"inputs_embeds": embeds}
+
+
+Surrounding = Callable[[Any, Tree], AbstractContextManager]
+
+
+def surroundings_of(target: Any) -> tuple[Surrounding, ...]:
+    """Return the functions that return the context managers around each pass of a `TextTarget` over a tree.
+
+    They are functions, since bound methods would keep the target and its cache alive.
+    """
+    makers = ((target.rope, _turned), (target.mixers, _along_tree), (target.strict, _in_single_bits))
+    return tuple(make for needed, make in makers if needed)
+
+
+def _turned(target: Any, tree: Tree) -> AbstractContextManager:
+    """Give passes inside the rotary embeddings of plain decoding, where all rows step together."""
+    step = max(target.emitted) + tree.max_depth
+    if max(target._longest, target._last + 1 + step) < target.rope.switch:
+        return target.rope.at(target._longest)
+    emitted = torch.tensor(target.emitted, device=target.device)[:, None]
+    depth = expand_tree(tree.depth, target.batch)
+    return target.rope.at((target._last + 1 + emitted + depth).clamp_min(target._longest))
+
+
+def _along_tree(target: Any, tree: Tree) -> AbstractContextManager:
+    """Make layers with states read the nodes of the tree."""
+    return tree_passes(target.mixers, target.cache, tree)
+
+
+def _in_single_bits(target: Any, tree: Tree) -> AbstractContextManager:
+    """Give passes inside the bits of single-token passes."""
+    return over_draft(target.cache, tree, target.batch)

@@ -1,0 +1,130 @@
+"""The loss of prompt embeddings (PPD): the frozen target reads them behind random tokens of its own answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import DynamicCache
+
+from mmspec.core.layer_plan import as_decoder_masks
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
+from mmspec.vlm.training.block_objective import draw_anchors
+from mmspec.vlm.training.objective import DepthPredictions
+from mmspec.vlm.training.objective_wrappers import ObjectiveWrapper
+from mmspec.vlm.training.teacher import VlmTeacherBatch
+from mmspec.vlm.training.teacher_scores import TeacherScores
+
+_ALIKE = 0.1  # the largest relative difference of the target's states, read through embeddings alone
+
+
+@dataclass(frozen=True, slots=True)
+class PromptObjective(ObjectiveWrapper):
+    """The loss of the target's distributions at prompts behind random anchors, compared with those of the text itself.
+
+    The prompts of an anchor see the text up to it and each other, as probes behind the node of a draft do. Prompt i
+    (from 0) guesses the token i + 2 after the anchor. Paper: "Parallel Prompt Decoding" (arXiv 2405.18628).
+
+    Args:
+        objective: The terms and the weights of the depths.
+        anchors: The most anchors of a row.
+    """
+
+    anchors: int = 24
+
+    def __post_init__(self) -> None:
+        if self.anchors < 1:
+            raise ValueError(f"anchors: expected at least 1, got {self.anchors}; change it")
+
+    def __call__(
+        self, drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch, progress: float = 0.0
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Return loss and notes as Objective does; anchors are drawn from torch's generator.
+
+        Raises:
+            ValueError: The target has layers that see less than the whole text, it reads more than the embeddings, or
+                the states were stored without positions.
+        """
+        anchor, drawn = draw_anchors(batch.answer, self.anchors)
+        # without any answer the loss has no gradient, but still the drafter's parameters
+        if not bool(drawn.any()):
+            return 0 * drafter.prompts.sum(), {}
+        states = prompt_states(parts, batch, anchor, drafter.prompts)
+        depths = [_depth(drafter, parts, batch, anchor, drawn, states, depth) for depth in range(states.shape[2])]
+        return self.objective.over([depth for depth in depths if depth.count], batch.embeds.device)
+
+
+def _depth(
+    drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, drawn: Tensor, states: Tensor, depth: int
+) -> DepthPredictions:
+    """Return the predictions of a depth from states [B, A, K, H] at the prompts of the anchors."""
+    source, last = anchor + depth + 1, batch.ids.shape[1] - 1  # the token whose state predicts the guessed token
+    inside = drawn & (source < last) & batch.answer.gather(1, (source + 1).clamp(max=last))
+    row, column = inside.nonzero(as_tuple=True)
+    at = source[row, column]
+    truth, token, out = batch.last[row, at], batch.ids[row, at + 1], states[row, column, depth]
+    teacher = TeacherScores.of(parts.head, truth, drafter.vocabulary)
+
+    def predict(chosen: Tensor) -> DraftPrediction:
+        return drafter.prediction(out[chosen], depth, parts, teacher(chosen), token[chosen], truth[chosen])
+
+    return DepthPredictions(depth, len(row), teacher.width, predict)
+
+
+def prompt_states(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, prompts: Tensor) -> Tensor:
+    """Return the target's states at prompts behind anchors, float [B, A, K, H], with gradients for the prompts.
+
+    Args:
+        parts: The target's parts.
+        batch: The states of the batch.
+        anchor: int64 [B, A], the tokens that prompts stand behind.
+        prompts: float [K, H].
+
+    Raises:
+        ValueError: See `PromptObjective`.
+    """
+    (rows, length), (count, width) = batch.ids.shape, prompts.shape
+    if batch.place is None:
+        raise ValueError("teacher: expected the online teacher for prompts, got stored states; use online")
+    if parts.plan.stateful or not parts.plan.hides_nothing(length + count):
+        raise ValueError("target: expected layers of attention that see the whole text, got layers with states or a "
+                         "narrow window; train another kind of drafter")  # fmt: skip
+    cache = _read_text(parts, batch)
+    embeds = prompts.to(batch.embeds).expand(rows, anchor.shape[1], -1, -1).flatten(1, 2)
+    step = torch.arange(1, count + 1, device=anchor.device)
+    place = batch.place.expand(*batch.place.shape[:-2], rows, -1)
+    spots = anchor.expand(*place.shape[:-1], -1)
+    position = (place.gather(-1, spots)[..., None] + step).flatten(-2)
+    inputs = dict(inputs_embeds=embeds, position_ids=position, past_key_values=cache, use_cache=True)
+    mask = _sight(batch, anchor, count).to(parts.dtype)
+    mask = as_decoder_masks(parts.plan, mask, [mask] * len(parts.plan.narrow))
+    states = parts.decoder(**inputs, attention_mask=mask).last_hidden_state
+    return states.view(rows, anchor.shape[1], count, width)
+
+
+@torch.no_grad()
+def _read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
+    """Return a cache with the keys and values of the texts."""
+    cache = DynamicCache()
+    mask = None if batch.padding is None else (~batch.padding).long()
+    inputs = dict(inputs_embeds=batch.embeds.to(parts.dtype), position_ids=batch.place, attention_mask=mask)
+    states = parts.decoder(**inputs, past_key_values=cache, use_cache=True).last_hidden_state
+    far, size = (states - batch.last)[batch.answer].norm(), batch.last[batch.answer].norm()
+    if not far <= _ALIKE * size:
+        raise ValueError("target: expected a decoder that reads pictures through its embeddings alone, got other states "
+                         "than those of the whole model; train prompts on texts")  # fmt: skip
+    return cache
+
+
+def _sight(batch: VlmTeacherBatch, anchor: Tensor, count: int) -> Tensor:
+    """Return the bias [B, 1, A * K, T + A * K] of prompts: 0 where a prompt sees, else the least finite number."""
+    anchors, length = anchor.shape[1], batch.ids.shape[1]
+    text = torch.arange(length, device=anchor.device) <= anchor[..., None]  # [B, A, T]
+    if batch.padding is not None:
+        text = text & ~batch.padding[:, None]
+    own = torch.ones(count, count, dtype=torch.bool, device=anchor.device).tril()
+    own = torch.block_diag(*[own] * anchors).bool().expand(len(anchor), -1, -1)
+    seen = torch.cat([text.repeat_interleave(count, 1), own], -1)[:, None]
+    return torch.where(seen, 0.0, torch.finfo(torch.float32).min)
