@@ -14,6 +14,7 @@ from mmspec import zoo
 from mmspec.check.comparison import best_drafter, compare, picture_tokens, sample_prompt
 from mmspec.check.drafters import drafter_fits
 from mmspec.check.memory import in_units, memory_of, room_of
+from mmspec.check.memory_budget import budget_sentence, bytes_of
 from mmspec.check.pipelines import check_pipeline, decodings_for
 from mmspec.check.report import CheckReport, Finding
 from mmspec.check.skeleton import BY_SIZE, Skeleton, layer_groups, named_groups, pictures_of, read_config, sketch_model
@@ -35,7 +36,7 @@ OnStep = Callable[[str], None]
 
 def check(
     spec: str, *, drafter: str | None = None, fetch: bool = False, load: bool = True, tokens: int = 32,
-    device: str = "auto", on_step: OnStep | None = None,
+    device: str = "auto", memory: str | None = None, row: int = 4096, on_step: OnStep | None = None,
 ) -> CheckReport:  # fmt: skip
     """Report whether a model is supported, the drafters that fit, its memory and the next command.
 
@@ -46,18 +47,27 @@ def check(
         load: Read the weights if they exist; False reads the config alone.
         tokens: The number of tokens of the comparison.
         device: "cpu", "cuda", "cuda:N", or "auto" for an available GPU and else the CPU.
+        memory: A budget such as "8GB", for which the report names the longest drafts; None for no budget.
+        row: The tokens of a row within that budget, half of them generated.
         on_step: Called with each of `STEPS` when it begins.
 
     Returns:
         The report.
 
     Raises:
-        ValueError: There is no such model, or its files are damaged.
+        ValueError: There is no such model, its files are damaged, or the budget holds no row.
     """
     began = perf_counter()
+    budget = None if memory is None else bytes_of(memory)
     source = find_model(spec, fetch)
+    if budget is not None and source.index:
+        raise ValueError(f"memory: expected a model of transformers, got the pipeline {spec}; leave it out")
     progress = on_step or (lambda step: None)
-    report = check_pipeline(source) if source.index else _check_model(source, drafter, load, tokens, device, progress)
+    report = (
+        check_pipeline(source)
+        if source.index
+        else _check_model(source, drafter, load, tokens, device, None if budget is None else (budget, row), progress)
+    )
     if source.note:
         report.notes.insert(0, source.note)
     report.seconds = perf_counter() - began
@@ -65,13 +75,16 @@ def check(
 
 
 def _check_model(
-    source: ModelSource, drafter: str | None, load: bool, tokens: int, device: str, on_step: OnStep
-) -> CheckReport:
-    """The report on a model of transformers."""
+    source: ModelSource, drafter: str | None, load: bool, tokens: int, device: str, budget: tuple[int, int] | None,
+    on_step: OnStep,
+) -> CheckReport:  # fmt: skip
+    """The report on a model of transformers; `budget` is the bytes, and the tokens of a row."""
     config = read_config(source.file or source.folder) if source.file else zoo.load(source.zoo)[0].config
     skeleton = sketch_model(config, source.spec)
     family = next((family for family in image_families() if family.name == skeleton.class_name), None)
     report = _from_config(skeleton, source)
+    if budget is not None and skeleton.parts is not None:
+        report.notes.append(budget_sentence(skeleton.parts, report.memory, budget[1], budget[0]))
     if family is not None:
         text = f"its text is refused: {report.reason}" if report.supported is False else "its text is supported too"
         report.kind, report.supported = "image", True

@@ -14,7 +14,7 @@ from mmspec.cli.options import check_range, placement_of
 @command()
 def check(
     model: str, *, drafter: str | None = None, fetch: bool = False, config: bool = False, tokens: int = 32,
-    device: str = "auto", json: Path | None = None,
+    device: str = "auto", memory: str | None = None, row: int = 4096, json: Path | None = None,
 ) -> None:  # fmt: skip
     """Look at a model first: whether it is supported, which drafters fit, its memory, and the next command.
 
@@ -28,13 +28,17 @@ def check(
         fetch (--fetch): Download a hub id that is not in the cache.
         config (--config): Read the config alone.
         tokens (N): Number of tokens of the comparison.
+        memory (SIZE): Memory budget such as 8GB, for which the longest drafts are named; a budget without room is refused.
+        row (N): Tokens of a row within that budget, half of them generated.
 
     Examples:
         mmspec check zoo:vlm
         mmspec check my-model --drafter lookup
+        mmspec check my-model --config --memory 8GB --row 8192
         mmspec check Qwen/Qwen2.5-VL-3B-Instruct --fetch --config
     """
     check_range(1, tokens=tokens)
+    check_range(2, row=row)
     check_writable(json)
     device = placement_of(device).device
     quiet_transformers()
@@ -45,7 +49,7 @@ def check(
 
         task = bar.add_task(STEPS[0], total=len(STEPS))
         report = check_model(
-            model, drafter=drafter, fetch=fetch, load=not config, tokens=tokens, device=device,
+            model, drafter=drafter, fetch=fetch, load=not config, tokens=tokens, device=device, memory=memory, row=row,
             on_step=lambda step: bar.update(task, description=step, completed=STEPS.index(step)),
         )  # fmt: skip
     save_json(json, report.to_dict())

@@ -29,7 +29,16 @@ def show_table(table: EstimateTable) -> None:
     )
     say(", ".join(parts))
     say(f"acceptance: {costs.curve.source}; device: {costs.device.source}")
-    heads = ("draft", "values a round", "draft ms", "pass ms", "prefill ms", "x plain", "x decoding")
+    heads = (
+        "draft",
+        "values a round",
+        "draft ms",
+        "pass ms",
+        "prefill ms",
+        "x plain",
+        "x decoding",
+        "target efficiency",
+    )
     shown = {id(chosen): "chosen: ", 0: ""}
     rows = [_line(one, shown.get(id(one), "")) for one in (chosen, *table.lengths, *table.trees)]
     print_table(f"batch {request.batch}, {request.context} tokens, {request.pictures} pictures, {request.new_tokens} new",
@@ -50,7 +59,8 @@ def _line(one: Estimate, mark: str) -> tuple[str, ...]:
     name = "plain" if not one.length else f"chain of {one.length}" if one.nodes == one.length else (
         f"tree of {one.nodes}, {one.length} levels")  # fmt: skip
     seconds = [f"{1000 * part:.2f}" for part in (one.draft, one.verify, one.prefill)]
-    return (f"{mark}{name}", f"{one.tokens:.2f}", *seconds, f"{one.speedup:.2f}", f"{one.decoding:.2f}")
+    rates = [f"{rate:.2f}" for rate in (one.speedup, one.decoding, one.target_efficiency)]
+    return (f"{mark}{name}", f"{one.tokens:.2f}", *seconds, *rates)
 
 
 def estimate_panels(table: EstimateTable) -> list[Panel]:

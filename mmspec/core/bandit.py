@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter, deque
 
 from mmspec.core.bandit_request import BanditRequest, BanditSettings
+from mmspec.core.draft_features import FeaturePrior
 from mmspec.core.round_estimates import AcceptanceModel, RoundCosts, WindowAcceptanceModel
 
 
@@ -20,13 +21,14 @@ class DraftLengthBandit:
         reading: Seconds to read the drafter's prompt, per prompt value: the median of the last `readings`.
         first_drafts: First drafts of requests that wait until the cost of their length is known.
         catching_up: Seconds that a drafter needs to catch up, per skipped round.
+        prior: The correction by the features of drafts; None without it, and for windows.
         hopeless: The last choice expected no gain, and its inputs have not changed since.
     """
 
     settings = BanditSettings()
 
-    def __init__(self, explore: float, settling: int = 0):
-        self.explore = explore
+    def __init__(self, explore: float, settling: int = 0, prior: FeaturePrior | None = None):
+        self.explore, self.prior = explore, None if settling else prior
         self.costs = RoundCosts()
         self.acceptance = WindowAcceptanceModel() if settling else AcceptanceModel()
         self.rounds: Counter[int] = Counter()
@@ -103,10 +105,11 @@ class DraftLengthBandit:
         return [n for n in lengths if n <= most] or [most]
 
     def _yields(self, request: BanditRequest, hope: float) -> list[float]:
+        moved = (request.shift,) if request.shift else ()  # windows have no acceptance by depth to move
         if request.deepest is not None:
-            return self.acceptance.tokens(request.deepest, hope)
+            return self.acceptance.tokens(request.deepest, hope, *moved)
         reach = self.reach if request.left is None else min(self.reach, request.left - 1)
-        return [1.0, self.acceptance.tokens(reach, hope)[-1]]
+        return [1.0, self.acceptance.tokens(reach, hope, *moved)[-1]]
 
     def _debt(self, request: BanditRequest) -> float:
         """The time that the drafter needs to read the prompt and skipped rounds before it can draft at its usual cost."""

@@ -54,6 +54,7 @@ class BanditRequest:
         same: How many rounds in a row had the length `last`.
         emitted: A list with a single number: the values of the longest row if this round adds one value and ends it.
         left: The most values that the request can still emit; None where unknown.
+        shift: The correction of the acceptance by the features of the last draft, in log-odds.
     """
 
     deepest: int | None
@@ -72,6 +73,7 @@ class BanditRequest:
     same: int = 0
     emitted: list[int] = field(default_factory=lambda: [0])
     left: int | None = None
+    shift: float = 0.0
 
     def __post_init__(self) -> None:
         self.lengths = self.lengths or tuple(range(1, self.levels + 1))

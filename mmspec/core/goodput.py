@@ -10,6 +10,7 @@ from time import perf_counter
 from mmspec.core.bandit import DraftLengthBandit
 from mmspec.core.bandit_request import BanditRequest
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
+from mmspec.core.draft_features import FeaturePrior, Features, draft_features
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter, DraftState, Target
 
@@ -48,17 +49,25 @@ class Goodput:
         drafter: Any drafter whose state may skip rounds. Its state may have the attributes of `DraftLengthTraits`.
         explore: The share of time that trying other lengths may cost.
         clock: The clock, in seconds; replaced in tests.
+        prior: Whether features of the last draft correct the expected acceptance of the next (as SpecKV).
 
     Raises:
         ValueError: `explore` is outside [0, 1), or, on use, the state has `every_round`.
     """
 
-    def __init__(self, drafter: Drafter, *, explore: float = 0.005, clock: Callable[[], float] = perf_counter):
+    def __init__(
+        self,
+        drafter: Drafter,
+        *,
+        explore: float = 0.005,
+        clock: Callable[[], float] = perf_counter,
+        prior: bool = False,
+    ):
         if not 0 <= explore < 1:
             raise ValueError(
                 f"explore: expected a share in [0, 1), got {explore}; 0.005 is half a per cent of the time"
             )
-        self.drafter, self.explore, self.clock = drafter, explore, clock
+        self.drafter, self.explore, self.clock, self.prior = drafter, explore, clock, prior
         self.name = f"goodput({drafter.name})"
         self.lock = Lock()
         self.bandits: dict[tuple[int, bool, int], DraftLengthBandit] = {}
@@ -95,7 +104,7 @@ class Goodput:
         """Return the bandit for requests of this kind. `branches` is the passes per value, 2 with guidance."""
         key = (batch, greedy, branches)
         if key not in self.bandits:
-            self.bandits[key] = DraftLengthBandit(self.explore, settling)
+            self.bandits[key] = DraftLengthBandit(self.explore, settling, FeaturePrior() if self.prior else None)
         return self.bandits[key]
 
     def summary(self) -> list[dict]:
@@ -114,7 +123,10 @@ class GoodputState:
         length: The length of the current draft.
         standing: The values that each running row had before it, where the slowest row counts; None where all rows
             count.
+        features: The features of the last round, None without a prior.
     """
+
+    features: Features | None = None
 
     def __init__(self, control: Goodput, inner: DraftState, target: Target):
         self.control = control
@@ -157,6 +169,8 @@ class GoodputState:
             self.request.left = self.most - min(standing.values())
             self.standing = standing if self.request.whole else None
         with self.lock:
+            if self.bandit.prior is not None:
+                self.request.shift = self.bandit.prior.shift(self.features)
             self.length = self.bandit.choose(self.request)
         if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
             self.length = agreed(self.length)
@@ -171,16 +185,20 @@ class GoodputState:
         if self.length or self.bandit.paying or not self.traits.may_miss:
             self.inner.observe(target, draft, evidence, verdict)
         # neither the prefill nor the last round of a request is measured
+        before = self.features
+        if self.bandit.prior is not None:
+            self.features = draft_features(draft, evidence, verdict, [bool(path) for path in target.paths])
         if self.started is None or getattr(target, "done", False):
             return
         # plain decoding does not include the drafter's `observe`
         ended = self.clock() if self.length else verified
         # rows at different positions cost more than rows of plain decoding, which stay together
         plain = not self.length and len(set((self.standing or {}).values())) <= 1
+        depths, levels = self._depths(target), draft.tree.max_depth
         with self.lock:
-            self.bandit.learn(
-                self.request, self.length, ended - self.started, self._depths(target), draft.tree.max_depth, plain
-            )
+            if self.bandit.prior is not None:
+                self.bandit.prior.learn(before, self.bandit.acceptance.shares(levels), depths, levels)
+            self.bandit.learn(self.request, self.length, ended - self.started, depths, levels, plain)
 
     def _depths(self, target: Target) -> list[int]:
         """Return the accepted values of every row, or the progress of the slowest row where only that counts."""

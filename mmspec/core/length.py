@@ -6,8 +6,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
+from mmspec.core.draft import Draft, Verdict
+from mmspec.core.sampling import law_of
 from mmspec.io.validation import check_fields
 from mmspec.methods import method
 
@@ -41,6 +44,8 @@ class Growth(Protocol):
 class LengthControl(Protocol):
     """A controller of draft lengths.
 
+    A controller with the methods of `RequestControl` adapts to each request.
+
     Attributes:
         longest: An upper bound, from which static shapes are made.
     """
@@ -49,6 +54,67 @@ class LengthControl(Protocol):
 
     def begin(self) -> Growth | None:
         """Return the decisions for one draft; None where every row grows to `longest`."""
+
+
+class RequestControl(LengthControl, Protocol):
+    """A controller that learns from the verdicts of a request."""
+
+    def for_request(self, target: object) -> RequestControl:
+        """Return the controller of a new request."""
+
+    def learn(self, draft: Draft, verdict: Verdict) -> None:
+        """Read the verdict of a round. Captured rounds have no such controllers, so it may read the device."""
+
+
+def control_for(control: LengthControl, target: object) -> LengthControl:
+    """Return the controller of a request: the controller itself, unless it adapts to each request."""
+    make = getattr(control, "for_request", None)
+    return control if make is None else make(target)
+
+
+def learn_lengths(control: LengthControl | None, draft: Draft, verdict: Verdict) -> None:
+    """Show a round to a controller that learns from verdicts."""
+    learn = getattr(control, "learn", None)
+    if learn is not None and draft.tree.nodes > 1:
+        learn(draft, verdict)
+
+
+def outcomes(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:
+    """Return how many values of a chain were accepted and how many were drawn, int64 [B] each; copies do not count."""
+    drawn = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid.clone()
+    if draft.law.copies is not None:
+        drawn &= ~draft.law.copies.node
+    count = drawn[:, 1:].sum(-1)
+    return verdict.depth.minimum(count), count
+
+
+def grow_by(growth: Growth, step: int, scores: Tensor, feature: Tensor | None) -> Tensor:
+    """Return the decision of `Growth.grow` before a value is drawn, bool [B].
+
+    A growth with a method `measure` gets that measure of the distribution as its confidence.
+
+    Args:
+        growth: The decisions of the draft.
+        step: The values drawn so far.
+        scores: float32 [B, V], the log-weights of the next value.
+        feature: See `Growth.grow`.
+    """
+    measure = getattr(growth, "measure", None)
+    law = law_of(scores)
+    return growth.grow(step, law.amax(-1) if measure is None else measure(law), feature)
+
+
+def show_drawn(growth: Growth | None, scores: Tensor, column: Tensor) -> None:
+    """Show the probability of a drawn value, float [B], to a growth with a method `drew`.
+
+    Args:
+        growth: The decisions of the draft.
+        scores: float32 [B, V], the log-weights of the value.
+        column: int64 [B], the column of the value in `scores`.
+    """
+    drew = getattr(growth, "drew", None)
+    if drew is not None:
+        drew(law_of(scores).gather(-1, column[:, None])[:, 0])
 
 
 @method(

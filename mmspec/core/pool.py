@@ -47,7 +47,8 @@ class KeyValueSlots:
 
     def grow(self, capacity: int) -> None:
         if capacity > self.capacity:
-            self.keys, self.values = (_grown(pool, capacity) for pool in (self.keys, self.values))
+            self.keys = _grown(self.keys, capacity)  # one after the other, so that only half is there twice
+            self.values = _grown(self.values, capacity)
             self.capacity = capacity
 
     def move(self, length: Tensor, source: Tensor) -> None:

@@ -119,6 +119,13 @@ def _fit_line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float
     return height - step * middle, step
 
 
+def shifted(share: float, shift: float) -> float:
+    """Return a probability moved by `shift` in log-odds; a shift of 0 returns it unchanged."""
+    if not shift or not 0 < share < 1:
+        return share
+    return 1 / (1 + exp(-log(share / (1 - share)) - shift))
+
+
 class AcceptanceModel:
     """The chance by depth that a drafted value is accepted given that all earlier values are; with forgetting.
 
@@ -163,25 +170,32 @@ class AcceptanceModel:
         for accepted in outcomes:
             self.add(accepted, drafted)
 
-    def shares(self, deepest: int, hope: float = 0.0) -> list[float]:
-        """Return the chance of depths 1..deepest given the depth before, raised by `hope` standard deviations."""
+    def shares(self, deepest: int, hope: float = 0.0, shift: float = 0.0) -> list[float]:
+        """Return the chance of depths 1..deepest given the depth before.
+
+        Args:
+            deepest: The number of depths.
+            hope: The standard deviations by which the chances are raised.
+            shift: The log-odds by which they are moved.
+        """
         share, known, shares = self.first, len(self.hits), []
         for depth in range(deepest):
             prior = 8.0 if depth else 2.0
             if depth < known:
                 share = (self.hits[depth] + prior * share) / (self.tries[depth] + prior)
                 prior += self.tries[depth]
-            shares.append(min(share + hope * sqrt(share * (1 - share) / prior), 1.0) if hope else share)
+            raised = min(share + hope * sqrt(share * (1 - share) / prior), 1.0) if hope else share
+            shares.append(shifted(raised, shift))
         return shares
 
     def known(self) -> list[float]:
         """Return `shares` of all depths that were tried."""
         return self.shares(len(self.hits))
 
-    def tokens(self, deepest: int, hope: float = 0.0) -> list[float]:
+    def tokens(self, deepest: int, hope: float = 0.0, shift: float = 0.0) -> list[float]:
         """Return the values of a row per round for drafts of 0..deepest levels, the target's own value included."""
         reach, total, sums = 1.0, 1.0, [1.0]
-        for share in self.shares(deepest, hope):
+        for share in self.shares(deepest, hope, shift):
             reach *= share
             total += reach
             sums.append(total)

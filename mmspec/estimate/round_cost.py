@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 
 from mmspec.estimate.acceptance import AcceptanceCurve
@@ -68,6 +68,18 @@ class Estimate:
     def round(self) -> float:
         """Seconds of a round; the time of the host is part of `verify`."""
         return self.draft + self.verify
+
+    @property
+    def target_efficiency(self) -> float:
+        """Seconds of a plain pass over those of the pass that verifies a draft, as in MoESD; 1 where nodes cost nothing.
+
+        It falls where a pass is bound by computing, and where more tokens choose more experts of a mixture.
+        """
+        return self.decoding * self.round / (self.tokens * self.verify)
+
+    def record(self) -> dict[str, float]:
+        """Return the figures as a JSON object."""
+        return {**asdict(self), "target_efficiency": self.target_efficiency}
 
 
 @dataclass(frozen=True, slots=True)

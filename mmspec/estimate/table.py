@@ -69,10 +69,10 @@ class EstimateTable:
             "kv_bytes_per_token": costs.target.kv_bytes(1, self.request.dtype) - costs.target.kv_bytes(0, self.request.dtype),
             "flops_per_token": costs.target.pass_work(1, 0, self.request.dtype).total_flops,
             "calls_per_pass": costs.target.calls, "fits": self.fits, "stops": self.stops,
-            "chosen": asdict(self.chosen),
-            "lengths": [asdict(estimate) for estimate in self.lengths],
-            "trees": [asdict(estimate) for estimate in self.trees],
-            "batches": [{"batch": batch, **asdict(estimate)} for batch, estimate in self.batches],
+            "chosen": self.chosen.record(),
+            "lengths": [estimate.record() for estimate in self.lengths],
+            "trees": [estimate.record() for estimate in self.trees],
+            "batches": [{"batch": batch, **estimate.record()} for batch, estimate in self.batches],
             "schedules": [asdict(schedule) for schedule in self.schedules],
         }  # fmt: skip
 

@@ -17,7 +17,7 @@ from mmspec.estimate.device import (
     device_of,
 )
 from mmspec.estimate.drafters import drafter_cost, drafter_costs
-from mmspec.estimate.model_cost import ModelCost
+from mmspec.estimate.model_cost import Experts, ModelCost
 from mmspec.estimate.round_cost import Request, RoundCost
 from mmspec.estimate.schedules import Durations, simulate
 from mmspec.estimate.table import estimate_table
@@ -183,3 +183,24 @@ def test_a_video_gains_with_accepted_blocks() -> None:
     assert all(one.eager <= one.speedup for one in found) and target.tokens(3, 60, 104) == 4680
     with pytest.raises(ValueError, match="share of accepted blocks, 0 to 1, got 2"):
         estimate_video(DEVICES["h100"], target, small, 2.0)
+
+
+@pytest.mark.parametrize("batch", (1, 16))
+def test_target_efficiency_is_the_plain_pass_over_the_verifying_pass(batch: int) -> None:
+    found, request = costs(device=SLOW), Request(batch=batch)
+    plain, drafted = found.estimate(request, 0), found.estimate(request, 5)
+    assert plain.target_efficiency == pytest.approx(1)
+    assert drafted.target_efficiency == pytest.approx(plain.verify / drafted.verify) and drafted.verify > plain.verify
+    # the speedup by MoESD's formula, from the drafted seconds and the efficiency
+    share = drafted.draft / plain.verify + 1 / drafted.target_efficiency
+    assert drafted.decoding == pytest.approx(drafted.tokens / share)
+    assert drafted.record()["target_efficiency"] == drafted.target_efficiency
+
+
+def test_experts_lower_the_target_efficiency_until_all_are_read() -> None:
+    sparse = replace(MODEL, experts=Experts(8, 64, 4, ((512, 2752), (1376, 512))))
+    memory = Device("reads", "bound by its memory", "a test", 1e12, {"bfloat16": 1e20}, 1e-12, 1e9)
+    found = RoundCost(memory, sparse, drafter_cost("eagle"), AcceptanceCurve(CHANCES, "test"))
+    one, some, many = (found.estimate(Request(batch=batch), 5).target_efficiency for batch in (1, 8, 64))
+    assert one < some < many < 1
+    assert one < RoundCost(memory, MODEL, drafter_cost("eagle"), found.curve).estimate(Request(), 5).target_efficiency

@@ -13,8 +13,8 @@ from mmspec.core.drafting.growth import draft_of_chain
 from mmspec.core.drafting.guided import drawable, guide_of
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.layer_plan import attention_masks
-from mmspec.core.length import FixedLength, LengthControl
-from mmspec.core.sampling import draw, law_of
+from mmspec.core.length import FixedLength, LengthControl, control_for, grow_by, learn_lengths, show_drawn
+from mmspec.core.sampling import draw
 from mmspec.core.tree import chain
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.admission import take_apart
@@ -82,7 +82,7 @@ class SmallModelState:
     """
 
     def __init__(self, drafter: SmallModel, target: TextTarget):
-        self.parts, self.length = parts_of(drafter.parts.model), drafter.length
+        self.parts, self.length = parts_of(drafter.parts.model), control_for(drafter.length, target)
         room = min(target.stopping.most or 512, 512) + self.length.longest
         self.context = SmallModelContext(self.parts, target.prompt.shape[1] + room)
         self.taken, self.ahead = [0] * target.batch, 0
@@ -115,10 +115,11 @@ class SmallModelState:
             scores, sound = self._scores(logits, target, guide, read)
             growing = growing & sound & (room > step)
             if growth is not None:
-                growing = growing & growth.grow(step, law_of(scores).amax(-1), self.context.feature)
+                growing = growing & grow_by(growth, step, scores, self.context.feature)
             if not growing.any():
                 break
             read = scores.argmax(-1) if target.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step))
+            show_drawn(growth, scores, read)
             tokens.append(read)
             valid.append(growing)
             laws.append(scores)
@@ -160,6 +161,7 @@ class SmallModelState:
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Drop the rejected draft tokens from the cache; a row keeps its accepted tokens."""
+        learn_lengths(self.length, draft, verdict)
         accepted = [
             min(len(tokens) - n - 1, self.ahead) if alive else 0
             for tokens, n, alive in zip(target.tokens, self.taken, target.live, strict=True)

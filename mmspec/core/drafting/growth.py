@@ -14,7 +14,8 @@ from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState,
 from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
-from mmspec.core.sampling import draw, law_of
+from mmspec.core.length import grow_by, show_drawn
+from mmspec.core.sampling import draw
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 
 
@@ -236,7 +237,7 @@ def chain_draft(
             scores, barren = drawable(scores)
             growing = ~barren[:, 0] if growing is None else growing & ~barren[:, 0]
         if growth is not None:
-            more = growth.grow(step, law_of(scores[:, 0]).amax(-1), state.feature(out, step + 1)[:, 0])
+            more = grow_by(growth, step, scores[:, 0], state.feature(out, step + 1)[:, 0])
             growing = more if growing is None else growing & more
         if growing is not None:
             if not growing.any():  # all rows end here, so the pass can be shorter
@@ -244,7 +245,9 @@ def chain_draft(
             valid.append(growing)
         scores = scores[:, 0]
         laws.append(scores)
-        tokens.append(values_of(scores.argmax(-1) if picked else draw(scores, uniform[:, step]), state.ids))
+        column = scores.argmax(-1) if picked else draw(scores, uniform[:, step])
+        show_drawn(growth, scores, column)
+        tokens.append(values_of(column, state.ids))
         if step + 1 < longest:
             out = state.expand(tokens[-1][:, None], out, None, step, step + 1)
             scorer.descend(tokens[-1][:, None], torch.zeros_like(scorer.parent))

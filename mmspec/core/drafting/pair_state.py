@@ -12,8 +12,9 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, root_only, run_of
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
-from mmspec.core.drafting.shapes import Chain, Shape, ShapeMixin
+from mmspec.core.drafting.shapes import Chain, Shape, ShapeMixin, shape_for_request
 from mmspec.core.keys import Keys
+from mmspec.core.length import learn_lengths
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import chain
 
@@ -133,7 +134,7 @@ class PairState:
     def serve(self, target: object) -> None:
         """Draft for `target` from now on."""
         self.target = target
-        self.shape = self.drafter.shape_for(target.greedy)
+        self.shape = shape_for_request(self.drafter.shape_for(target.greedy), target)
         limit = self.drafter.trained_depth
         self.deepest = self.shape.longest if limit is None else min(self.shape.longest, limit)
 
@@ -192,7 +193,12 @@ class PairState:
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Store the accepted pairs: hidden states of the path, and the value after each. They are read before a draft."""
+        self.learn_length(draft, verdict)
         self.pending_features.note(target.paths, draft, evidence, verdict)
+
+    def learn_length(self, draft: Draft, verdict: Verdict) -> None:
+        """Show a round to the controller of a chain's length."""
+        learn_lengths(getattr(self.shape, "length", None), draft, verdict)
 
     def prefill(self) -> None:
         """Read the prompt."""

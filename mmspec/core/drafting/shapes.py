@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Literal, Self
 
-from mmspec.core.length import FixedLength, LengthControl
+from mmspec.core.length import FixedLength, LengthControl, control_for
 from mmspec.io.validation import check_fields
 from mmspec.methods import value_of
 
@@ -177,6 +177,13 @@ class Chain:
     def longest(self) -> int:
         """The levels of a draft."""
         return self.length.longest
+
+
+def shape_for_request(shape: Shape, target: object) -> Shape:
+    """Return the shape of a request, whose controller of lengths may adapt to the request."""
+    if not isinstance(shape, Chain) or (control := control_for(shape.length, target)) is shape.length:
+        return shape
+    return replace(shape, length=control)
 
 
 def nodes_of(shape: Shape) -> int:

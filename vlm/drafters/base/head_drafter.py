@@ -138,6 +138,7 @@ class HeadState(FeatureState):
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Note the target's state at the last accepted node."""
+        self.learn_length(draft, verdict)
         self.source, self.root = gather_nodes(evidence.hidden, verdict.node[:, None]), None
 
     @torch.no_grad()

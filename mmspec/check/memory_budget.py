@@ -1,0 +1,217 @@
+"""The memory of a drafted request by its shapes, and the largest draft that a budget allows, as SpecMemo sizes it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from mmspec.check.memory import UNITS, in_units
+from mmspec.check.report import MemoryNeeds
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, nodes_of
+from mmspec.core.length import FixedLength
+from mmspec.vlm.architectures import Parts
+
+_MOST = 256  # drafted tokens of the longest chain that a report tries
+_ROOM, _SPARE = 512, 64  # slots that a target allocates for new tokens, and for the nodes of drafts
+
+
+@dataclass(frozen=True, slots=True)
+class RequestShape:
+    """The sizes of a request.
+
+    Attributes:
+        prompt: The tokens of a prompt, pictures included.
+        new: The tokens to generate.
+        rows: The rows of the batch.
+        greedy: Whether it takes the likeliest tokens.
+        pictures: The picture tokens of a prompt.
+    """
+
+    prompt: int
+    new: int
+    rows: int = 1
+    greedy: bool = True
+    pictures: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RequestMemory:
+    """The bytes of a request at the peak of its rounds, beyond the weights.
+
+    Attributes:
+        cache: The keys, values and states of all slots.
+        copied: The old keys while the slots double, 0 where they never do.
+        prompt: The embeddings and states of the prompt that drafters read, and the features of its pictures.
+        mask: The attention mask of a round.
+        forward: The activations of a layer in a round.
+        scores: The rows of vocabulary size: scores, distributions and residuals.
+        drafter: The slots and tables of the drafter.
+    """
+
+    cache: int
+    copied: int
+    prompt: int
+    mask: int
+    forward: int
+    scores: int
+    drafter: int
+
+    @property
+    def total(self) -> int:
+        """The peak: activations, scores and copied keys are not alive at the same time."""
+        return self.cache + self.prompt + self.drafter + max(self.mask + self.forward, self.scores, self.copied)
+
+    def by_part(self) -> str:
+        """Return the parts as text."""
+        return ", ".join(f"{part.name} {in_units(getattr(self, part.name))}" for part in fields(self))
+
+
+def request_memory(
+    parts: Parts, needs: MemoryNeeds, shape: Shape | None, request: RequestShape, drafter: Any = None
+) -> RequestMemory:
+    """Return the memory of a request from shapes alone.
+
+    Args:
+        parts: The parts of the target, with or without weights.
+        needs: The memory of its weights and slots.
+        shape: The shape of the drafts; None for plain decoding.
+        request: The sizes of the request.
+        drafter: A trained drafter, whose slots are counted; None for a drafter without any.
+
+    Raises:
+        ValueError: The bytes of the target's slots are unknown.
+    """
+    if needs.per_token is None:
+        raise ValueError(f"model: expected a class whose cache can be measured without weights, got "
+                         f"{type(parts.model).__name__}; compare peaks with mmspec bench vlm")  # fmt: skip
+    config, width = parts.decoder.config, parts.hidden_size
+    size = needs.weights // needs.parameters
+    nodes = 1 if shape is None else nodes_of(shape)
+    used = request.prompt + request.new + nodes
+    first = request.prompt + min(request.new, _ROOM) + _SPARE
+    slots = first if used <= first else max(2 * first, used)  # the pool doubles when it is full
+    inner = getattr(config, "intermediate_size", None) or 4 * width
+    heads, groups = (getattr(config, name, None) for name in ("num_attention_heads", "num_key_value_heads"))
+    repeated = 2 * used * (parts.hidden_size if heads and groups and heads != groups else 0)  # keys and values per head
+    vision = getattr(getattr(parts.model.config, "vision_config", None), "hidden_size", 0)
+    rows = request.rows
+    return RequestMemory(
+        cache=rows * needs.of_request(slots),
+        copied=rows * needs.per_token * first // 2 if slots > first else 0,
+        prompt=rows * size * (2 * request.prompt * width + request.pictures * (width + vision)),
+        mask=rows * size * nodes * used,
+        forward=rows * size * (nodes * (3 * width + 3 * inner) + repeated),
+        scores=rows * 4 * parts.vocab_size * _score_rows(shape, nodes, request.greedy),
+        drafter=0 if drafter is None or shape is None else _drafter_bytes(drafter, shape, request, slots, size),
+    )
+
+
+def _score_rows(shape: Shape | None, nodes: int, greedy: bool) -> int:
+    """Return the rows of vocabulary size that are alive at once, by the rule that verifies a draft."""
+    if greedy:
+        return nodes
+    if shape is None or isinstance(shape, DynamicTree) or shape.drawn == "deterministic":
+        return 2 * nodes + 5
+    if isinstance(shape, Chain):
+        return 7 * nodes - 5
+    return 2 * nodes + 6 * len(set(shape.parents[1:]))
+
+
+def _drafter_bytes(drafter: Any, shape: Shape, request: RequestShape, slots: int, size: int) -> int:
+    """Return the bytes of a trained drafter's keys, values and rotary table."""
+    layer = getattr(getattr(drafter, "layer", None), "config", None)
+    if layer is None:
+        if getattr(drafter, "parts", None) is not None:
+            raise ValueError("drafter: expected a trained drafter or none, got a model of its own, whose memory adds to the "
+                             "target's; check that model too")  # fmt: skip
+        return 0
+    layers, depth = getattr(drafter.config, "num_hidden_layers", 1), shape.longest
+    pooled = request.rows * layers * layer.groups * (slots + depth + _SPARE)
+    table = 2 * (request.prompt + depth + 1) + _ROOM
+    return 2 * size * layer.dim * (pooled + table)
+
+
+def shape_within(
+    parts: Parts, needs: MemoryNeeds, shape: Shape, request: RequestShape, budget: int, drafter: Any = None
+) -> Shape | None:
+    """Return the largest draft of a kind that a budget of bytes allows, weights included; None for plain decoding.
+
+    Args:
+        parts: The parts of the target.
+        needs: The memory of its weights and slots.
+        shape: The draft that is wanted. A smaller draft is a prefix of it.
+        request: The sizes of the request.
+        budget: The bytes.
+        drafter: As in `request_memory`; its weights count too.
+
+    Raises:
+        ValueError: Not even plain decoding fits, or the bytes of the target's slots are unknown.
+    """
+    own = 0 if drafter is None else sum(weight.nbytes for weight in drafter.parameters())
+
+    def least(candidate: Shape | None) -> int:
+        return needs.weights + own + request_memory(parts, needs, candidate, request, drafter).total
+
+    if least(None) > budget:
+        raise ValueError(f"memory: expected at least {in_units(least(None))} for the weights and {request.rows} x "
+                         f"{request.prompt + request.new:,} tokens, got {in_units(budget)}; use fewer tokens or rows, or a "
+                         "smaller dtype")  # fmt: skip
+    low, high = 0, nodes_of(shape) - 1
+    if least(shape) <= budget:
+        return shape
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if least(cut_to(shape, middle)) <= budget else (low, middle)
+    return cut_to(shape, low) if low else None
+
+
+def cut_to(shape: Shape, drafted: int) -> Shape:
+    """Return the part of a shape that drafts at most so many values, at least 1."""
+    if isinstance(shape, DynamicTree):
+        width = min(shape.width, drafted)
+        depth = min(shape.depth, drafted // width)
+        candidates = width + (depth - 1) * width**2
+        return replace(shape, nodes=min(shape.nodes, drafted, candidates), width=width, depth=depth)
+    if isinstance(shape, StaticTree):
+        return replace(shape, parents=shape.parents[: drafted + 1])
+    return shape if shape.longest <= drafted else replace(shape, length=FixedLength(drafted))
+
+
+def bytes_of(text: str, option: str = "memory") -> int:
+    """Return the bytes of a text such as "8GB" or "500 MB".
+
+    Args:
+        text: A number and a unit of `UNITS`; capitals do not matter.
+        option: The argument or option that contains the text, for the error.
+
+    Raises:
+        ValueError: The text is no size above 0.
+    """
+    units = {unit.lower(): 1000**power for power, unit in enumerate(UNITS)}
+    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]+)", text.strip().lower())
+    count = float(found[1]) * units.get(found[2], 0) if found else 0
+    if not count:
+        raise ValueError(f"{option}: expected a size such as 8GB or 500MB, got {text!r}; correct it")
+    return int(count)
+
+
+def budget_sentence(parts: Parts, needs: MemoryNeeds, tokens: int, budget: int) -> str:
+    """Return the longest chains that a budget allows beside a row of so many tokens, in words.
+
+    Args:
+        parts: The parts of the target.
+        needs: The memory of its weights and slots.
+        tokens: The tokens of the row, half of them generated.
+        budget: The bytes.
+
+    Raises:
+        ValueError: Not even plain decoding fits, or the bytes of the target's slots are unknown.
+    """
+    longest, wanted = [], Chain(FixedLength(_MOST))
+    for greedy in (True, False):
+        request = RequestShape(tokens - tokens // 2, tokens // 2, greedy=greedy)
+        fitted = shape_within(parts, needs, wanted, request, budget)
+        longest.append("none" if fitted is None else f"{fitted.longest}{' or more' if fitted is wanted else ''}")
+    return (f"{in_units(budget)} holds the weights, a row of {tokens:,} tokens, and drafts of {longest[0]} tokens in greedy "
+            f"requests and {longest[1]} in sampled requests.")  # fmt: skip
