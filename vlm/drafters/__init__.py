@@ -8,6 +8,7 @@ from mmspec.methods import methods
 _PUBLIC = {
     "AcceptanceHead": "mmspec.vlm.drafters.specdecpp",
     "AcceptanceStop": "mmspec.vlm.drafters.specdecpp",
+    "Cascade": "mmspec.vlm.drafters.cascade",
     "Chain": "mmspec.core.drafting.shapes",
     "DynamicTree": "mmspec.core.drafting.shapes",
     "Goodput": "mmspec.core.goodput",

@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from mmspec.core.fingerprint import made_once
-from mmspec.io.pretrained import folder_of
+from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.methods import MethodCall, names, parse
 from mmspec.methods.text import split
 from mmspec.vlm.auto import offered_drafters
@@ -42,6 +42,8 @@ class DrafterParts:
         weights = source or self.call.weights
         if weights is None:
             return self._offered(name)
+        if name == "model" and (loaded := from_zoo(weights)) is not None:
+            return loaded[0].to(self.model.device, self.model.dtype)  # beside its processor
         if name == "model":
             from transformers import AutoModelForCausalLM
 

@@ -64,7 +64,7 @@ class NgramIndex:
         self.sizes = range(settings.max_ngram, settings.min_ngram - 1, -1)
         self.barred, self.vocab_size = barred, vocab_size
         self.ids: list[int] = []
-        self.ends: dict[tuple[int, ...], int] = {}
+        self.ends: dict[tuple[int, ...], list[int]] = {}
         self.clean = 0  # the first position behind the last barred id
 
     def extend(self, ids: list[int]) -> None:
@@ -82,7 +82,15 @@ class NgramIndex:
         end = len(self.ids)
         for size in self.sizes:
             if end - size >= self.clean:
-                self.ends[tuple(self.ids[end - size :])] = end
+                self.ends.setdefault(tuple(self.ids[end - size :]), []).append(end)
+
+    def drop(self, count: int) -> None:
+        """Remove the last `count` ids, none of which is barred."""
+        for end in range(len(self.ids) - 1, len(self.ids) - 1 - count, -1):
+            self.ids.pop()
+            for size in self.sizes:
+                if end - size >= self.clean:
+                    self.ends[tuple(self.ids[end - size :])].pop()
 
     def continuation(self, longest: int) -> list[int]:
         """Return up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
@@ -95,9 +103,9 @@ class NgramIndex:
         """Return the end of that occurrence, which is the first id to copy; None without a match."""
         end = len(self.ids)
         for size in self.sizes:
-            start = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
-            if start is not None and not self._bars(self.ids[start]):
-                return start
+            starts = self.ends.get(tuple(self.ids[end - size :])) if end - size >= self.clean else None
+            if starts and not self._bars(self.ids[starts[-1]]):
+                return starts[-1]
         return None
 
     def matched(self, most: int) -> int:
@@ -166,6 +174,12 @@ class LookupState:
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Do nothing: the target's tokens are read before a draft."""
+
+    def retract(self, counts: list[int]) -> None:
+        """Forget the generated tokens of each row b after its first `counts[b]`."""
+        for row, count in enumerate(counts if self.taken is not None else ()):
+            self.rows[row].drop(max(self.taken[row] - count, 0))
+            self.taken[row] = min(self.taken[row], count)
 
     def preview(self, target: TextTarget) -> list[Preview | None]:
         """Return the next draft of every row with the length of its match; None for rows without a draft."""

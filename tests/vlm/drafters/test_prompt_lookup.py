@@ -65,7 +65,7 @@ def test_a_prompt_whose_end_repeats_before_the_image_drafts_no_placeholder(kind:
 
 def test_the_echo_itself_is_found_and_not_followed_into_the_image() -> None:
     index = index_of(prompt("llava", images=1, where="echo")["input_ids"][0].tolist())
-    assert index.ids[index.ends[tuple(index.ids[-3:])]] == IMAGE
+    assert index.ids[index.ends[tuple(index.ids[-3:])][-1]] == IMAGE
     assert IMAGE not in index.continuation(5)
 
 
