@@ -101,6 +101,20 @@ def drafter_from_text(text: str, model: nn.Module) -> Any:
     return _once(model, str(call), lambda: call.make(DrafterParts(model, call)))
 
 
+def rule_from_text(text: str, model: nn.Module) -> Any:
+    """Return the rule that a text with weights names, built once per model.
+
+    Args:
+        text: The text form of a rule, such as "judge:threshold=0.6@FOLDER".
+        model: The target.
+
+    Raises:
+        ValueError: A name, a setting or a value is unknown, or the weights are missing or do not fit the model.
+    """
+    call = parse(text, None, "rule")
+    return _once(model, str(call), lambda: call.make(DrafterParts(model, call)))
+
+
 def _once(model: nn.Module, text: str, make: Callable[[], Any]) -> Any:
     inner = unwrapped(model)
     return made_once(inner, ("drafter", text), make, inner)

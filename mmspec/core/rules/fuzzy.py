@@ -32,7 +32,12 @@ def total_variation(p: Tensor, q: Tensor) -> Tensor:
     return (p - q).abs().sum(-1) / 2
 
 
-_DIVERGENCES = {"js": jensen_shannon, "kl": kullback_leibler, "tv": total_variation}
+def _from_the_drafter(p: Tensor, q: Tensor) -> Tensor:
+    """Return KL(q || p); KL(p || q) is infinite wherever a drafter excludes a token, such as the placeholders of pictures."""
+    return kullback_leibler(q, p)
+
+
+_DIVERGENCES = {"js": jensen_shannon, "kl": _from_the_drafter, "tv": total_variation}
 
 
 @method(
@@ -46,11 +51,12 @@ class Fuzzy(RelaxedRule):
     "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff". A drafted position has the distribution q where
     D(p, q) <= threshold and p elsewhere, so the total variation paid there is that of p and q, see `paid`. Of siblings the
     first is accepted. Both distributions are those after temperature, top-k and top-p. Greedy requests use target-match,
-    since their distributions are one-hot. The training-free judge of 2601.04766 is `divergence="kl"`.
+    since their distributions are one-hot. With "kl" it resembles the
+    training-free judge of 2601.04766, which reads KL(p || q).
 
     Args:
         threshold: The largest divergence at which a token is accepted unseen; below 0 the rule is exact.
-        divergence: The Jensen-Shannon divergence "js", KL(p || q) "kl" (both in nats) or the total variation "tv".
+        divergence: The Jensen-Shannon divergence "js", KL(q || p) "kl" (both in nats) or the total variation "tv".
 
     Raises:
         ValueError: The threshold is no number, or the divergence is unknown.
