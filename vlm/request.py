@@ -72,6 +72,18 @@ class RequestSettings:
 
         return drafter_from_text(self.drafter, model)
 
+    def rule_for(self, model: nn.Module, greedy: bool) -> Rule:
+        """Return the rule object, which is created for the model if the setting is a text with weights.
+
+        Raises:
+            ValueError: The text names no rule, or its weights do not fit the model.
+        """
+        if not isinstance(self.rule, str) or "@" not in self.rule:
+            return resolve(self.rule, greedy=greedy)
+        from mmspec.vlm.drafters.from_text import rule_from_text
+
+        return resolve(rule_from_text(self.rule, model), greedy=greedy)
+
 
 @dataclass
 class TextRequest:
@@ -149,7 +161,7 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     if request.cache is not None:
         check_layout(request.cache, target)
     admit(target)
-    return target, drafter, resolve(settings.rule, greedy=target.greedy)
+    return target, drafter, settings.rule_for(model, target.greedy)
 
 
 def check_call(model: nn.Module, inputs: dict) -> None:

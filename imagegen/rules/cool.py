@@ -12,9 +12,10 @@ from torch.nn.functional import pad
 from mmspec.core.draft import Draft, Evidence
 from mmspec.core.rules import Weights
 from mmspec.core.rules.base import at_node
+from mmspec.core.rules.relaxed import RelaxedRule
 from mmspec.core.rules.siblings import gather_children
 from mmspec.core.sampling import TINY
-from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
+from mmspec.imagegen.rules.relaxed import Siblings, siblingwise
 from mmspec.io.validation import number, whole
 from mmspec.methods import method
 

@@ -9,8 +9,9 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
+from mmspec.core.rules.relaxed import RelaxedRule
 from mmspec.core.sampling import TINY, pooled_mass, ranked_window
-from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
+from mmspec.imagegen.rules.relaxed import Siblings, siblingwise
 from mmspec.io.validation import number, whole
 from mmspec.methods import MethodParts, method
 

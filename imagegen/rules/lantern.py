@@ -15,10 +15,11 @@ from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, gather_node
 from mmspec.core.keys import Keys
 from mmspec.core.rules import Rule, Weights
 from mmspec.core.rules.base import at_node, keep_live, live_nodes
+from mmspec.core.rules.relaxed import RelaxedRule
 from mmspec.core.sampling import TINY, borrowed_mass, law_of
 from mmspec.imagegen.any_order import accepted_from_root
 from mmspec.imagegen.model import ImageModel
-from mmspec.imagegen.rules.relaxed import RelaxedRule, Siblings, siblingwise
+from mmspec.imagegen.rules.relaxed import Siblings, siblingwise
 from mmspec.io.validation import number, whole
 from mmspec.methods import MethodParts, method
 

@@ -8,8 +8,8 @@ from torch import Tensor
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
 from mmspec.core.rules.base import law_row
+from mmspec.core.rules.relaxed import RelaxedRule
 from mmspec.core.sampling import TINY, mass_at
-from mmspec.imagegen.rules.relaxed import RelaxedRule
 from mmspec.io.validation import number, whole
 from mmspec.methods import method
 

@@ -41,7 +41,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
-from mmspec.imagegen.rules.relaxed import RelaxedRule
+from mmspec.core.rules.relaxed import RelaxedRule
 from mmspec.methods import method
 
 

@@ -8,6 +8,7 @@ from mmspec.methods import methods
 _PUBLIC = {
     "AcceptanceHead": "mmspec.vlm.drafters.specdecpp",
     "AcceptanceStop": "mmspec.vlm.drafters.specdecpp",
+    "Cascade": "mmspec.vlm.drafters.cascade",
     "Chain": "mmspec.core.drafting.shapes",
     "DynamicExit": "mmspec.vlm.drafters.exit_control",
     "DynamicTree": "mmspec.core.drafting.shapes",

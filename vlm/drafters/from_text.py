@@ -10,7 +10,7 @@ from typing import Any
 from torch import nn
 
 from mmspec.core.fingerprint import made_once
-from mmspec.io.pretrained import folder_of
+from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.methods import MethodCall, names, parse
 from mmspec.methods.text import split
 from mmspec.vlm.auto import offered_drafters
@@ -42,6 +42,8 @@ class DrafterParts:
         weights = source or self.call.weights
         if weights is None:
             return self._offered(name)
+        if name == "model" and (loaded := from_zoo(weights)) is not None:
+            return loaded[0].to(self.model.device, self.model.dtype)  # beside its processor
         if name == "model":
             from transformers import AutoModelForCausalLM
 
@@ -96,6 +98,20 @@ def drafter_from_text(text: str, model: nn.Module) -> Any:
     call = parse(text, "vlm", "drafter")
     if not call.method.needs:
         return call.make(DrafterParts(model, call))
+    return _once(model, str(call), lambda: call.make(DrafterParts(model, call)))
+
+
+def rule_from_text(text: str, model: nn.Module) -> Any:
+    """Return the rule that a text with weights names, built once per model.
+
+    Args:
+        text: The text form of a rule, such as "judge:threshold=0.6@FOLDER".
+        model: The target.
+
+    Raises:
+        ValueError: A name, a setting or a value is unknown, or the weights are missing or do not fit the model.
+    """
+    call = parse(text, None, "rule")
     return _once(model, str(call), lambda: call.make(DrafterParts(model, call)))
 
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def _trained_methods() -> Iterator[MethodInfo]:
-    """Yield the methods that are a class with weights: drafters, and heads that control the length of drafts."""
-    for kind in ("drafter", "controller"):
+    """Yield the methods with weights: drafters, and heads that control the length of drafts or judge their tokens."""
+    for kind in ("drafter", "controller", "rule"):
         yield from (info for info in methods("vlm", kind) if {"saved", "published", "trained"} & info.facts.keys())
 
 

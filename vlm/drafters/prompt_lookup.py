@@ -84,6 +84,14 @@ class NgramIndex:
             if end - size >= self.clean:
                 self.ends.setdefault(tuple(self.ids[end - size :]), []).append(end)
 
+    def drop(self, count: int) -> None:
+        """Remove the last `count` ids, none of which is barred."""
+        for end in range(len(self.ids) - 1, len(self.ids) - 1 - count, -1):
+            self.ids.pop()
+            for size in self.sizes:
+                if end - size >= self.clean:
+                    self.ends[tuple(self.ids[end - size :])].pop()
+
     def continuation(self, longest: int) -> list[int]:
         """Return up to `longest` ids that followed the last occurrence of the longest suffix that occurred before."""
         start = self.match()
@@ -190,6 +198,12 @@ class LookupState:
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Do nothing: the target's tokens are read before a draft."""
+
+    def retract(self, counts: list[int]) -> None:
+        """Forget the generated tokens of each row b after its first `counts[b]`."""
+        for row, count in enumerate(counts if self.taken is not None else ()):
+            self.rows[row].drop(max(self.taken[row] - count, 0))
+            self.taken[row] = min(self.taken[row], count)
 
     def preview(self, target: TextTarget) -> list[Preview | None]:
         """Return the next draft of every row with the length of its match; None for rows without a draft."""

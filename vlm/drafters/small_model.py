@@ -17,11 +17,10 @@ from mmspec.core.length import FixedLength, LengthControl, control_for, grow_by,
 from mmspec.core.sampling import draw
 from mmspec.core.tree import chain
 from mmspec.methods import MethodParts, method, value_of
-from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts, parts_of
-from mmspec.vlm.hf_model import unwrapped
+from mmspec.vlm.drafters.base.draft_model import attention_parts, check_fits, mask_placeholders, prompt_for
 from mmspec.vlm.hidden_states import record_states
-from mmspec.vlm.prefill import first_inputs, first_positions, prepare_inputs, wrapped_logits
+from mmspec.vlm.prefill import first_inputs, first_positions, wrapped_logits
 from mmspec.vlm.processors.guide import ProcessorGuide
 from mmspec.vlm.target import TextTarget
 
@@ -45,10 +44,7 @@ class SmallModel:
     from_ids = True
 
     def __init__(self, model: nn.Module, length: LengthControl | str | None = None):
-        self.parts = take_apart(unwrapped(model))
-        if self.parts.plan.stateful:
-            raise ValueError(f"model: expected a draft model whose cache can drop rejected tokens, got the recurrent "
-                             f"{type(self.parts.model).__name__}; use a model with attention layers alone")  # fmt: skip
+        self.parts = attention_parts(model)
         self.length = FixedLength() if length is None else value_of(length, "vlm", "controller")
 
     def open(self, target: TextTarget) -> SmallModelState:
@@ -58,17 +54,7 @@ class SmallModel:
 
     def open_without_prefill(self, target: TextTarget) -> SmallModelState:
         """Return the state of a request whose prompt is read before the first draft."""
-        small, large = self.parts, target.parts
-        device = small.device
-        if small.vocab_size > large.vocab_size:
-            raise ValueError(f"model: expected the target's vocabulary of {large.vocab_size}, got {small.vocab_size}; "
-                             "draft with a model of the same tokenizer")  # fmt: skip
-        if device != target.device:
-            raise ValueError(f"model: expected it on {target.device} with the target, got {device}; move it there")
-        alike = type(small.model) is type(large.model) and small.placeholders == large.placeholders
-        if small.placeholders and not alike:
-            raise ValueError(f"model: expected a {type(large.model).__name__} with the target's placeholder ids or a "
-                             f"text-only model, got a {type(small.model).__name__}; both read the same prompt")  # fmt: skip
+        check_fits(self.parts, target)
         return SmallModelState(self, target)
 
 
@@ -90,7 +76,8 @@ class SmallModelState:
 
     def prefill(self, target: TextTarget) -> None:
         """Read the prompt."""
-        _read_prompt(self.context, target)
+        ids, kwargs = prompt_for(self.parts, target)
+        self.context.prefill(ids, kwargs.pop("attention_mask", None), **kwargs)
 
     @property
     def passes(self) -> int:
@@ -171,22 +158,12 @@ class SmallModelState:
             self.taken = [n + k for n, k in zip(self.taken, accepted, strict=True)]
         self.ahead = 0
 
-
-def _read_prompt(context: SmallModelContext, target: TextTarget) -> None:
-    if context.parts.placeholders:
-        if target.inputs is None:
-            raise ValueError("model: expected the pictures of the prompt for a vision-language drafter, got none; call "
-                             "mmspec.generate or pass mmspec.decode to model.generate itself")  # fmt: skip
-        ids, kwargs = prepare_inputs(context.parts.model, target.inputs)
-        context.prefill(ids, kwargs.pop("attention_mask", None), **kwargs)
-        return
-    rows = [row or [0] for row in text_rows(target, context.parts.vocab_size)]
-    longest = max(map(len, rows))
-    ids = torch.tensor([[0] * (longest - len(row)) + row for row in rows], device=target.device)
-    slot = torch.arange(longest, device=target.device)
-    start = torch.tensor([longest - len(row) for row in rows], device=target.device)[:, None]
-    mask = (slot >= start).long() if min(map(len, rows)) < longest else None
-    context.prefill(ids, mask, position_ids=(slot - start).clamp(min=0))
+    def retract(self, counts: list[int]) -> None:
+        """Forget the generated tokens of each row b after its first `counts[b]`."""
+        if self.context.next_position is None:
+            return
+        self.context.forget([max(n - count, 0) for n, count in zip(self.taken, counts, strict=True)])
+        self.taken = [min(n, count) for n, count in zip(self.taken, counts, strict=True)]
 
 
 class SmallModelContext:
@@ -261,24 +238,6 @@ class SmallModelContext:
     def _move(self, counts: list[int]) -> None:
         self.cache.advance(counts)
         self.next_position = self.next_position + torch.tensor(counts, device=self.next_position.device)
-
-
-def text_rows(target: TextTarget, vocab_size: int) -> list[list[int]]:
-    """Return the prompt of every row as ids below `vocab_size`, without padding and visual placeholders."""
-    is_text = target.prompt < vocab_size
-    for placeholder in target.parts.placeholders:
-        is_text &= target.prompt != placeholder
-    if target.padding is not None:
-        is_text &= ~target.padding
-    return [row[keep].tolist() for row, keep in zip(target.prompt, is_text, strict=True)]
-
-
-def mask_placeholders(scores: Tensor, target: TextTarget) -> Tensor:
-    """Mask the visual placeholders in scores [..., V], in place, and return the scores."""
-    for placeholder in target.parts.placeholders:
-        if placeholder < scores.shape[-1]:
-            scores[..., placeholder] = float("-inf")
-    return scores
 
 
 @method(

@@ -110,6 +110,9 @@ class RecyclingState:
         accepted = torch.zeros_like(order).scatter_(1, verdict.path, 1)
         self.table.store(draft.value, self._best(evidence.scores), usable, order + accepted * order.numel())
 
+    def retract(self, counts: list[int]) -> None:
+        """Do nothing: candidates after rejected tokens stay in the tables."""
+
     def _best(self, scores: Tensor) -> Tensor:
         count = min(self.width, scores.shape[-1])
         best, token = scores.topk(count, -1)

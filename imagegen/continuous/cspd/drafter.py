@@ -20,10 +20,11 @@ from mmspec.imagegen.continuous.cspd.target import Context, StepwiseTarget, Wind
 from mmspec.imagegen.continuous.cspd.window import WindowDraft, WindowPlan, plan_window, reshape_rows
 from mmspec.imagegen.continuous.head_sampling.head import Gaussian, Trajectory
 from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget
+from mmspec.imagegen.continuous.schedules.delayed_cache import DelayedCache
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep
 from mmspec.imagegen.continuous.schedules.scheduled_steps import Schedules, schedules_of
 from mmspec.io.validation import number
-from mmspec.methods import MethodParts, method
+from mmspec.methods import MethodParts, method, value_of
 
 Window = Literal["patch", "truncate"]
 
@@ -54,6 +55,7 @@ class CSpD(Schedules):
         reconstruct: Of both models, see `Schedules`.
         lazy: Of both models, see `Schedules`. Needs "patch" and "prefix", where all rows have the same number of
             passes.
+        cache: The drafter's own cache of decoded tokens, see `DelayedCache`; None for none. It excludes `lazy`.
 
     Raises:
         ValueError: A setting is out of range, or a combination is unsupported.
@@ -67,6 +69,7 @@ class CSpD(Schedules):
     tolerance: float | None = None
     context: Context | None = None
     num_sampling_steps: str | int | None = None
+    cache: DelayedCache | None = None
 
     def __post_init__(self) -> None:
         Schedules.__post_init__(self)
@@ -89,11 +92,15 @@ class CSpD(Schedules):
         if self.lazy is not None and (self.window, self.context) != ("patch", "prefix"):
             raise ValueError(f"lazy: expected window 'patch' and context 'prefix', where all rows have the same number of "
                              f"passes, got {self.window!r} and {self.context!r}; leave lazy out")  # fmt: skip
+        if self.cache is not None and (self.lazy is not None or not isinstance(self.cache, DelayedCache)):
+            raise ValueError(f"cache: expected a DelayedCache without lazy, got {self.cache!r} with lazy {self.lazy!r}; leave "
+                             "one of them out")  # fmt: skip
 
     @property
     def name(self) -> str:
         """The name in tables."""
-        return ", ".join([f"cspd {self.window} {self.gamma}", *self.parts])
+        cache = [] if self.cache is None else [self.cache.name]
+        return ", ".join([f"cspd {self.window} {self.gamma}", *self.parts, *cache])
 
     def rule(self, model: MaskedModel) -> Rule:
         if self.tolerance is not None:
@@ -171,13 +178,14 @@ class CSpDState:
     def _draw(self, target: MaskedTarget, ahead: WindowPlan) -> Trajectory:
         """Draw the drafter's trajectories step by step, each given all before it; rows [B, 1 + N], padding first."""
         rows, nodes, dim = *ahead.position.shape, self.model.dim
+        model = self.model if self.settings.cache is None else self.settings.cache.window(self.model)
         values = pad(target.values, (0, 0, 0, 1))  # the spare last column is for padding
         known = pad(target.known, (0, 1))
         table = values.new_zeros(rows, nodes + 1, 4 * dim + 1)  # value, mean, log scale, state, log determinant
         for step in range(len(ahead.counts)):
             column, there = ahead.columns(step)
             place = torch.where(there, ahead.position.gather(1, column), target.total)
-            drawn = self._draw_step(target, values[:, :-1], known[:, :-1], place)
+            drawn = self._draw_step(model, target, values[:, :-1], known[:, :-1], place)
             last = drawn.last
             packed = torch.cat((drawn.value, last.mean, last.log_scale, drawn.state, drawn.log_det[..., None]), -1)
             values.scatter_(1, place[..., None].expand_as(drawn.value), drawn.value)
@@ -189,8 +197,10 @@ class CSpDState:
         value, mean, log_scale, state = (x.masked_fill(first, 0) for x in (value, mean, log_scale, state))
         return Trajectory(value, Gaussian(mean, log_scale), state, log_det[..., 0].masked_fill(first[:, 0], 0))
 
-    def _draw_step(self, target: MaskedTarget, values: Tensor, known: Tensor, place: Tensor) -> Trajectory:
-        z = self.model.condition(values, ~known, target.labels, target.scales is not None, place)
+    def _draw_step(
+        self, model: MaskedModel, target: MaskedTarget, values: Tensor, known: Tensor, place: Tensor
+    ) -> Trajectory:
+        z = model.condition(values, ~known, target.labels, target.scales is not None, place)
         self.passes += 1
         at = place.clamp(max=target.total - 1)
         z = torch.stack([gather_nodes(branch, at) for branch in z])
@@ -208,7 +218,7 @@ class CSpDState:
 def cspd(
     parts: MethodParts, window: Window | None = None, gamma: int = 8, tolerance: float | None = None,
     relaxation: Determinants = "derived", prefill: float = 0.05, head: int = 1, annealing: str | None = None,
-    checkerboard: int | None = None, lazy: str | None = None,
+    checkerboard: int | None = None, lazy: str | None = None, cache: str | None = None,
 ) -> CSpD:  # fmt: skip
     """`CSpD` with the smaller model of a model.
 
@@ -224,11 +234,13 @@ def cspd(
         annealing: The schedule of denoising steps, such as anneal or (anneal:first=50,last=5).
         checkerboard: The steps for the cells between a checkerboard, which is filled first; none for MAR's order.
         lazy: The schedule of cached features, such as lazy or lazy:tokens=0.1.
+        cache: The cache of the smaller model, such as delayed or (delayed:every=4,greedy=true).
     """
     chosen = window or ("patch" if tolerance is None else "truncate")
     schedules = schedules_of(parts, head, annealing, checkerboard, lazy)
     ratio = Relaxation(determinants=relaxation)
-    return CSpD(parts.part("draft"), chosen, gamma, ratio, prefill, tolerance, **schedules)
+    kept = value_of(cache, "continuous", "schedule", parts)
+    return CSpD(parts.part("draft"), chosen, gamma, ratio, prefill, tolerance, cache=kept, **schedules)
 
 
 @method(

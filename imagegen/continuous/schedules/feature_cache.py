@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -66,6 +67,33 @@ class Lazy:
         """Return whether pass `number`, from 0 up, is complete."""
         return number < self.full or (number - self.full + 1) % self.every == 0
 
+    def asked(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
+        """Return bool [B, L], the tokens that a partial pass computes beside changed tokens: the requested tokens."""
+        return wanted_mask(wanted, mask)
+
+
+class CacheSchedule(Protocol):
+    """The passes of a model with caches.
+
+    Attributes:
+        null: Whether partial passes run only the conditional branch.
+        tokens: The share of the decoder's tokens that partial passes compute besides; None for all tokens.
+    """
+
+    null: bool
+    tokens: float | None
+
+    def whole(self, number: int) -> bool:
+        """Return whether pass `number`, from 0 up, is complete."""
+
+    def asked(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
+        """Return bool [B, L], the tokens that a partial pass computes beside changed tokens.
+
+        Args:
+            mask: bool [B, L], the masked tokens.
+            wanted: int64 [B, N], the positions that are read, L for none; None for all.
+        """
+
 
 class FeatureCachedModel:
     """A `MaskedModel` for a single request, with its caches. It decides which tokens a pass computes.
@@ -76,7 +104,7 @@ class FeatureCachedModel:
         cache: The cache of the decoder's tokens, None for none.
     """
 
-    def __init__(self, model: MaskedModel, lazy: Lazy):
+    def __init__(self, model: MaskedModel, lazy: CacheSchedule):
         self.model, self.lazy = model, lazy
         self.cache = None if lazy.tokens is None else TokenCache(lazy.tokens)
         self.passes = self.skipped = 0
@@ -111,10 +139,10 @@ class FeatureCachedModel:
             return self.cache.whole(rows)
         # besides newly known tokens: a rejected draft is masked again, or has another value
         changed = (mask != before[1]) | ((tokens != before[0]).any(-1) & ~mask)
-        return self.cache.part(changed | _wanted_mask(wanted, mask))
+        return self.cache.part(changed | self.lazy.asked(mask, wanted))
 
 
-def _wanted_mask(wanted: Tensor | None, mask: Tensor) -> Tensor:
+def wanted_mask(wanted: Tensor | None, mask: Tensor) -> Tensor:
     """Return bool [B, L], the requested positions."""
     if wanted is None:
         return torch.ones_like(mask)

@@ -118,6 +118,8 @@ MODELS: dict[str, ZooModel] = {
         title="DSpark with vision"),
     "vlm/specdecpp": ZooModel("SpecDec++ head that ends the drafts of vlm/eagle", _LOADER,
                               "vlm.build_drafter:build_acceptance_head", needs=("vlm", "vlm/eagle"), ships=False),
+    "vlm/judge": ZooModel("head that tells right words of captions from wrong words, for rule=judge@zoo:vlm/judge", _LOADER,
+                          "vlm.build_judge:build", needs=("vlm", "vlm/small")),
     "vlm/hybrid": ZooModel(
         "captions, answers and transcribed documents; gated delta and full attention layers (Qwen3.5)",
         "zoo.files.vlm:read_hybrid", "vlm.build_hybrid:build", transformers=True, auto="vlm/hybrid/dflash"),

@@ -263,9 +263,9 @@ def _largest(rng: np.random.Generator, scene: Scene) -> str:
     return choose(rng, (f"{capital(number)} objects are large.", f"There are {number} large objects."))
 
 
-_CELL_OF = {name: cell for cell, names in enumerate(POSITIONS) for name in names}
-_PLACE = re.compile(r"\b(" + "|".join(sorted(_CELL_OF, key=len, reverse=True)) + r")\b", re.IGNORECASE)
-_NAMED = re.compile(rf"\b({'|'.join(COLORS)}) (?:(?:handwritten|digit|number) )?({'|'.join(KINDS)})\b", re.IGNORECASE)
+CELL_OF = {name: cell for cell, names in enumerate(POSITIONS) for name in names}
+PLACE = re.compile(r"\b(" + "|".join(sorted(CELL_OF, key=len, reverse=True)) + r")\b", re.IGNORECASE)
+NAMED = re.compile(rf"\b({'|'.join(COLORS)}) (?:(?:handwritten|digit|number) )?({'|'.join(KINDS)})\b", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -281,11 +281,11 @@ def parse_caption(text: str) -> list[Claim]:
     """Return the objects in a caption, in order of mention, except in sentences without a position for each object."""
     claims: list[Claim] = []
     for sentence in re.split(r"\.(?:\s|$)", text):
-        places, named = _PLACE.findall(sentence), _NAMED.findall(sentence)
+        places, named = PLACE.findall(sentence), NAMED.findall(sentence)
         if len(places) != len(named):
             continue
         for place, (color, kind) in zip(places, named, strict=True):
-            claim = Claim(_CELL_OF[place.lower()], color.lower(), kind.lower())
+            claim = Claim(CELL_OF[place.lower()], color.lower(), kind.lower())
             if claim not in claims:
                 claims.append(claim)
     return claims

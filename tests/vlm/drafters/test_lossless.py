@@ -11,7 +11,7 @@ import transformers as hf
 
 import mmspec
 from mmspec.core.length import ConfidenceStop
-from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling
+from mmspec.vlm.drafters import Cascade, PromptLookup, SmallModel, TokenRecycling
 from tests.vlm.drafters.watched import noisy
 from tests.vlm.tiny import prompt, tiny
 
@@ -20,8 +20,10 @@ DRAFTERS = {
     "recycling": lambda kind: TokenRecycling(),
     "small": lambda kind: SmallModel(noisy(kind)),
     "text": lambda kind: SmallModel(noisy("llama"), ConfidenceStop(0.2)),
+    "cascade": lambda kind: Cascade(noisy(kind), TokenRecycling(), run=2),
 }
-RULES = {"lookup": ("exact", "match"), "recycling": ("exact", "match"), "small": ("exact", "token", "block", "match")}
+RULES = {"lookup": ("exact", "match"), "recycling": ("exact", "match"), "small": ("exact", "token", "block", "match"),
+         "cascade": ("exact", "token")}  # fmt: skip
 
 
 @pytest.mark.covering(strength=1)
@@ -33,7 +35,7 @@ def test_greedy_words_are_those_of_transformers(drafter: str, kind: str) -> None
     assert torch.equal(out, tiny(kind).generate(**inputs, do_sample=False))
 
 
-@pytest.mark.parametrize("drafter", ("lookup", "recycling", "small"))
+@pytest.mark.parametrize("drafter", ("lookup", "recycling", "small", "cascade"))
 def test_a_row_drafts_the_same_alone_and_in_a_batch(drafter: str) -> None:
     inputs = prompt("llama", batch=4)
     make, model = DRAFTERS[drafter], tiny("llama")
@@ -58,7 +60,9 @@ def true_law(model, ids: torch.Tensor, steps: int, warp) -> dict[tuple[int, ...]
     return law
 
 
-@pytest.mark.default_cells("lookup-exact", "recycling-match", "small-block", "small-token", "text-exact")
+@pytest.mark.default_cells(
+    "lookup-exact", "recycling-match", "small-block", "small-token", "text-exact", "cascade-exact"
+)
 @pytest.mark.parametrize("drafter, rule", [(d, r) for d, rules in RULES.items() for r in rules] + [("text", "exact")])
 def test_sampled_words_have_the_targets_distribution(drafter: str, rule: str) -> None:
     model, rows = tiny("llama"), 1500

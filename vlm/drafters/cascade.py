@@ -1,0 +1,284 @@
+"""The cascade of SpecMQuant: a middle model verifies the drafts of an inner drafter, and its tokens become the draft."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import takewhile
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import pad
+from transformers import LogitsProcessorList, StoppingCriteriaList
+
+from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes, root_only, run_of
+from mmspec.core.drafting.growth import draft_of_chain
+from mmspec.core.keys import Keys, Purpose
+from mmspec.core.loop import Drafter, NoDraft, check_drafter, verify
+from mmspec.core.rules.by_name import BestExact
+from mmspec.core.sampling import draw
+from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.io.validation import whole
+from mmspec.methods import MethodParts, method, value_of
+from mmspec.vlm.architectures import Parts, parts_of
+from mmspec.vlm.drafters.base.draft_model import attention_parts, check_fits, mask_placeholders, prompt_for
+from mmspec.vlm.processors.nodes import CONTEXT_FREE, ROW_FREE
+from mmspec.vlm.target import TextTarget
+
+
+class Cascade:
+    """Chain drafts that a middle model decodes with a drafter of its own. Exact.
+
+    Paper: "Speculative Decoding Meets Quantization: Compatibility Evaluation and Hierarchical Framework Design". The
+    recorded distribution of a token is that of the middle model, whichever drafter proposed it.
+
+    Args:
+        model: The middle model: of the target's class or text-only, with the target's vocabulary or a prefix of it.
+        inner: The drafter of the middle model: prompt lookup, Token Recycling or a `SmallModel`; None for no drafts.
+        run: The tokens after which a draft ends. The last inner draft may extend it to twice as many.
+
+    Raises:
+        ValueError: The model is not supported, or `inner` is no drafter.
+    """
+
+    name = "cascade"
+    from_ids = True
+
+    def __init__(self, model: nn.Module, inner: Drafter | None = None, run: int = 6):
+        check_drafter("inner", inner)
+        self.parts, self.inner, self.run = attention_parts(model), inner, whole("run", run, 1)
+
+    def open(self, target: TextTarget) -> CascadeState:
+        check_fits(self.parts, target)
+        return CascadeState(self, target)
+
+
+class MiddleTarget(TextTarget):
+    """The middle model as the target of the inner drafter. Its tokens are those of the request and then those of the run.
+
+    Args:
+        parts: The parts of the middle model.
+        outer: The target of the request.
+
+    Attributes:
+        passes: The forward passes of the middle model.
+        limits: Per row, the most tokens that a run may reach.
+        goals: Per row, the number of tokens at which a run ends.
+        lead: 1 if the next pass has to read the token before the root as well, else 0.
+    """
+
+    def __init__(self, parts: Parts, outer: TextTarget):
+        ids, kwargs = prompt_for(parts, outer)
+        # other processors have a state along the path; the target alone applies them
+        known = LogitsProcessorList(p for p in outer.processors.all if type(p) in CONTEXT_FREE + ROW_FREE)
+        super().__init__(
+            parts, ids, known, StoppingCriteriaList(), greedy=outer.greedy, pad=0, model_kwargs=kwargs, inputs=outer.inputs
+        )  # fmt: skip
+        self.outer, self.pads = outer, False
+        self.passes, self.lead, self._led = 1, 0, 0
+        self.limits: list[int] = []
+        self.goals: list[int] | None = None
+
+    @property
+    def room(self) -> list[int]:
+        return [limit - count for limit, count in zip(self.limits, self.emitted, strict=True)]
+
+    def begin(self, rooms: list[int], run: int) -> None:
+        """Begin a run of at least `run` tokens, of which row b has at most `rooms[b]`."""
+        self.limits = [count + room for count, room in zip(self.emitted, rooms, strict=True)]
+        self.goals = [count + min(run, room) for count, room in zip(self.emitted, rooms, strict=True)]
+        self.live = [room > 0 for room in rooms]
+
+    def commit_row(self, row: int, depth: int, failure: int, run: list[int]) -> int:
+        accepted = super().commit_row(row, depth, failure, run)
+        if self.goals is not None and len(self.tokens[row]) >= self.goals[row]:
+            self.live[row] = False
+        return accepted
+
+    def score(self, draft: Draft) -> Evidence:
+        # ids that only the request's target has cannot be embedded; any id may replace them in a draft
+        draft = replace(draft, value=torch.where(draft.value < self.parts.vocab_size, draft.value, 0))
+        self.passes += 1
+        self._led, self.lead = self.lead, 0
+        if not self._led:
+            return super().score(draft)
+        roots = [row.pop() if len(row) > 1 else None for row in self.tokens]
+        before = draft.value.new_tensor([[row[-1] % self.parts.vocab_size if row else 0] for row in self.tokens])
+        valid = None if draft.valid is None else pad(draft.valid, (1, 0), value=True)
+        evidence = super().score(Draft(torch.cat([before, draft.value], 1), _behind(draft.tree), Law("none"), valid))
+        for row, root in zip(self.tokens, roots, strict=True):
+            row += [] if root is None else [root]
+        self._barren = None if self._barren is None else self._barren[:, 1:]
+        bad = None if evidence.bad is None else evidence.bad[:, 1:]
+        return replace(evidence, scores=evidence.scores[:, 1:], hidden=evidence.hidden[:, 1:], bad=bad)
+
+    def _evidence(self, draft: Draft, logits: Tensor, hidden: Tensor) -> Evidence:
+        logits = pad(logits.float(), (0, self.outer.parts.vocab_size - logits.shape[-1]), value=float("-inf"))
+        return super()._evidence(draft, mask_placeholders(logits, self.outer), hidden)
+
+    def _keep_paths(self) -> None:
+        if self._led:
+            self.paths = [[0, *(node + 1 for node in path)] if path else [] for path in self.paths]
+        super()._keep_paths()
+
+    def retract(self) -> list[int]:
+        """Go back to the tokens of the request, the last of which is the next root.
+
+        Returns:
+            Per row, the number of tokens that were right.
+        """
+        right, unread = [], []
+        for own, new, alive in zip(self.tokens, self.outer.tokens, self.outer.live, strict=True):
+            same = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(own, new, strict=False))))
+            right.append(same if alive else len(own))
+            unread.append(len(new) - min(same, len(own) - 1, len(new) - 1) if alive else 1)
+        live, most = self.outer.live, max(unread)
+        self.lead = int(
+            most == 2 and all(len(new) > 1 for new, alive in zip(self.outer.tokens, live, strict=True) if alive)
+        )
+        drop = [
+            len(own) - 1 - (len(new) - max(count, 1 + self.lead)) if alive else 0
+            for own, new, count, alive in zip(self.tokens, self.outer.tokens, unread, live, strict=True)
+        ]
+        self._move([-count for count in drop])
+        self.tokens = [
+            list(new) if alive else own for own, new, alive in zip(self.tokens, self.outer.tokens, live, strict=True)
+        ]
+        self.live, self.pending = list(live), self.outer.pending
+        if most > 1 and not self.lead:
+            self._catch_up([count - 1 for count in unread])
+        return right
+
+    def _catch_up(self, counts: list[int]) -> None:
+        """Read the last `counts[b]` tokens of row b before its root."""
+        known = [row[len(row) - 1 - count : len(row) - 1] for row, count in zip(self.tokens, counts, strict=True)]
+        value = torch.tensor([row + [0] * (max(counts) - len(row)) for row in known], device=self.device)
+        self.score(Draft(value, chain(max(counts) - 1, self.device), Law("none")))
+        self._move(counts)
+
+    def _move(self, counts: list[int]) -> None:
+        self.cache.advance(counts)
+        self.next_position = self.next_position + torch.tensor(counts, device=self.device)
+
+
+def _behind(tree: Tree) -> Tree:
+    """Return the tree with another root before its root."""
+    parent = pad(tree.parent + 1, (1, 0))
+    parent[:, 1] = 0
+    if tree.static:
+        return static_tree(parent[0].tolist(), parent.device)
+    return dynamic_tree(parent, tree.max_depth + 1, tree.max_rank)
+
+
+class CascadeState:
+    """The state of a request.
+
+    Attributes:
+        middle: The middle model's side of the request.
+        inner: The state of its drafter.
+        deepest: The most tokens of a draft.
+    """
+
+    def __init__(self, drafter: Cascade, target: TextTarget):
+        self.run, self.rule = drafter.run, BestExact()
+        self.plain, self.deepest = drafter.inner is None, drafter.run * (1 if drafter.inner is None else 2)
+        self.middle = MiddleTarget(parts_of(drafter.parts.model), target)
+        self.prompt: tuple[Draft, Evidence] | None = self.middle.prefill()
+        self.inner = (drafter.inner or NoDraft()).open(self.middle)
+        if not hasattr(self.inner, "retract") and not self.plain:
+            raise ValueError(f"inner: expected a drafter that can forget rejected tokens (prompt lookup, Token Recycling or "
+                             f"SmallModel), got {drafter.inner.name!r}; use one of these")  # fmt: skip
+
+    @property
+    def passes(self) -> int:
+        return self.middle.passes + self.inner.passes
+
+    @torch.no_grad()
+    def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
+        """Return a run of the middle model of at most `longest` tokens; None for `deepest`."""
+        rooms = target.rooms(self.deepest if longest is None else min(longest, self.deepest))
+        if not any(rooms):
+            return root_only(target.pending)
+        self.middle.begin(rooms, self.run)
+        own, rounds = keys.child(0), RunRecord()
+        own.round = keys.round * self.run  # a round of the run emits at least a token
+        while not self.middle.done:
+            draft = self.inner.propose(self.middle, own)
+            evidence = self.middle.score(draft)
+            verdict = self._verify(draft, evidence, own, keys, len(rounds.counts))
+            before = self.middle.emitted
+            self.middle.commit(draft, evidence, verdict)
+            counts = [after - n for after, n in zip(self.middle.emitted, before, strict=True)]
+            rounds.add(draft, evidence, verdict, torch.tensor(counts, device=target.device))
+            self.inner.observe(self.middle, draft, evidence, verdict)
+            own.round += 1
+        return rounds.draft(target)
+
+    def _verify(self, draft: Draft, evidence: Evidence, own: Keys, keys: Keys, step: int) -> Verdict:
+        if not self.plain:
+            return verify(self.rule, draft, evidence, own)[1]
+        scores, node = evidence.scores[:, 0], torch.zeros_like(draft.value[:, 0])
+        token = scores.argmax(-1) if evidence.greedy else draw(scores, keys.uniform(Purpose.DRAFT, step=step))
+        return Verdict("path", node, node[:, None], node, correction=token)
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        """Return the middle model and its drafter to the tokens of the request."""
+        if self.prompt is None:
+            right = self.middle.retract()
+            if not self.plain:
+                self.inner.retract(right)
+            return
+        (root, seen), self.prompt = self.prompt, None
+        node = torch.zeros_like(target.pending)
+        first = Verdict("path", node, node[:, None], node, correction=target.pending)
+        self.middle.commit(root, seen, first)
+        self.inner.observe(self.middle, root, seen, first)
+
+
+class RunRecord:
+    """The tokens of a run, round by round, with the middle model's distribution of each.
+
+    Attributes:
+        values: Per round, int64 [B, n].
+        scores: Per round, float32 [B, n, V], the distributions of these tokens.
+        counts: Per round, int64 [B], the number of tokens that count.
+    """
+
+    def __init__(self) -> None:
+        self.values: list[Tensor] = []
+        self.scores: list[Tensor] = []
+        self.counts: list[Tensor] = []
+
+    def add(self, draft: Draft, evidence: Evidence, verdict: Verdict, count: Tensor) -> None:
+        """Record a verified draft, of which row b emits `count[b]` tokens."""
+        self.values.append(run_of(draft, verdict)[0])
+        self.scores.append(gather_nodes(evidence.scores, verdict.path))
+        self.counts.append(count)
+
+    def draft(self, target: TextTarget) -> Draft:
+        """Return the run as a chain."""
+        value, scores = torch.cat(self.values, 1), torch.cat(self.scores, 1)
+        valid = torch.cat([torch.arange(v.shape[1], device=v.device) < n[:, None]
+                           for v, n in zip(self.values, self.counts, strict=True)], 1)  # fmt: skip
+        longest = int(valid.sum(-1).max())
+        order = (~valid).long().argsort(dim=1, stable=True)[:, :longest]
+        valid = valid.gather(1, order)
+        if not longest:
+            return root_only(target.pending)
+        laws = [] if target.greedy else list(gather_nodes(scores, order).unbind(1))
+        return draft_of_chain(target, list(value.gather(1, order).unbind(1)), laws, list(valid.unbind(1)))
+
+
+@method(
+    "cascade", domain="vlm", kind="drafter", title="cascade over a middle model", exact=True, needs=("model",), order=24,
+    drafts=("sampled chain",), steps=("model", 0, 0), about="a chain that a middle model decodes with its own drafter",
+    paper="Speculative Decoding Meets Quantization: Compatibility Evaluation and Hierarchical Framework Design",
+)  # fmt: skip
+def cascade(parts: MethodParts, run: int = 6, inner: str | None = "lookup") -> Cascade:
+    """Return `Cascade` over an available model.
+
+    Args:
+        parts: The target and the middle model, "model".
+        run: The tokens after which a draft ends.
+        inner: The drafter of the middle model, such as (lookup:longest=3).
+    """
+    return Cascade(parts.part("model"), value_of(inner, "vlm", "drafter", parts), run)

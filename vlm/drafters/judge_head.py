@@ -1,0 +1,83 @@
+"""The head of judge decoding, which tells correct continuations from wrong ones by the target's own state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from torch import Tensor, nn
+
+from mmspec.core.fingerprint import module_like
+from mmspec.core.rules.judge import Judge
+from mmspec.methods import MethodParts, method
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
+
+
+@dataclass(frozen=True, slots=True)
+class JudgeConfig:
+    """The sizes of a judge.
+
+    Attributes:
+        hidden_size: The width of the target's last state.
+    """
+
+    hidden_size: int
+
+    def __post_init__(self) -> None:
+        if self.hidden_size < 1:
+            raise ValueError(f"hidden_size: expected at least 1, got {self.hidden_size}; change it")
+
+
+class JudgeHead(PretrainedDrafter):
+    """Two logits of the target's last hidden state at a token: wrong and correct.
+
+    Paper: "Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment". It is saved and loaded like
+    a drafter but drafts nothing; `train_judge` trains it on labelled tokens.
+    """
+
+    kind: ClassVar[str] = "judge"
+    config_class = JudgeConfig
+    name = "judge"
+    config: JudgeConfig
+
+    def __init__(self, config: JudgeConfig):
+        super().__init__(config)
+        self.linear = nn.Linear(config.hidden_size, 2)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Return the float32 logits [..., 2] of wrong and correct, from states [..., H]."""
+        return self.linear(hidden).float()
+
+    def accepts(self, hidden: Tensor) -> Tensor:
+        """Return the probability that the last token read is correct, float32 [...], from states [..., H]."""
+        return module_like(self, hidden)(hidden).softmax(-1)[..., 1]
+
+    def check(self, parts: Parts) -> None:
+        """Check that the head reads states as wide as the target's.
+
+        Raises:
+            ValueError: The width differs.
+        """
+        if self.config.hidden_size != parts.hidden_size:
+            raise ValueError(f"head: expected hidden_size {parts.hidden_size} as in the target, got "
+                             f"{self.config.hidden_size}; train a head for this target")  # fmt: skip
+
+    def rule(self, threshold: float = 0.5) -> Judge:
+        """Return the rule that asks this head."""
+        return Judge(self.accepts, threshold, self.config.hidden_size)
+
+
+@method(
+    "judge", domain="vlm", kind="rule", title="judge", exact=False, needs=("weights",), order=14, saved=JudgeHead.kind,
+    about="a head on the target's state accepts tokens that are correct without being likely",
+    paper="Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment",
+)  # fmt: skip
+def judge(parts: MethodParts, threshold: float = 0.5) -> Judge:
+    """Return the rule of an available head.
+
+    Args:
+        parts: The target and the head, "weights".
+        threshold: The probability of a correct token above which it is accepted; from 1 on the rule is exact.
+    """
+    return weights_of(JudgeHead, parts).rule(threshold)
