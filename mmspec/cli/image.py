@@ -25,8 +25,7 @@ from mmspec.cli.options import (
     refuse_unreadable,
 )
 from mmspec.cli.people import say_next
-from mmspec.cli.pipelines import OpenedPipeline, open_continuous, open_discrete
-from mmspec.cli.prompt_words import IMAGE_EXAMPLE, warn_of_unknown_words
+from mmspec.cli.pipelines import IMAGE_EXAMPLE, OpenedPipeline, open_continuous, open_discrete, warn_of_unknown_words
 from mmspec.io.validation import LARGEST_SCALE
 from mmspec.methods import decoding_with
 

@@ -1,14 +1,15 @@
-"""Open the pipelines of `mmspec image` and `mmspec video` with the settings of their options."""
+"""The pipelines of `mmspec image` and `mmspec video`: opened with their options, and checked for words they do not know."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mmspec.cli.console import BadOption, refusing, spinner
+from mmspec.cli.console import BadOption, refusing, say, spinner
 from mmspec.cli.options import PIPELINE, check_left_out, check_range, refuse_unreadable
+from mmspec.io.prompt_words import tokenizer_of, unknown_words
 from mmspec.io.validation import LARGEST_SCALE
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from mmspec.evaluate.image.resources import ImageResources
     from mmspec.methods import Domain
 
+# prompts that the zoo's models draw as asked
+IMAGE_EXAMPLE = "a large red star on a navy background"
+VIDEO_EXAMPLE = "a red circle moves to the right"
 DRAFTS = ("window", "coupling", "init", "drafter", "upsampler")
 # defaults of the options that only models of discrete tokens have
 DISCRETE = {"coupling": None, "init": None, "drafter": None, "upsampler": None, "top_k": None, "top_p": 1.0,
@@ -118,3 +122,21 @@ def open_continuous(model: str, decoding: str, options: dict[str, Any], placemen
     shown = {"guidance": pipe.guidance_scale if guidance is None else guidance, **drawn}
     arguments |= {"guidance_scale": guidance, **drawn}
     return OpenedPipeline(resources, arguments, total, math.isqrt(total), passes, shown)
+
+
+def warn_of_unknown_words(pipeline: Any, prompts: Iterable[Any], example: str) -> None:
+    """Print a warning on stderr that lists the words of the prompts that a pipeline does not know.
+
+    Args:
+        pipeline: An image or video pipeline; without a tokenizer nothing is printed.
+        prompts: The prompts; labels are skipped.
+        example: A prompt that works, "" for none.
+    """
+    tokenizer = tokenizer_of(pipeline)
+    words = unknown_words(tokenizer, [text for text in prompts if isinstance(text, str)])
+    if words:
+        advice = f'; a prompt that works: "{example}"' if example else ""
+        listed = ", ".join(map(repr, words))
+        say(
+            f"Warning: the model does not know {listed} and draws the rest of the prompt{advice}", "yellow", stderr=True
+        )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption, progress, quiet_transformers, refusing, say, spinner
 from mmspec.cli.options import PIPELINE, refuse_unreadable, rule_of
-from mmspec.cli.prompt_words import VIDEO_EXAMPLE, warn_of_unknown_words
+from mmspec.cli.pipelines import VIDEO_EXAMPLE, warn_of_unknown_words
 from mmspec.io.files import WriteError
 from mmspec.io.interrupts import Stopped, stop_requests
 from mmspec.io.video_files import save_video

@@ -11,7 +11,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from mmspec.cli import app
-from mmspec.cli.prompt_words import IMAGE_EXAMPLE
+from mmspec.cli.pipelines import IMAGE_EXAMPLE
 from tests.check.test_source import cached
 from tests.evaluate.tiny_images import captioned, classed, use_tiny_images
 from tests.imagegen.adapters.models import tiny as tiny_model
