@@ -11,7 +11,7 @@ from mmspec import zoo
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.adapters.registry import supported as image_models
 from mmspec.io.readers import read_json
-from mmspec.methods import MethodInfo, methods, names
+from mmspec.methods import MethodInfo, methods
 from mmspec.vlm import supported as architectures
 
 RULES_BY = "enumeration of every draft and decision on small vocabularies"
@@ -38,8 +38,12 @@ class DraftForm:
     copies: bool = False
 
     def rules(self, exact: bool) -> list[str]:
-        """Return the exact or the relaxed rules that support this form, without the rule that chooses among others."""
-        rules = {name: resolve(name, greedy=False) for name in names("vlm", "rule") if name != "exact"}
+        """Return the exact or the relaxed rules that support this form.
+
+        The rule that chooses among others is left out, and so are rules that read weights of their own.
+        """
+        rules = {one.name: resolve(one.name, greedy=False) for one in methods("vlm", "rule") if not one.needs}
+        del rules["exact"]
         return [
             name
             for name, rule in rules.items()
