@@ -122,7 +122,8 @@ class _Learning:
         return getattr(self.control, name)
 
 
-@pytest.mark.parametrize("setting", ("t1", pytest.param("t0.7", marks=pytest.mark.whole)))
+@pytest.mark.whole
+@pytest.mark.parametrize("setting", ("t1", "t0.7"))
 def test_sampled_words_have_the_targets_distribution(setting: str) -> None:
     model = deep()
     out = mmspec.generate(
