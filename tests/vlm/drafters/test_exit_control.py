@@ -122,8 +122,7 @@ class _Learning:
         return getattr(self.control, name)
 
 
-@pytest.mark.whole
-@pytest.mark.parametrize("setting", ("t1", "t0.7"))
+@pytest.mark.parametrize("setting", ("t1", pytest.param("t0.7", marks=pytest.mark.whole)))
 def test_sampled_words_have_the_targets_distribution(setting: str) -> None:
     model = deep()
     out = mmspec.generate(
