@@ -21,6 +21,7 @@ from tests.vlm.layer_kinds import committed, drafted, fresh, keep, model_with, o
 from tests.vlm.tiny import TEXT, VLMS, prompt, tiny
 
 ENTRY, LENGTH = 1, 4
+DEFAULT = ("qwen2_5_vl", "qwen3_vl")
 
 
 @dataclass
@@ -72,7 +73,9 @@ def counted(model: nn.Module, run: object) -> list[Counter]:
     return counts
 
 
-@pytest.mark.parametrize("kind", (*VLMS, *(pytest.param(kind, marks=pytest.mark.whole) for kind in TEXT)))
+@pytest.mark.parametrize(
+    "kind", [*DEFAULT, *(pytest.param(kind, marks=pytest.mark.whole) for kind in (*VLMS, *TEXT) if kind not in DEFAULT)]
+)
 def test_words_are_those_of_transformers_and_no_layer_runs_twice(kind: str) -> None:
     model = tiny(kind)
     inputs = dict(prompt(kind, images=int(kind in VLMS), batch=4), max_new_tokens=14, do_sample=False)

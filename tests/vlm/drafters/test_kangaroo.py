@@ -60,7 +60,7 @@ def adapted(drafter: Kangaroo, states: torch.Tensor) -> torch.Tensor:
     return drafter(states, states, rotary, SlotCache(1, 0), None)
 
 
-DEFAULT = ("llava", "qwen2_5_vl")
+DEFAULT = ("llava",)
 KINDS = [*DEFAULT, *(pytest.param(kind, marks=pytest.mark.whole) for kind in (*VLMS, *TEXT) if kind not in DEFAULT)]
 
 
@@ -75,7 +75,9 @@ def test_words_are_those_of_transformers(kind: str) -> None:
     assert all(seen.draft.entry.layer == 1 for seen in watched.rounds if seen.draft.tree.nodes > 1)
 
 
-@pytest.mark.parametrize("length", (FixedLength(2), ConfidenceStop(0.3, longest=6)), ids=repr)
+@pytest.mark.parametrize(
+    "length", (pytest.param(FixedLength(2), marks=pytest.mark.whole), ConfidenceStop(0.3, longest=6)), ids=repr
+)
 def test_the_adapter_holds_the_states_of_the_committed_tokens(length: object) -> None:
     """After full acceptances too, which leave the last drafted token unread by the adapter."""
     inputs = prompt("llama", batch=4)
@@ -136,6 +138,7 @@ def law_of(model: nn.Module, temperature: float, top_p: float = 1.0) -> torch.Te
     return joint
 
 
+@pytest.mark.whole
 def test_a_row_drafts_the_same_alone_and_in_a_batch() -> None:
     inputs, model = prompt("llama", batch=4), tiny("llama")
     options = dict(max_new_tokens=16, do_sample=True, top_k=6, return_dict=True)
