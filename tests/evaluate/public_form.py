@@ -49,6 +49,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "lengths": {**_TEXT, "prompts": 1, "methods": ("eagle-2", "eagle-goodput", "weak-3")},
         "strict": {**_TEXT, "batches": (1, 2)},
         "captured": {**_TEXT, "prompts": 1},
+        "categories": {**_TEXT, "prompts": 1, "methods": ("eagle", "lookup")},
     },
     "image": {
         "all": {**_IMAGE, "prompts": 1, "batches": (1,), "methods": _IMAGES[:5]},

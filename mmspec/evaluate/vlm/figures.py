@@ -17,6 +17,7 @@ from mmspec.evaluate.engine.placement import clock, inputs_on
 from mmspec.evaluate.engine.rows import Margin, Results, differences, identical, parting, tie_of
 from mmspec.evaluate.engine.runs import TimedRun, completed
 from mmspec.evaluate.engine.statistics import mean, middle, paired_ratios
+from mmspec.evaluate.vlm.categories import accept_by_depth
 from mmspec.evaluate.vlm.methods import PEER, PLAIN, VlmMethod
 from mmspec.evaluate.vlm.requests import VlmPrompt, encode
 from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs
@@ -45,6 +46,8 @@ def complete(timed: TimedSetting, rows: Mapping[str, dict]) -> None:
         peaks = [run.peak_bytes for run in runs if run.peak_bytes is not None]
         row["peak_mb"] = round(max(peaks) / 1e6, 1) if peaks else None
         passes = [run.drafter_passes * len(run.output) / run.tokens for run in runs]
+        if "accept by depth" in suite.columns:
+            row["accept_by_depth"] = accept_by_depth(runs)
         row |= {"drafter_passes_per_token": mean(passes), "parameters": None, "training_seconds": None}
         if row["exact"] is not None:
             row |= training_of(method, timed.resources)

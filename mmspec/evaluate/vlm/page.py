@@ -28,6 +28,10 @@ def _round(row: dict) -> str:
     return "-" if parts[0] is None else " + ".join(map(str, parts))
 
 
+def _depths(row: dict) -> str:
+    return " ".join(f"{share:.2f}" for share in row.get("accept_by_depth") or ()) or "-"
+
+
 # every column that a suite can name
 COLUMNS: dict[str, Cell] = {
     **SHARED,
@@ -39,6 +43,7 @@ COLUMNS: dict[str, Cell] = {
     "batch as alone": same("alone", "alone_ties", "alone_margin"),
     "ms a round: draft + target + verify + other": _round,
     "verify share": figure("verify_share"),
+    "accept by depth": _depths,
     "drafter passes a token": figure("drafter_passes_per_token"),
     "prefill ms": figure("drafter_prefill_ms"),
     "step ms": figure("drafter_step_ms"),

@@ -9,6 +9,7 @@ from typing import Any
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
+from mmspec.evaluate.vlm.categories import CATEGORIES
 from mmspec.evaluate.vlm.methods import (
     COMMON,
     HEAD,
@@ -258,6 +259,17 @@ SUITES: dict[str, VlmSuite] = {
         prompts=12,
         columns=(*COMMON, "best fixed", "x best fixed (10-90 %)", "identical"),
         plot=("point", ("accept_length", "speedup_vs_ar")),
+    ),
+    "categories": VlmSuite(
+        about="requests by category, picked to be unlike each other, and accept length by depth; random words are the control",
+        title="Text: categories",
+        tasks=CATEGORIES,
+        methods=_UNTRAINED[:1],
+        each=_as_it_is,
+        drafters=("eagle", "msd", "dspark"),
+        prompts=40,
+        batches=(1,),
+        columns=(*COMMON, "accept by depth", "identical"),
     ),
     "strict": VlmSuite(
         about="what the bits of single passes cost; strict rows are compared with plain decoding of their kind",
