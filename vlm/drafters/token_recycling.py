@@ -87,14 +87,18 @@ class RecyclingState:
         self.barred = torch.tensor(target.parts.placeholders, dtype=torch.long, device=target.device)
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        value, valid = self._fill(target.pending, target.rooms(self.tree.max_depth))
+        value, valid = self.fill(target.pending, target.rooms(self.tree.max_depth))
         # only the tail is cut, so nodes keep their numbers and a row's randomness is independent of other rows
         last = int((valid.any(0) * torch.arange(self.tree.nodes, device=valid.device)).max())
         if last == 0:
             return root_only(target.pending)
         return Draft(value[:, : last + 1], self._cut(last + 1), Law("deterministic"), valid[:, : last + 1])
 
-    def _fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
+    def fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
+        """Return the template's tokens below the roots int64 [B], [B, N], and which are known, bool [B, N].
+
+        Row b has nodes down to the level `rooms[b]`.
+        """
         batch, nodes = pending.shape[0], self.tree.nodes
         value = pending.new_zeros(batch, nodes)
         value[:, 0] = pending
