@@ -87,11 +87,16 @@ class RecyclingState:
         self.barred = torch.tensor(target.parts.placeholders, dtype=torch.long, device=target.device)
 
     def propose(self, target: TextTarget, keys: Keys) -> Draft:
-        value, valid = self._fill(target.pending, target.rooms(self.tree.max_depth))
+        value, valid = self.fill(target.pending, target.rooms(self.tree.max_depth))
         draft = without_tail(Draft(value, self.tree, Law("deterministic"), valid), self.template)
         return draft if draft.tree.nodes > 1 else root_only(target.pending)
 
-    def _fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
+
+    def fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
+        """Return the template's tokens below the roots int64 [B], [B, N], and which are known, bool [B, N].
+
+        Row b has nodes down to the level `rooms[b]`.
+        """
         batch, nodes = pending.shape[0], self.tree.nodes
         value = pending.new_zeros(batch, nodes)
         value[:, 0] = pending

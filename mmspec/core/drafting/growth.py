@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import torch
@@ -79,6 +79,9 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
     hidden = state.root[:, None].expand(-1, width, -1)
     ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
     for level in range(1, shape.depth):
+        if (kept := _nodes_at_stop(shape, level - 1, score, target)) is not None:
+            shape = replace(shape, nodes=kept)
+            break
         above.append(frontier)
         out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
         scorer.descend(token, parent)
@@ -100,6 +103,18 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
     first = torch.full_like(tokens[0], -1)
     parents = [first, *(origin.repeat_interleave(width, 1) for origin in above)]
     return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
+
+
+def _nodes_at_stop(shape: DynamicTree, levels: int, score: Tensor, target: object) -> int | None:
+    """Return the nodes of a tree that stops after `levels` expanded levels; None where it grows on.
+
+    `score` float32 [B, W] holds the cumulative log-probabilities of the best nodes of the level.
+    """
+    if shape.checkpoints is None or (nodes := dict(shape.checkpoints.stages).get(levels)) is None:
+        return None
+    pairs = zip(score.amax(-1).exp().tolist(), target.live, strict=True)
+    goes_on = any(chance >= shape.checkpoints.least for chance, alive in pairs if alive)
+    return None if goes_on else min(nodes, shape.nodes)
 
 
 def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:

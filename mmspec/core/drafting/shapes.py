@@ -51,6 +51,19 @@ def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[
 
 
 @dataclass(frozen=True, slots=True)
+class Checkpoints:
+    """Where the growth of a dynamic tree may stop: where no row has a path of at least a chance. The host reads it.
+
+    Args:
+        least: The chance that a path needs for the tree to grow on.
+        stages: Pairs of the expanded levels after which it may stop, and the nodes of the draft then.
+    """
+
+    least: float
+    stages: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class DynamicTree:
     """A deterministic tree that grows where the drafter is confident.
 
@@ -61,11 +74,13 @@ class DynamicTree:
         nodes: The drafted nodes (without the root).
         depth: The number of levels.
         width: The nodes expanded in a level, and the children of each.
+        checkpoints: Where growth may stop early; None for nowhere.
     """
 
     nodes: int = 24
     depth: int = 7
     width: int = 4
+    checkpoints: Checkpoints | None = None
 
     @property
     def longest(self) -> int:
@@ -78,10 +93,15 @@ class DynamicTree:
             raise ValueError(
                 f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}"
             )
-        if self.nodes > (pool := _pool(self.depth, self.width)):
+        if self.nodes > (pool := self.pool(self.depth, self.width)):
             raise ValueError(
                 f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}"
             )
+
+    @staticmethod
+    def pool(depth: int, width: int) -> int:
+        """Return the number of candidates from which a tree selects its nodes."""
+        return width + (depth - 1) * width**2
 
     def cut(self, depth: int) -> DynamicTree:
         """Return the same tree with at most `depth` levels, and no more nodes than they hold."""
@@ -90,12 +110,7 @@ class DynamicTree:
 
 @lru_cache(maxsize=64)
 def _cut_dynamic(shape: DynamicTree, depth: int) -> DynamicTree:
-    return replace(shape, depth=depth, nodes=min(shape.nodes, _pool(depth, shape.width)))
-
-
-def _pool(depth: int, width: int) -> int:
-    """The number of candidates from which a dynamic tree selects its nodes."""
-    return width + (depth - 1) * width**2
+    return replace(shape, depth=depth, nodes=min(shape.nodes, DynamicTree.pool(depth, shape.width)))
 
 
 @dataclass(frozen=True, slots=True)
