@@ -71,6 +71,7 @@ def test_greedy_text_is_that_of_transformers(kind: str) -> None:
     assert not barred & {token for r in drafter.rounds for row in range(4) for token in r.drafted(row)}
 
 
+@pytest.mark.whole
 def test_sampled_text_has_the_targets_joint_law() -> None:
     drafter = Aded(table=LawTable(2, 2))
     for rows in (60, ROWS // 2):
@@ -94,7 +95,8 @@ def test_a_row_alone_is_the_row_in_a_batch() -> None:
         )
 
 
-def test_settings_are_checked() -> None:
+def test_settings_are_read_and_checked() -> None:
+    assert mmspec.methods.parse("aded:nodes=5,least=0.1", domain="vlm").make() == Aded(nodes=5, least=0.1)
     for wrong in (dict(nodes=0), dict(depth=0), dict(least=1.0), dict(ngram=0), dict(table=LawTable())):
         with pytest.raises(ValueError, match="expected"):
             Aded(**wrong)

@@ -173,6 +173,11 @@ def test_requests_share_a_table_of_their_settings_only() -> None:
     assert len(table.parts) == 3
 
 
+def test_the_text_form_makes_the_drafter() -> None:
+    made = mmspec.methods.parse("stand:nodes=5,min_ngram=2,drawn=deterministic", domain="vlm").make()
+    assert made == Stand(nodes=5, min_ngram=2, drawn="deterministic")
+
+
 def test_settings_are_checked() -> None:
     for wrong in (dict(min_ngram=0), dict(max_ngram=1, min_ngram=2), dict(width=0), dict(nodes=0), dict(depth=0)):
         with pytest.raises(ValueError, match="expected"):

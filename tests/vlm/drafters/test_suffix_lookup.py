@@ -127,7 +127,8 @@ def test_long_runs_of_a_token_stay_cheap() -> None:
     assert shares_at(match) == (50, {3: 1.0})
 
 
-def test_settings_are_checked() -> None:
+def test_settings_are_read_and_checked() -> None:
+    assert mmspec.methods.parse("suffix:nodes=5,shortest=2", domain="vlm").make() == SuffixLookup(nodes=5, shortest=2)
     for wrong in (dict(nodes=0), dict(depth=0), dict(shortest=0), dict(least=1.0)):
         with pytest.raises(ValueError, match="expected"):
             SuffixLookup(**wrong)
