@@ -11,7 +11,7 @@ from mmspec import zoo
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.adapters.registry import supported as image_models
 from mmspec.io.readers import read_json
-from mmspec.methods import MethodInfo, methods, names
+from mmspec.methods import MethodInfo, methods
 from mmspec.vlm import supported as architectures
 
 RULES_BY = "enumeration of every draft and decision on small vocabularies"
@@ -39,15 +39,16 @@ class DraftForm:
 
     def rules(self, exact: bool) -> list[str]:
         """Return the exact or the relaxed rules that support this form, without the rule that chooses among others."""
-        rules = {name: resolve(name, greedy=False) for name in names("vlm", "rule") if name != "exact"}
         return [
-            name
-            for name, rule in rules.items()
-            if rule.exact == exact
-            and (self.kind, self.drawn) in rule.proven_for
-            and not (rule.chains_only and self.siblings)
-            and (rule.takes_copies or not self.copies)
+            info.name for info in methods("vlm", "rule", exact) if info.name != "exact" and self._supported_by(info)
         ]
+
+    def _supported_by(self, info: MethodInfo) -> bool:
+        if info.needs:  # a rule with weights names the forms, since it cannot be constructed without them
+            return self.shape in info.facts.get("drafts", ())
+        rule = resolve(info.name, greedy=False)
+        proven = (self.kind, self.drawn) in rule.proven_for and not (rule.chains_only and self.siblings)
+        return proven and (rule.takes_copies or not self.copies)
 
 
 _DRAFT_FORMS = (
