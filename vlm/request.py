@@ -11,7 +11,6 @@ from transformers.generation import GenerationMode
 
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
-from mmspec.core.rules.by_name import resolve
 from mmspec.core.stats import Stats
 from mmspec.io.validation import boolean
 from mmspec.vlm.admission import admit, check_numbers, take_apart
@@ -72,18 +71,6 @@ class RequestSettings:
 
         return drafter_from_text(self.drafter, model)
 
-    def rule_for(self, model: nn.Module, greedy: bool) -> Rule:
-        """Return the rule object, which is created for the model if the setting is a text with weights.
-
-        Raises:
-            ValueError: The text names no rule, or its weights do not fit the model.
-        """
-        if not isinstance(self.rule, str) or "@" not in self.rule:
-            return resolve(self.rule, greedy=greedy)
-        from mmspec.vlm.drafters.from_text import rule_from_text
-
-        return resolve(rule_from_text(self.rule, model), greedy=greedy)
-
 
 @dataclass
 class TextRequest:
@@ -134,6 +121,8 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     Raises:
         ValueError: The request cannot be decoded exactly; the message proposes a change.
     """
+    from mmspec.vlm.drafters.from_text import rule_for
+
     settings, config, streamer = request.settings, request.config, request.settings.streamer
     if streamer is not None and request.ids.shape[0] > 1:
         raise ValueError(f"streamer: expected batch 1, got batch {request.ids.shape[0]}; send rows one by one")
@@ -161,7 +150,7 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     if request.cache is not None:
         check_layout(request.cache, target)
     admit(target)
-    return target, drafter, settings.rule_for(model, target.greedy)
+    return target, drafter, rule_for(settings.rule, model, greedy=target.greedy)
 
 
 def check_call(model: nn.Module, inputs: dict) -> None:

@@ -60,9 +60,11 @@ def enable(
     exact = mode == "exact"
     if name == "generate":
         from mmspec.attach.model_handle import ModelHandle
+        from mmspec.vlm.drafters.from_text import rule_for
+        from mmspec.vlm.hf_model import unwrapped
 
         rule = rule or "exact"
-        _check(resolve(rule, greedy=False), exact)
+        _check(rule_for(rule, unwrapped(obj)), exact)
         drafter = _drafter(obj, drafter)
         register_plain_copies(type(obj))
         return ModelHandle(obj, name, drafter, rule, exact, otherwise)

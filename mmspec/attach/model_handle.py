@@ -12,10 +12,10 @@ from transformers import GenerationMixin
 
 from mmspec.attach.handle import Handle
 from mmspec.core.rules.base import Rule
-from mmspec.core.rules.by_name import resolve
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO, automatic, copy_offer
 from mmspec.vlm.conversation.past import past_of
+from mmspec.vlm.drafters.from_text import rule_for
 from mmspec.vlm.hf_model import class_generate, unwrapped
 from mmspec.vlm.output import RowsFailed
 from mmspec.vlm.streaming import DeferredStreamer
@@ -66,7 +66,7 @@ class ModelHandle(Handle):
 
     def _drafted(self, inputs: dict) -> Any:
         inputs = {"drafter": self.drafter, "rule": self.rule or "exact", **inputs}
-        if self.exact and not resolve(inputs["rule"], greedy=False).exact:
+        if self.exact and not rule_for(inputs["rule"], unwrapped(self.obj)).exact:
             raise ValueError(f"rule: expected an exact rule, got {inputs['rule']!r}; enable with mode='relaxed'")
         return generate(self.obj, on_stats=self._note, **inputs)
 

@@ -38,20 +38,26 @@ class DraftForm:
     copies: bool = False
 
     def rules(self, exact: bool) -> list[str]:
+<<<<<<< HEAD
         """Return the exact or the relaxed rules that support this form.
 
         The rule that chooses among others is left out, and so are rules that read weights of their own.
         """
         rules = {one.name: resolve(one.name, greedy=False) for one in methods("vlm", "rule") if not one.needs}
         del rules["exact"]
+=======
+        """Return the exact or the relaxed rules that support this form, without the rule that chooses among others."""
+>>>>>>> cascade
         return [
-            name
-            for name, rule in rules.items()
-            if rule.exact == exact
-            and (self.kind, self.drawn) in rule.proven_for
-            and not (rule.chains_only and self.siblings)
-            and (rule.takes_copies or not self.copies)
+            info.name for info in methods("vlm", "rule", exact) if info.name != "exact" and self._supported_by(info)
         ]
+
+    def _supported_by(self, info: MethodInfo) -> bool:
+        if info.needs:  # a rule with weights names the forms, since it cannot be constructed without them
+            return self.shape in info.facts.get("drafts", ())
+        rule = resolve(info.name, greedy=False)
+        proven = (self.kind, self.drawn) in rule.proven_for and not (rule.chains_only and self.siblings)
+        return proven and (rule.takes_copies or not self.copies)
 
 
 _DRAFT_FORMS = (

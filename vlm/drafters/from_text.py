@@ -10,6 +10,8 @@ from typing import Any
 from torch import nn
 
 from mmspec.core.fingerprint import made_once
+from mmspec.core.rules.base import Rule
+from mmspec.core.rules.by_name import resolve
 from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.methods import MethodCall, names, parse
 from mmspec.methods.text import split
@@ -61,7 +63,7 @@ class DrafterParts:
 
     def _offered(self, name: str) -> Any:
         wanted = self.call.method.load() if name == "weights" else None
-        for drafter in offered_drafters(self.model):
+        for drafter in () if self.call.method.kind == "rule" else offered_drafters(self.model):
             inner = getattr(drafter, "drafter", drafter)
             if isinstance(inner, wanted) if isinstance(wanted, type) else wanted and hasattr(inner, "with_shape"):
                 return inner
@@ -101,18 +103,20 @@ def drafter_from_text(text: str, model: nn.Module) -> Any:
     return _once(model, str(call), lambda: call.make(DrafterParts(model, call)))
 
 
-def rule_from_text(text: str, model: nn.Module) -> Any:
-    """Return the rule that a text with weights names, built once per model.
+def rule_for(rule: str | Rule, model: nn.Module, *, greedy: bool = False) -> Rule:
+    """Return the rule of a text for a model; a rule with weights is built once per model.
 
     Args:
-        text: The text form of a rule, such as "judge:threshold=0.6@FOLDER".
+        rule: A rule or its text form, such as "judge:threshold=0.6@FOLDER".
         model: The target.
+        greedy: As in `resolve`.
 
     Raises:
         ValueError: A name, a setting or a value is unknown, or the weights are missing or do not fit the model.
     """
-    call = parse(text, None, "rule")
-    return _once(model, str(call), lambda: call.make(DrafterParts(model, call)))
+    if isinstance(rule, str) and (call := parse(rule, None, "rule")).method.needs:
+        return _once(model, f"rule {call}", lambda: call.make(DrafterParts(model, call)))
+    return resolve(rule, greedy=greedy)
 
 
 def _once(model: nn.Module, text: str, make: Callable[[], Any]) -> Any:

@@ -70,6 +70,7 @@ class JudgeHead(PretrainedDrafter):
 
 @method(
     "judge", domain="vlm", kind="rule", title="judge", exact=False, needs=("weights",), order=14, saved=JudgeHead.kind,
+    drafts=("sampled chain", "n-grams"),
     about="a head on the target's state accepts tokens that are correct without being likely",
     paper="Judge Decoding: Faster Speculative Sampling Requires Going Beyond Model Alignment",
 )  # fmt: skip

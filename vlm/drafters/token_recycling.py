@@ -91,7 +91,6 @@ class RecyclingState:
         draft = without_tail(Draft(value, self.tree, Law("deterministic"), valid), self.template)
         return draft if draft.tree.nodes > 1 else root_only(target.pending)
 
-
     def fill(self, pending: Tensor, rooms: list[int]) -> tuple[Tensor, Tensor]:
         """Return the template's tokens below the roots int64 [B], [B, N], and which are known, bool [B, N].
 

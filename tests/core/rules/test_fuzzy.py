@@ -84,6 +84,7 @@ def test_the_divergence_of_another_node_shows(mutant: type[Fuzzy]) -> None:
     assert total_variation(joint_law(enumerate_rule(wrong, tree, p, q), law), target_law(law)) > 1e-3
 
 
+@pytest.mark.default_cells("both with zeros", "far")
 @pytest.mark.parametrize("kind", LAWS)
 def test_below_zero_it_is_the_exact_rule_bit_for_bit(kind: str) -> None:
     for name, tree in (CHAINS | TREES).items():
@@ -94,6 +95,7 @@ def test_below_zero_it_is_the_exact_rule_bit_for_bit(kind: str) -> None:
         assert torch.equal(own.path, other.path) and torch.equal(own.correction, other.correction)
 
 
+@pytest.mark.whole
 def test_what_it_pays_is_the_total_variation_of_the_drafted_positions() -> None:
     p, q = random_tables(3, 3, 0), random_tables(3, 2, 50)
     draft, evidence = as_inputs(every_draft(chain(2), q, WITHOUT), chain(2), p, q, WITHOUT)

@@ -121,6 +121,7 @@ def test_tolerance_zero_is_plain_decoding_with_a_cached_drafter() -> None:
     assert torch.equal(run(pipe, decoding).tokens, run(pipe).tokens)
 
 
+@pytest.mark.whole
 def test_a_row_alone_is_the_row_in_a_batch() -> None:
     for window in ("patch", "truncate"):
         decoding = CSpD(other(), window=window, gamma=6, prefill=0.0, cache=DelayedCache(3, greedy=True))

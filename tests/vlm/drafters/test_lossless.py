@@ -35,7 +35,7 @@ def test_greedy_words_are_those_of_transformers(drafter: str, kind: str) -> None
     assert torch.equal(out, tiny(kind).generate(**inputs, do_sample=False))
 
 
-@pytest.mark.parametrize("drafter", ("lookup", "recycling", "small", "cascade"))
+@pytest.mark.parametrize("drafter", ("lookup", "recycling", "small", pytest.param("cascade", marks=pytest.mark.whole)))
 def test_a_row_drafts_the_same_alone_and_in_a_batch(drafter: str) -> None:
     inputs = prompt("llama", batch=4)
     make, model = DRAFTERS[drafter], tiny("llama")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 
 import pytest
@@ -97,5 +98,17 @@ def test_wrong_weights_and_widths_are_refused(tmp_path: Path) -> None:
     inputs = dict(prompt("llama"), max_new_tokens=4, drafter=PromptLookup())
     with pytest.raises(ValueError, match="hidden_size 32.*got 8"):
         mmspec.generate(tiny("llama"), rule=f"judge@{tmp_path / 'narrow'}", **inputs)
-    with pytest.raises(ValueError, match="judge.*weights behind @|part 'weights'"):
+    with pytest.raises(ValueError, match="weights behind @"):
         mmspec.generate(tiny("llama"), rule="judge", **inputs)
+
+
+def test_an_enabled_model_takes_the_rule_when_relaxed_rules_are_allowed(tmp_path: Path) -> None:
+    JudgeHead(JudgeConfig(HIDDEN)).save_pretrained(tmp_path / "judge")
+    model, rule = copy.deepcopy(tiny("llama")), f"judge@{tmp_path / 'judge'}"
+    with pytest.raises(ValueError, match="exact rule"):
+        mmspec.enable(model, PromptLookup(), rule=rule)
+    mmspec.enable(model, PromptLookup(), rule=rule, mode="relaxed")
+    model.generate(**prompt("llama"), max_new_tokens=4, do_sample=False)
+    noted = mmspec.summary(model)
+    assert noted.calls == 1 and not noted.exact and "judge (relaxed)" in noted.rules
+    mmspec.disable(model)
