@@ -38,16 +38,7 @@ class DraftForm:
     copies: bool = False
 
     def rules(self, exact: bool) -> list[str]:
-<<<<<<< HEAD
-        """Return the exact or the relaxed rules that support this form.
-
-        The rule that chooses among others is left out, and so are rules that read weights of their own.
-        """
-        rules = {one.name: resolve(one.name, greedy=False) for one in methods("vlm", "rule") if not one.needs}
-        del rules["exact"]
-=======
         """Return the exact or the relaxed rules that support this form, without the rule that chooses among others."""
->>>>>>> cascade
         return [
             info.name for info in methods("vlm", "rule", exact) if info.name != "exact" and self._supported_by(info)
         ]
