@@ -48,7 +48,8 @@ def test_every_recipe_gives_every_weight_something_to_learn(kind: str) -> None:
         loss, notes = recipe.objective(drafter.train(), parts, teacher_batch, 0.5)
         loss.backward()
         assert loss.isfinite() and "hit0" in notes
-        assert sum(p.grad is not None and bool(p.grad.any()) for p in drafter.parameters()) > 1
+        learned = [p.grad is not None and bool(p.grad.any()) for p in drafter.parameters()]
+        assert sum(learned) >= min(2, len(learned))
         schedule = recipe.schedule(200)
         assert schedule.steps == 200 and 0 < schedule.lr_at(150) <= schedule.lr == recipe.lr
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, Self
 
 import torch
@@ -74,8 +74,8 @@ class PrefixHeadDrafter(HeadDrafter):
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
         """See `PretrainedDrafter.sizes_for`; a prefix layer has a final norm, as published."""
-        layer = sizes.get("prefix_layer", cls.config_class.prefix_layer)
-        return super().sizes_for(parts, sizes) | {"final_norm": bool(layer)}
+        defaults = {field.name: field.default for field in fields(cls.config_class)}
+        return super().sizes_for(parts, sizes) | {"final_norm": bool((defaults | dict(sizes))["prefix_layer"])}
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return the prefix layer's attention input and its residual, the states themselves, [B, n, H] each."""
