@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable, guide_of
+from mmspec.core.drafting.heap import BestFirst, best_first_draft
 from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
@@ -46,7 +47,9 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     # siblings shared by all parents have a single distribution, which constraints on a path cannot change
     guide = None if getattr(shape, "shared", False) else guide_of(target)
-    if isinstance(shape, DynamicTree) and state.independent and guide is None:
+    if isinstance(shape, BestFirst) and not target.greedy:
+        draft = best_first_draft(state, target, shape, keys, rooms, guide)
+    elif isinstance(shape, DynamicTree) and state.independent and guide is None:
         draft = best_prefixes(state, target, shape)
     elif isinstance(shape, DynamicTree):
         draft = dynamic_draft(state, target, shape, guide)
