@@ -78,7 +78,8 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
     parent = torch.zeros_like(token)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the parents of level l + 1
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
-    hidden = state.root[:, None].expand(-1, width, -1)
+    hidden, limits = state.root[:, None].expand(-1, width, -1), dict(shape.stop)
+    live = torch.tensor(target.live, device=token.device) if limits else None
     ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
     for level in range(1, shape.depth):
         above.append(frontier)
@@ -93,6 +94,9 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
         if level + 1 == shape.depth:
             break
         score, best = total.topk(width, -1)
+        if level + 1 in limits and bool((score.exp().sum(-1) < limits[level + 1])[live].all()):
+            shape = shape.cut(level + 1)
+            break
         parent = best // width
         token = tokens[-1].gather(1, best)
         hidden = out.gather(1, parent[..., None].expand(-1, -1, out.shape[-1]))

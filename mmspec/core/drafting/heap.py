@@ -30,7 +30,7 @@ class BestFirst(DynamicTree):
         depth: The number of levels.
         width: The nodes expanded in a level, and the most draws of each.
         floor: The least chance of a draw that a level makes at once. Draws below it follow after the last level, the
-            likeliest first, until there are `nodes`. 0 stands for 1 / `nodes`.
+            likeliest first, until there are `nodes`. 0 stands for 2 / `nodes`, at most 0.5.
     """
 
     floor: float = 0.0
@@ -52,7 +52,7 @@ def best_first_draft(
     """
     batch, width, device = target.batch, shape.width, target.device
     room = rooms if isinstance(rooms, Tensor) else torch.tensor(rooms, device=device)
-    floor, scorer = shape.floor or 1 / shape.nodes, LevelScores(state, target, guide, sampled=True)
+    floor, scorer = shape.floor or min(2 / shape.nodes, 0.5), LevelScores(state, target, guide, sampled=True)
     out, reach, slot = state.root[:, None], torch.ones(batch, 1, device=device), None
     left = torch.full((batch, 1), shape.nodes, device=device)
     pool, laws, slots, ancestor, back = _Pool(), [], [], None, 0

@@ -68,10 +68,12 @@ class Ordered:
         return torch.zeros(drawn.shape).scatter_(-1, drawn, places.expand(drawn.shape))
 
 
-def every_tree(shape: BestFirst, q: list[Tensor], greedy: bool = False) -> tuple[Draft, Tensor, Tensor]:
+def every_tree(shape: DynamicTree, q: list[Tensor], greedy: bool = False) -> tuple[Draft, Tensor, Tensor]:
     """Return all drafts of a shape, their probabilities float64 [R], and the orders of their draws int64 [R, slots]."""
     slots = 1 + (shape.depth - 1) * shape.width
-    order = torch.tensor(list(product(range(len(ORDERS)), repeat=slots)))
+    order = torch.zeros(1, slots, dtype=torch.long)
+    if not greedy:
+        order = torch.tensor(list(product(range(len(ORDERS)), repeat=slots)))
     rows = len(order)
     state, target = Tables(q, rows), SimpleNamespace(
         batch=rows, pending=torch.zeros(rows, dtype=torch.long), device="cpu", greedy=greedy, live=[True] * rows
@@ -81,7 +83,7 @@ def every_tree(shape: BestFirst, q: list[Tensor], greedy: bool = False) -> tuple
     draft.valid = torch.ones_like(draft.value, dtype=torch.bool) if draft.valid is None else draft.valid
     laws = torch.cat(state.laws, 1)
     chance = torch.ones(rows, dtype=torch.float64)
-    for slot in range(laws.shape[1]):
+    for slot in range(0 if greedy else laws.shape[1]):
         drawn = laws[:, slot].gather(1, ORDERS[order[:, slot]])
         chance = chance * (drawn / drawn.flip(1).cumsum(1).flip(1)).prod(1)
     return draft, chance / len(ORDERS) ** (slots - laws.shape[1]), order
