@@ -11,6 +11,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable, guide_of
+from mmspec.core.drafting.heap import BestFirst, best_first_draft
 from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
@@ -47,7 +48,9 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     # siblings shared by all parents have a single distribution, which constraints on a path cannot change
     guide = None if getattr(shape, "shared", False) else guide_of(target)
-    if isinstance(shape, DynamicTree) and state.independent and guide is None:
+    if isinstance(shape, BestFirst) and not target.greedy:
+        draft = best_first_draft(state, target, shape, keys, rooms, guide)
+    elif isinstance(shape, DynamicTree) and state.independent and guide is None:
         draft = best_prefixes(state, target, shape)
     elif isinstance(shape, DynamicTree):
         draft = dynamic_draft(state, target, shape, guide)
@@ -76,7 +79,8 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
     parent = torch.zeros_like(token)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the parents of level l + 1
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
-    hidden = state.root[:, None].expand(-1, width, -1)
+    hidden, limits = state.root[:, None].expand(-1, width, -1), dict(shape.stop)
+    live = torch.tensor(target.live, device=token.device) if limits else None
     ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
     for level in range(1, shape.depth):
         if (kept := _nodes_at_stop(shape, level - 1, score, target)) is not None:
@@ -94,6 +98,9 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
         if level + 1 == shape.depth:
             break
         score, best = total.topk(width, -1)
+        if level + 1 in limits and bool((score.exp().sum(-1) < limits[level + 1])[live].all()):
+            shape = shape.cut(level + 1)
+            break
         parent = best // width
         token = tokens[-1].gather(1, best)
         hidden = out.gather(1, parent[..., None].expand(-1, -1, out.shape[-1]))

@@ -62,6 +62,11 @@ def pick_siblings(
     return score, values_of(column, ids)
 
 
+def pick_apart(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+    """Return scores and columns, [B, m, count] each, of draws without replacement; otherwise as `pick_siblings`."""
+    return _without_replacement(_widened(scores, count), count, keys, level)
+
+
 def _widened(scores: Tensor, count: int) -> Tensor:
     """Pad scores with minus infinity to at least `count` columns."""
     lacking = count - scores.shape[-1]

@@ -75,12 +75,16 @@ class DynamicTree:
         depth: The number of levels.
         width: The nodes expanded in a level, and the children of each.
         checkpoints: Where growth may stop early; None for nowhere.
+        stop: Pairs of a depth and a probability: the tree ends at that depth where the nodes that a next level would
+            expand have less probability together, in all rows ("Dynamic Depth Decoding"). Every depth costs a host read,
+            so captured rounds need (). Drafters with independent levels, which draft all at once, ignore it.
     """
 
     nodes: int = 24
     depth: int = 7
     width: int = 4
     checkpoints: Checkpoints | None = None
+    stop: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
 
     @property
     def longest(self) -> int:
@@ -93,6 +97,8 @@ class DynamicTree:
             raise ValueError(
                 f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}"
             )
+        if any(len(pair) != 2 or pair[0] < 2 or not 0 < pair[1] <= 1 for pair in self.stop):
+            raise ValueError(f"stop: expected pairs of a depth from 2 up and a probability, got {self.stop}; change it")
         if self.nodes > (pool := self.pool(self.depth, self.width)):
             raise ValueError(
                 f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}"

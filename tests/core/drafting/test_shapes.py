@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
+import torch
 
+from mmspec.certify.enumeration import random_tables
 from mmspec.core.drafting.layer import LayerConfig
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
+from tests.core.drafting.test_heap import V, every_tree
 
 
 @pytest.mark.parametrize("depth", range(1, 7))
@@ -50,3 +53,19 @@ def test_a_layer_takes_the_sizes_a_config_names_and_those_given_beside() -> None
     assert LayerConfig.of(Config(), read_size=48) == LayerConfig(24, 40, 6, 2, read_size=48, rope_theta=500.0)
     with pytest.raises(ValueError, match="heads of key-value heads"):
         LayerConfig.of(Config(num_key_value_heads=4))
+
+
+@pytest.mark.parametrize("depth", (2, 3))
+def test_a_tree_that_stops_is_the_tree_cut_at_that_depth(depth: int) -> None:
+    q, tree = random_tables(V, 4, 7), DynamicTree(8, 4, 3)
+    stopped, never = replace(tree, stop=((depth, 1.0),)), replace(tree, stop=((depth, 1e-9),))
+    made = {shape: every_tree(shape, q, greedy=True)[0] for shape in (stopped, tree.cut(depth), never, tree)}
+    for one, other in ((stopped, tree.cut(depth)), (never, tree)):
+        assert torch.equal(made[one].value, made[other].value)
+        assert torch.equal(made[one].tree.parent, made[other].tree.parent)
+    assert made[stopped].tree.max_depth == depth < made[never].tree.max_depth
+
+
+def test_a_stop_is_a_depth_and_a_probability() -> None:
+    with pytest.raises(ValueError, match="stop"):
+        DynamicTree(stop=((1, 0.3),))

@@ -1,0 +1,158 @@
+"""Drawn trees that grow where an acceptance is likeliest: the heap of DySpec, a drafter pass a level."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.core.draft import Draft, Law
+from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable
+from mmspec.core.drafting.picks import pick_apart, values_of
+from mmspec.core.drafting.shapes import DynamicTree
+from mmspec.core.keys import Keys
+from mmspec.core.sampling import law_of
+from mmspec.core.tree import dynamic_tree
+
+
+@dataclass(frozen=True, slots=True)
+class BestFirst(DynamicTree):
+    """A tree per row that a sampled request draws best first, and a greedy request grows as `DynamicTree`. Exact.
+
+    "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure". The draw j + 1 of a node is made where it
+    is likely to be reached: the chance is the product of the drafter's probabilities down to the node, times the
+    probability that draws 1 to j leave. Nothing is removed after it was drawn.
+
+    Args:
+        nodes: The drafted nodes (without the root).
+        depth: The number of levels.
+        width: The nodes expanded in a level, and the most draws of each.
+        floor: The least chance of a draw that a level makes at once. Draws below it follow after the last level, the
+            likeliest first, until there are `nodes`. 0 stands for 2 / `nodes`, at most 0.5.
+    """
+
+    floor: float = 0.0
+
+    def __post_init__(self) -> None:
+        super(BestFirst, self).__post_init__()
+        if not 0 <= self.floor < 1:
+            raise ValueError(f"floor: expected a chance from 0 up and below 1, got {self.floor}; change it")
+
+
+def best_first_draft(
+    state: LevelwiseState, target: object, shape: BestFirst, keys: Keys, rooms: Sequence[int] | Tensor,
+    guide: DraftGuide | None = None,
+) -> Draft:  # fmt: skip
+    """Return a drawn tree per row, with the distributions that its values were drawn from.
+
+    Whether a draw is made depends on values drawn before it only: the chances of all draws of a parent follow from the
+    draws before each of them, and a cut at the largest chances takes the draws that a heap would have made first.
+    """
+    batch, width, device = target.batch, shape.width, target.device
+    room = rooms if isinstance(rooms, Tensor) else torch.tensor(rooms, device=device)
+    floor, scorer = shape.floor or min(2 / shape.nodes, 0.5), LevelScores(state, target, guide, sampled=True)
+    out, reach, slot = state.root[:, None], torch.ones(batch, 1, device=device), None
+    left = torch.full((batch, 1), shape.nodes, device=device)
+    pool, laws, slots, ancestor, back = _Pool(), [], [], None, 0
+    for level in range(1, shape.depth + 1):
+        scores = scorer.scores(out, level)
+        if guide is not None:
+            scores, barren = drawable(scores)
+            reach = reach.masked_fill(barren, 0)
+        scores = scores.expand(-1, reach.shape[1], -1)
+        laws.append(scores)
+        ranked, column = pick_apart(scores, width, keys, level)
+        share = law_of(scores).gather(-1, column.clamp(max=scores.shape[-1] - 1)).where(ranked.isfinite(), 0.0)
+        before = 1 - torch.cat([torch.zeros_like(share[..., :1]), share[..., :-1].cumsum(-1)], -1)
+        chance = (reach[..., None] * before).where(share > 0, 0.0).clamp_(min=0).cummin(-1).values.flatten(1)
+        chance = chance.where(level <= room[:, None], 0.0)
+        made = (chance >= floor) & (_rank(chance) < left)
+        left = left - made.sum(1, keepdim=True)
+        token = values_of(column, state.ids).flatten(1)
+        parent = torch.full_like(token, -1) if slot is None else slot.repeat_interleave(width, 1)
+        first = pool.add(chance, made, token, parent)
+        if level == shape.depth or (made.is_cpu and not made.any()):
+            break
+        reach, best = (reach[..., None] * share).flatten(1).where(made, 0.0).topk(min(width, made.shape[1]), -1)
+        source, token, slot = best // width, token.gather(1, best), best + first
+        slots.append(slot)
+        own = torch.eye(best.shape[1], dtype=torch.bool, device=device).expand(batch, -1, -1)
+        seen = own[..., :0] if ancestor is None else ancestor.gather(1, source[..., None].expand(-1, -1, back))
+        ancestor = torch.cat([seen, own], -1)
+        hidden = out.expand(-1, laws[-1].shape[1], -1).gather(1, source[..., None].expand(-1, -1, out.shape[-1]))
+        out = state.expand(token, hidden, ancestor, back, level)
+        scorer.descend(token, source)
+        back += best.shape[1]
+    return pool.draft(target.pending, shape, laws, slots, state.ids)
+
+
+class _Pool:
+    """All draws of a draft, level by level, and which of them are made.
+
+    Attributes:
+        levels: Per level, the chances float32 [B, n], whether they are made bool [B, n], the tokens int64 [B, n], and
+            their parents' indices in the pool, -1 for the root.
+    """
+
+    def __init__(self) -> None:
+        self.levels: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
+        self.size = 0
+
+    def add(self, chance: Tensor, made: Tensor, token: Tensor, parent: Tensor) -> int:
+        """Add a level and return the index of its first draw."""
+        self.levels.append((chance, made, token, parent))
+        first, self.size = self.size, self.size + token.shape[1]
+        return first
+
+    def draft(
+        self, pending: Tensor, shape: BestFirst, laws: list[Tensor], slots: list[Tensor], ids: Tensor | None
+    ) -> Draft:
+        """Return the draft of the made draws and of the likeliest others.
+
+        Args:
+            pending: int64 [B], the root.
+            shape: The shape.
+            laws: Per level, the scores of the expanded nodes, float32 [B, n, k].
+            slots: Per level but the first, the expanded nodes' indices in the pool, int64 [B, n].
+            ids: int64 [k], see `Law`.
+        """
+        chance, made, token, parent = (torch.cat(parts, 1) for parts in zip(*self.levels, strict=True))
+        nodes = min(shape.nodes, self.size)
+        if chance.is_cpu:  # reading the host's own memory costs nothing
+            nodes = min(nodes, max(int((chance > 0).sum(1).max()), 1))
+        kept = (chance + 2 * made).sort(dim=1, descending=True, stable=True).indices[:, :nodes].sort(-1).values
+        origin = parent.gather(1, kept)
+        place = torch.searchsorted(kept, origin.clamp(min=0)) + 1
+        valid = chance.gather(1, kept) > 0
+        parent = pad_root(torch.where((origin < 0) | ~valid, 0, place), 0)
+        row = torch.full_like(chance, -1, dtype=torch.long)
+        for number, slot in enumerate(slots[: len(laws) - 1], 1):
+            start = sum(law.shape[1] for law in laws[:number])
+            row.scatter_(1, slot, torch.arange(start, start + slot.shape[1], device=slot.device).expand_as(slot))
+        row, scores = pad_root(row.gather(1, kept), 0), torch.cat(laws, 1)
+        if len(row) == 1:
+            row = row[0]
+        else:  # a law for each node, as all rows share the places in the record
+            scores = scores.gather(1, row.clamp(min=0)[..., None].expand(-1, -1, scores.shape[-1]))
+            row = torch.arange(nodes + 1, device=row.device)
+        # invalid nodes are children of the root, and may exceed the width
+        ranks = shape.width if chance.is_cpu and bool(valid.all()) else max(shape.width, nodes)
+        tree = dynamic_tree(parent, len(self.levels), ranks - 1)
+        law = Law("without_replacement", row=row, scores=scores, ids=ids)
+        value = torch.cat([pending[:, None], token.gather(1, kept)], 1)
+        return Draft(value, tree, law, pad_root(valid, True))
+
+
+def pad_root(tensor: Tensor, value: int | bool) -> Tensor:
+    """Return [B, N + 1] with `value` before the columns of a tensor [B, N]."""
+    return torch.cat([torch.full_like(tensor[:, :1], value), tensor], 1)
+
+
+def _rank(chance: Tensor) -> Tensor:
+    """Return int64 [B, n], the rank of each chance in falling order; ties by index."""
+    order = chance.argsort(dim=1, descending=True, stable=True)
+    return torch.empty_like(order).scatter_(
+        1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
+    )
