@@ -72,8 +72,8 @@ class ReducedLaw:
         if self.shared:
             at = torch.searchsorted(self.ids, token)
             return torch.where(self.ids[at.clamp(max=count - 1)] == token, at, count)
-        found = self._ids_of(row) == token[..., None]
-        return torch.where(found.any(-1), found.int().argmax(-1), count)
+        equal = self._ids_of(row) == token[..., None]
+        return torch.where(equal.any(-1), equal.int().argmax(-1), count)
 
     def dense(self) -> Tensor:
         """Return float [B, M, V], the probabilities of all tokens."""

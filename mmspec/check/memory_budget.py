@@ -189,8 +189,8 @@ def bytes_of(text: str, option: str = "memory") -> int:
         ValueError: The text is no size above 0.
     """
     units = {unit.lower(): 1000**power for power, unit in enumerate(UNITS)}
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]+)", text.strip().lower())
-    count = float(found[1]) * units.get(found[2], 0) if found else 0
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([a-z]+)", text.strip().lower())
+    count = float(match[1]) * units.get(match[2], 0) if match else 0
     if not count:
         raise ValueError(f"{option}: expected a size such as 8GB or 500MB, got {text!r}; correct it")
     return int(count)

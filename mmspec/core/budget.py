@@ -1,4 +1,4 @@
-"""TETRIS before the draw: the rows of a batch share a budget of drafted values, which the likeliest ones get."""
+"""TETRIS before the draw: the rows of a batch share a budget of drafted values, which goes to the likeliest."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class RequestBudget:
         return self.growth
 
     def learn(self, draft: Draft, verdict: Verdict) -> None:
-        """Count the verified values of a round: the accepted ones, and the first rejected one of each row."""
+        """Count the verified values of a round: all accepted values, and the first rejected value of each row."""
         growth = self.growth
         if growth is None or not growth.expected:
             return

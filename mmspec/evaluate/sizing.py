@@ -108,7 +108,7 @@ def fit_sizes(drafters: Sequence[SizedDrafter], seed: int = 0) -> SizingFit:
     if not varies.any():
         raise ValueError("drafters: expected several sizes or amounts of data, got one of each; measure more sizes")
     varies[0] = True
-    found, generator, draws = _solved(rows, lengths, varies), torch.Generator().manual_seed(seed), []
+    fit, generator, draws = _solved(rows, lengths, varies), torch.Generator().manual_seed(seed), []
     while len(draws) < _DRAWS:
         pick = torch.randint(len(drafters), (len(drafters),), generator=generator)
         if torch.linalg.matrix_rank(rows[pick][:, varies]) == int(varies.sum()):
@@ -117,16 +117,16 @@ def fit_sizes(drafters: Sequence[SizedDrafter], seed: int = 0) -> SizingFit:
     names = ("base", "by_data", "by_size")
     sizes, data = ([getattr(one, name) for one in drafters] for name in ("parameters", "data"))
     return SizingFit(
-        *found.tolist(), {name: (low[n], high[n]) for n, name in enumerate(names)},
+        *fit.tolist(), {name: (low[n], high[n]) for n, name in enumerate(names)},
         (min(sizes), max(sizes)), (min(data), max(data)),
     )  # fmt: skip
 
 
 def _solved(rows: Tensor, lengths: Tensor, varies: Tensor) -> Tensor:
     """Return the coefficients, float64 [3], with 0 for columns that do not vary."""
-    found = rows.new_zeros(3)
-    found[varies] = torch.linalg.lstsq(rows[:, varies], lengths[:, None], driver="gelsd").solution[:, 0]
-    return found
+    coefficients = rows.new_zeros(3)
+    coefficients[varies] = torch.linalg.lstsq(rows[:, varies], lengths[:, None], driver="gelsd").solution[:, 0]
+    return coefficients
 
 
 def drafters_of_bench(bench: Mapping[str, Any], data: Mapping[str, float] | None = None) -> list[SizedDrafter]:
@@ -136,9 +136,9 @@ def drafters_of_bench(bench: Mapping[str, Any], data: Mapping[str, float] | None
         bench: The bench. Rows without parameters or accept length are skipped.
         data: By the method of a row, its training data; without it, the seconds of its training count.
     """
-    found = []
+    drafters = []
     for row in bench["rows"]:
         amount = row.get("training_seconds") if data is None else data.get(row["method"])
         if row.get("parameters") and row.get("accept_length") and amount:
-            found.append(SizedDrafter(row["parameters"], amount, row["accept_length"]))
-    return found
+            drafters.append(SizedDrafter(row["parameters"], amount, row["accept_length"]))
+    return drafters

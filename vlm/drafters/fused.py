@@ -15,7 +15,7 @@ from mmspec.vlm.target import TextTarget
 
 
 class Fused(Merged):
-    """`Merged` with several continuations of a match, of which the drafter's first step keeps the plausible ones.
+    """`Merged` with several continuations of a match, of which only those stay that the drafter's first step finds plausible.
 
     "RASD: Retrieval-Augmented Speculative Decoding". The continuations form a trie. A branch stays if its first token is
     among the drafter's `keep` likeliest next tokens, and the trie is merged with the drafter's tree by their common
@@ -60,7 +60,7 @@ class FusedState(MergedState):
     def paths(self, target: TextTarget, longest: int | None) -> list[Paths]:
         return self.copies.branches(target, self.control.branches, longest)
 
-    def kept(self, paths: list[Paths], drawn: Draft, alone: list[bool]) -> list[Paths]:
+    def joining(self, paths: list[Paths], drawn: Draft, alone: list[bool]) -> list[Paths]:
         likely = self.likely(drawn)
         return [
             branches[:1] if single else [path for path in branches if path[0] in first]

@@ -98,14 +98,14 @@ class GraftState:
         depth = self.deepest if longest is None else longest
         parent = self.retrieval.tree.parent[0].tolist()
         value, valid = self.retrieval.fill(target.pending, target.rooms(depth))
-        found = []
+        paths = []
         for tokens, known in zip(value.tolist(), valid.tolist(), strict=True):
             path: dict[int, list[int]] = {0: []}
             for node in range(1, len(parent)):
                 if known[node]:
                     path[node] = [*path[parent[node]], tokens[node]]
-            found.append(list(path.values())[1:])
-        return found
+            paths.append(list(path.values())[1:])
+        return paths
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         self.inner.observe(target, draft, evidence, verdict)

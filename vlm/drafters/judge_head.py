@@ -1,4 +1,4 @@
-"""The head of judge decoding, which tells correct continuations from wrong ones by the target's own state."""
+"""The head of judge decoding, which separates correct from wrong continuations by the target's own state."""
 
 from __future__ import annotations
 

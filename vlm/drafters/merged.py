@@ -93,14 +93,14 @@ class MergedState:
             paths = [branches[:1] for branches in paths]
         else:
             drawn = self.inner.propose(target, keys, longest)
-            paths = self.kept(paths, drawn, alone)
+            paths = self.joining(paths, drawn, alone)
         return with_copied_paths(drawn, paths, alone, self.control.most)
 
     def paths(self, target: TextTarget, longest: int | None) -> list[Paths]:
         """Return the paths per row that the next draft may copy, at most `longest` tokens long."""
         return [[path] if path else [] for path in self.copies.continuations(target, longest)]
 
-    def kept(self, paths: list[Paths], drawn: Draft, alone: list[bool]) -> list[Paths]:
+    def joining(self, paths: list[Paths], drawn: Draft, alone: list[bool]) -> list[Paths]:
         """Return the paths that join the drafter's draft; here all. It must not depend on drawn values."""
         return paths
 

@@ -83,11 +83,10 @@ class NgramLaws:
 
 
 class LawTable:
-    """A table of distributions after n-grams. Requests that use the same table share what the target has computed.
+    """A table of distributions after n-grams. Requests that use the same table share the target's earlier distributions.
 
     Requests of other temperatures, other truncations or other logits processors have other distributions, so the table
-    holds a part for each combination. It belongs to one user and one model: drafts from it show what earlier requests
-    generated.
+    holds a part for each combination. It belongs to one user and one model: its drafts reveal earlier answers.
 
     Args:
         max_ngram: The longest n-gram.

@@ -102,16 +102,16 @@ class NgramIndex:
         start, end = self.match(), len(self.ids)
         if start is None:
             return []
-        found: list[list[int]] = []
+        copies: list[list[int]] = []
         for size in self.sizes:
             starts = self.ends.get(tuple(self.ids[end - size :]), ()) if end - size >= self.clean else ()
             if starts and starts[-1] == start:
                 for place in reversed(starts[-8 * count :]):
                     path = self._copied(place, longest)
-                    if path and path not in found and len(found) < count:
-                        found.append(path)
+                    if path and path not in copies and len(copies) < count:
+                        copies.append(path)
                 break
-        return found
+        return copies
 
     def _copied(self, start: int, longest: int) -> list[int]:
         return list(takewhile(lambda token: not self._bars(token), self.ids[start : start + longest]))

@@ -37,7 +37,7 @@ class SuffixIndex:
     """All substrings of texts with the counts of their continuations, in a suffix automaton that grows by tokens.
 
     Requests whose drafters hold the same index read each other's answers, from the end of a request on. It belongs to
-    one user: drafts from it show what earlier requests generated.
+    one user: its drafts reveal earlier answers.
     """
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class SuffixIndex:
             suffix = suffix.link
 
     def _before(self, at: _Place, token: int) -> _Place:
-        """Return the place of the substrings that end in `token` behind `at`, split off where longer ones share it."""
+        """Return the place of the substrings that end in `token` behind `at`, split off where longer substrings share it."""
         known = at.after[token]
         if known.length == at.length + 1:
             return known
@@ -125,7 +125,7 @@ class _Match:
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class SuffixLookup:
-    """Trees of what followed the longest earlier occurrence of the text's end, without a model. Deterministic, so exact.
+    """Trees of continuations of the longest earlier occurrence of the text's end, without a model. Deterministic, so exact.
 
     Paper: "SuffixDecoding: Extreme Speculative Decoding for Emerging AI Applications". All suffixes of the prompt and of
     the answer so far are indexed, and those of earlier answers with an index. The likeliest continuations by count form

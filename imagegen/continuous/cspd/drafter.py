@@ -239,8 +239,8 @@ def cspd(
     chosen = window or ("patch" if tolerance is None else "truncate")
     schedules = schedules_of(parts, head, annealing, checkerboard, lazy)
     ratio = Relaxation(determinants=relaxation)
-    kept = value_of(cache, "continuous", "schedule", parts)
-    return CSpD(parts.part("draft"), chosen, gamma, ratio, prefill, tolerance, cache=kept, **schedules)
+    schedule = value_of(cache, "continuous", "schedule", parts)
+    return CSpD(parts.part("draft"), chosen, gamma, ratio, prefill, tolerance, cache=schedule, **schedules)
 
 
 @method(

@@ -38,7 +38,7 @@ class DelayedCache:
     every: int = 8
     greedy: bool = False
 
-    # what the model with caches reads: all branches take part, and no other tokens are computed
+    # read by the model with caches: all branches take part, and no other tokens are computed
     null = False
     tokens = 0.0
 
@@ -56,7 +56,7 @@ class DelayedCache:
         """Return whether pass `number` of a window, from 0 up, is complete."""
         return number % self.every == 0
 
-    def asked(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
+    def requests(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
         """Return bool [B, L], the tokens that a partial pass computes beside the newly decoded tokens.
 
         Args:

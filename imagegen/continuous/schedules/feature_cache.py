@@ -67,7 +67,7 @@ class Lazy:
         """Return whether pass `number`, from 0 up, is complete."""
         return number < self.full or (number - self.full + 1) % self.every == 0
 
-    def asked(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
+    def requests(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
         """Return bool [B, L], the tokens that a partial pass computes beside changed tokens: the requested tokens."""
         return wanted_mask(wanted, mask)
 
@@ -86,7 +86,7 @@ class CacheSchedule(Protocol):
     def whole(self, number: int) -> bool:
         """Return whether pass `number`, from 0 up, is complete."""
 
-    def asked(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
+    def requests(self, mask: Tensor, wanted: Tensor | None) -> Tensor:
         """Return bool [B, L], the tokens that a partial pass computes beside changed tokens.
 
         Args:
@@ -139,7 +139,7 @@ class FeatureCachedModel:
             return self.cache.whole(rows)
         # besides newly known tokens: a rejected draft is masked again, or has another value
         changed = (mask != before[1]) | ((tokens != before[0]).any(-1) & ~mask)
-        return self.cache.part(changed | self.lazy.asked(mask, wanted))
+        return self.cache.part(changed | self.lazy.requests(mask, wanted))
 
 
 def wanted_mask(wanted: Tensor | None, mask: Tensor) -> Tensor:

@@ -83,8 +83,8 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
     live = torch.tensor(target.live, device=token.device) if limits else None
     ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
     for level in range(1, shape.depth):
-        if (kept := _nodes_at_stop(shape, level - 1, score, target)) is not None:
-            shape = replace(shape, nodes=kept)
+        if (remaining := _nodes_at_stop(shape, level - 1, score, target)) is not None:
+            shape = replace(shape, nodes=remaining)
             break
         above.append(frontier)
         out = state.expand(token, hidden, ancestor, (level - 1) * width, level)

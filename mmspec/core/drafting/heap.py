@@ -21,7 +21,7 @@ from mmspec.core.tree import dynamic_tree
 class BestFirst(DynamicTree):
     """A tree per row that a sampled request draws best first, and a greedy request grows as `DynamicTree`. Exact.
 
-    "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure". The draw j + 1 of a node is made where it
+    "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure". The draw j + 1 of a node is exists where it
     is likely to be reached: the chance is the product of the drafter's probabilities down to the node, times the
     probability that draws 1 to j leave. Nothing is removed after it was drawn.
 
@@ -47,8 +47,8 @@ def best_first_draft(
 ) -> Draft:  # fmt: skip
     """Return a drawn tree per row, with the distributions that its values were drawn from.
 
-    Whether a draw is made depends on values drawn before it only: the chances of all draws of a parent follow from the
-    draws before each of them, and a cut at the largest chances takes the draws that a heap would have made first.
+    Whether a draw is exists depends on values drawn before it only: the chances of all draws of a parent follow from the
+    draws before each of them, and a cut at the largest chances takes the draws that a heap would have exists first.
     """
     batch, width, device = target.batch, shape.width, target.device
     room = rooms if isinstance(rooms, Tensor) else torch.tensor(rooms, device=device)
@@ -68,14 +68,14 @@ def best_first_draft(
         before = 1 - torch.cat([torch.zeros_like(share[..., :1]), share[..., :-1].cumsum(-1)], -1)
         chance = (reach[..., None] * before).where(share > 0, 0.0).clamp_(min=0).cummin(-1).values.flatten(1)
         chance = chance.where(level <= room[:, None], 0.0)
-        made = (chance >= floor) & (_rank(chance) < left)
-        left = left - made.sum(1, keepdim=True)
+        exists = (chance >= floor) & (_rank(chance) < left)
+        left = left - exists.sum(1, keepdim=True)
         token = values_of(column, state.ids).flatten(1)
         parent = torch.full_like(token, -1) if slot is None else slot.repeat_interleave(width, 1)
-        first = pool.add(chance, made, token, parent)
-        if level == shape.depth or (made.is_cpu and not made.any()):
+        first = pool.add(chance, exists, token, parent)
+        if level == shape.depth or (exists.is_cpu and not exists.any()):
             break
-        reach, best = (reach[..., None] * share).flatten(1).where(made, 0.0).topk(min(width, made.shape[1]), -1)
+        reach, best = (reach[..., None] * share).flatten(1).where(exists, 0.0).topk(min(width, exists.shape[1]), -1)
         source, token, slot = best // width, token.gather(1, best), best + first
         slots.append(slot)
         own = torch.eye(best.shape[1], dtype=torch.bool, device=device).expand(batch, -1, -1)
@@ -89,10 +89,10 @@ def best_first_draft(
 
 
 class _Pool:
-    """All draws of a draft, level by level, and which of them are made.
+    """All draws of a draft, level by level, and which of them are exists.
 
     Attributes:
-        levels: Per level, the chances float32 [B, n], whether they are made bool [B, n], the tokens int64 [B, n], and
+        levels: Per level, the chances float32 [B, n], whether they are exists bool [B, n], the tokens int64 [B, n], and
             their parents' indices in the pool, -1 for the root.
     """
 
@@ -100,16 +100,16 @@ class _Pool:
         self.levels: list[tuple[Tensor, Tensor, Tensor, Tensor]] = []
         self.size = 0
 
-    def add(self, chance: Tensor, made: Tensor, token: Tensor, parent: Tensor) -> int:
+    def add(self, chance: Tensor, exists: Tensor, token: Tensor, parent: Tensor) -> int:
         """Add a level and return the index of its first draw."""
-        self.levels.append((chance, made, token, parent))
+        self.levels.append((chance, exists, token, parent))
         first, self.size = self.size, self.size + token.shape[1]
         return first
 
     def draft(
         self, pending: Tensor, shape: BestFirst, laws: list[Tensor], slots: list[Tensor], ids: Tensor | None
     ) -> Draft:
-        """Return the draft of the made draws and of the likeliest others.
+        """Return the draft of the exists draws and of the likeliest others.
 
         Args:
             pending: int64 [B], the root.
@@ -118,20 +118,20 @@ class _Pool:
             slots: Per level but the first, the expanded nodes' indices in the pool, int64 [B, n].
             ids: int64 [k], see `Law`.
         """
-        chance, made, token, parent = (torch.cat(parts, 1) for parts in zip(*self.levels, strict=True))
+        chance, exists, token, parent = (torch.cat(parts, 1) for parts in zip(*self.levels, strict=True))
         nodes = min(shape.nodes, self.size)
         if chance.is_cpu:  # reading the host's own memory costs nothing
             nodes = min(nodes, max(int((chance > 0).sum(1).max()), 1))
-        kept = (chance + 2 * made).sort(dim=1, descending=True, stable=True).indices[:, :nodes].sort(-1).values
-        origin = parent.gather(1, kept)
-        place = torch.searchsorted(kept, origin.clamp(min=0)) + 1
-        valid = chance.gather(1, kept) > 0
+        chosen = (chance + 2 * exists).sort(dim=1, descending=True, stable=True).indices[:, :nodes].sort(-1).values
+        origin = parent.gather(1, chosen)
+        place = torch.searchsorted(chosen, origin.clamp(min=0)) + 1
+        valid = chance.gather(1, chosen) > 0
         parent = pad_root(torch.where((origin < 0) | ~valid, 0, place), 0)
         row = torch.full_like(chance, -1, dtype=torch.long)
         for number, slot in enumerate(slots[: len(laws) - 1], 1):
             start = sum(law.shape[1] for law in laws[:number])
             row.scatter_(1, slot, torch.arange(start, start + slot.shape[1], device=slot.device).expand_as(slot))
-        row, scores = pad_root(row.gather(1, kept), 0), torch.cat(laws, 1)
+        row, scores = pad_root(row.gather(1, chosen), 0), torch.cat(laws, 1)
         if len(row) == 1:
             row = row[0]
         else:  # a law for each node, as all rows share the places in the record
@@ -141,7 +141,7 @@ class _Pool:
         ranks = shape.width if chance.is_cpu and bool(valid.all()) else max(shape.width, nodes)
         tree = dynamic_tree(parent, len(self.levels), ranks - 1)
         law = Law("without_replacement", row=row, scores=scores, ids=ids)
-        value = torch.cat([pending[:, None], token.gather(1, kept)], 1)
+        value = torch.cat([pending[:, None], token.gather(1, chosen)], 1)
         return Draft(value, tree, law, pad_root(valid, True))
 
 

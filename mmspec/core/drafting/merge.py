@@ -80,12 +80,12 @@ def joined(first: Draft, second: Draft) -> Draft:
 
 def paths_of(draft: Draft) -> list[Paths]:
     """Return per row the token paths from the root to the valid leaves of a draft of tokens, in node order."""
-    found = []
+    paths = []
     for row in _rows_of(draft):
         inner = {row.parent[node] for node in range(1, len(row.value)) if row.valid[node]}
         leaves = [node for node in range(1, len(row.value)) if row.valid[node] and node not in inner]
-        found.append([row.tokens(leaf) for leaf in leaves])
-    return found
+        paths.append([row.tokens(leaf) for leaf in leaves])
+    return paths
 
 
 def _aligned(first: Law, second: Law) -> tuple[Tensor | None, Tensor, Tensor]:

@@ -44,11 +44,11 @@ class Judge(RelaxedRule):
 
     def check_evidence(self, evidence: Evidence) -> None:
         super().check_evidence(evidence)
-        found = None if evidence.hidden is None else evidence.hidden.shape[-1]
-        if found is None or self.width not in (None, found):
+        width = None if evidence.hidden is None else evidence.hidden.shape[-1]
+        if width is None or self.width not in (None, width):
             raise UnsupportedCombination(
                 f"rule {self.name!r}: expected the target's last hidden states of width {self.width}, got "
-                f"{'none' if found is None else found}; train a head for this target, and draft from its last states alone"
+                f"{'none' if width is None else width}; train a head for this target, and draft from its last states alone"
             )
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:

@@ -5,8 +5,8 @@ second tree is then judged like a first, with r in place of the target's distrib
 [x - y]+ for y >= 0, all rejections leave [alpha p - beta_1 q1 - beta_2 q2]+. The residual is written out at the root
 only, so every other node keeps two scalars and all kernels serve as they are.
 
-Exact for any two trees that grow by what was drawn before, in either tree. A token that both sources drew is tested
-twice: its second distribution still thins the residual.
+Exact for any two trees whose growth depends on earlier draws alone, of either tree. A token that both sources drew is
+tested twice, since its second distribution still thins the residual.
 """
 
 from __future__ import annotations

@@ -35,13 +35,13 @@ def wrong_words(text: str, scene: Scene) -> list[Span]:
         if len(places) != len(named):
             continue
         for place, name in zip(places, named, strict=True):
-            said = name[1].lower(), name[2].lower()
+            claims = name[1].lower(), name[2].lower()
             cell = CELL_OF[place[0].lower()]
             if cell in there:
-                wrong += [name.span(part + 1) for part in range(2) if said[part] != there[cell][part]]
+                wrong += [name.span(part + 1) for part in range(2) if claims[part] != there[cell][part]]
                 continue
             wrong.append(place.span())
-            if said not in there.values():
+            if claims not in there.values():
                 wrong += [name.span(1), name.span(2)]
     return sorted(wrong)
 

@@ -96,7 +96,7 @@ def test_a_continuation_that_the_drafter_drew_adds_no_node() -> None:
     drafter = fused("eagle", SHAPES["chain"], alone_from=None)
     _, run = draft_of(drafter)
     own = run.state.inner.propose(run.target, run.keys).value[0, 1:].tolist()
-    again = run.state.kept([[own]], run.state.inner.propose(run.target, run.keys), [False])
+    again = run.state.joining([[own]], run.state.inner.propose(run.target, run.keys), [False])
     inner = run.state.inner.propose(run.target, run.keys)
     assert again == [[own]] and with_copied_paths(inner, again, [False]) is inner
 
