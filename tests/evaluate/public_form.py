@@ -50,6 +50,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "strict": {**_TEXT, "batches": (1, 2)},
         "captured": {**_TEXT, "prompts": 1},
         "categories": {**_TEXT, "prompts": 1, "methods": ("eagle", "lookup")},
+        "families": {**_TEXT, "prompts": 1, "methods": ("eagle-ddd", "eagle-rasd", "stand-shared", "swift")},
     },
     "image": {
         "all": {**_IMAGE, "prompts": 1, "batches": (1,), "methods": _IMAGES[:5]},

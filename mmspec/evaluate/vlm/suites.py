@@ -10,6 +10,7 @@ from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
 from mmspec.evaluate.vlm.categories import CATEGORIES
+from mmspec.evaluate.vlm.families import FAMILIES
 from mmspec.evaluate.vlm.methods import (
     COMMON,
     HEAD,
@@ -271,6 +272,7 @@ SUITES: dict[str, VlmSuite] = {
         batches=(1,),
         columns=(*COMMON, "accept by depth", "identical"),
     ),
+    "families": FAMILIES,
     "strict": VlmSuite(
         about="what the bits of single passes cost; strict rows are compared with plain decoding of their kind",
         title="Text: strict passes",

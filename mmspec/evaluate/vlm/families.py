@@ -1,0 +1,123 @@
+"""The suite `families`: systems of the field beside the nearest method of the house, at equal nodes where both draft trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from mmspec import drafters
+from mmspec.core.drafting.heap import BestFirst
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree, likeliest_tree
+from mmspec.core.entropy_stop import EntropyStop
+from mmspec.core.length import ConfidenceStop
+from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
+from mmspec.evaluate.vlm.methods import COMMON, DrafterChange, VlmMethod, VlmSuite, both, chained, shaped, with_lookup
+from mmspec.evaluate.vlm.requests import CAPTIONS, QUESTIONS, VlmPrompt, VlmTask, held_out
+from mmspec.vlm.drafters.fused import Fused
+from mmspec.vlm.drafters.graft import Graft
+
+ANSWERS = 4  # answers to each picture
+_NODES, _DEPTH = 16, 7
+_JUDGED = 8  # the tokens of chains that relaxed rules judge
+# the rates at which a child of rank 0, 1, ... is accepted: 16 nodes reach seven levels, or spread over four
+_DEEP_RATES, _FLAT_RATES = (0.7, 0.15, 0.06, 0.03), (0.4, 0.2, 0.12, 0.08)
+
+
+def several_answers(count: int, seed: int = 0) -> Sequence[VlmPrompt]:
+    """Return `count` requests for captions, `ANSWERS` in a row for every picture."""
+    pictures = held_out(-(-count // ANSWERS), seed)
+    return [pictures[index // ANSWERS] for index in range(count)]
+
+
+class SharedMemory:
+    """A drafter whose requests share a memory, but for the first, which warms up with a prompt that is timed later.
+
+    Runs of several repeats would meet their own answers again: bench it with a single repeat.
+
+    Args:
+        drafter: The drafter without a shared memory.
+        field: Its field for the memory.
+        memory: The memory.
+    """
+
+    def __init__(self, drafter: Any, field: str, memory: Any):
+        self.alone, self.shared = drafter, replace(drafter, **{field: memory})
+        self.name, self.from_ids = f"{drafter.name}, shared", drafter.from_ids
+        self.warm = False
+
+    def open(self, target: Any) -> Any:
+        chosen, self.warm = self.shared if self.warm else self.alone, True
+        return chosen.open(target)
+
+
+def _sharing(field: str, memory: Callable[[], Any]) -> DrafterChange:
+    """Return a change that lets the requests of a row share a memory."""
+    return lambda drafter: SharedMemory(drafter, field, memory())
+
+
+def _over(make: Callable[..., Any], **settings: Any) -> DrafterChange:
+    """Return a change that wraps a trained drafter."""
+    return lambda drafter: make(drafter, **settings)
+
+
+def _memory(name: str, title: str, field: str, table: Callable[[], Any]) -> tuple[VlmMethod, VlmMethod]:
+    """Return the rows of a drafter with a memory: a new memory a request, and one for all requests."""
+    alone = VlmMethod(name, title, drafter=name)
+    shared = replace(alone, key=f"{name}-shared", title=f"{title}, shared table", change=_sharing(field, table))
+    return alone, shared
+
+
+_UNTRAINED = (
+    VlmMethod("lookup", "prompt lookup", drafter="lookup"),
+    *_memory("recycling", "Token Recycling", "table", lambda: drafters.RecyclingTable(drafters.TokenRecycling().width)),
+    *_memory("stand", "STAND", "table", drafters.LawTable),
+    *_memory("aded", "ADED", "table", lambda: drafters.LawTable(2, 2)),
+    *_memory("suffix", "suffix lookup", "index", drafters.SuffixIndex),
+    VlmMethod("swift", "SWIFT", drafter="swift"),
+    VlmMethod("del", "DEL", drafter="del"),
+    VlmMethod("quantised", "copy in int8", drafter="quantised"),
+    VlmMethod("small", "small model", drafter="small"),
+)
+
+
+def _rows_of(name: str, title: str) -> tuple[VlmMethod, ...]:
+    """Return the rows of systems that build on a trained drafter."""
+    tree = DynamicTree(_NODES, _DEPTH, 3)
+    deep = StaticTree(likeliest_tree(_NODES + 1, _DEPTH, _DEEP_RATES))
+    flat = StaticTree(likeliest_tree(_NODES + 1, 4, _FLAT_RATES))
+
+    def row(key: str, words: str, change: DrafterChange, **more: Any) -> VlmMethod:
+        return VlmMethod(f"{name}-{key}", f"{title}, {words}", drafter=name, change=change, rivals=name, **more)
+
+    long = chained(_JUDGED)
+    rows = (
+        row("chain-4", "chain of 4", chained(4)),
+        row("confidence", "confidence stop", chained(ConfidenceStop(longest=8))),
+        row("entropy", "AdaEDL", shaped(Chain(EntropyStop()))),
+        row("tree", "dynamic tree of 16", shaped(tree)),
+        row("ddd", "dynamic tree of 16, Dynamic Depth", shaped(replace(tree, stop=((3, 0.3), (5, 0.2)))), at=GREEDY),
+        row("flat", "static tree of 16, 4 levels", shaped(flat), at=SAMPLED),
+        row("deep", "static tree of 16, 7 levels", shaped(deep), at=SAMPLED),
+        row("dyspec", "DySpec's tree of 16", shaped(BestFirst(_NODES, _DEPTH, 3)), at=SAMPLED),
+        row("both", "with prompt lookup", both(shaped(tree), with_lookup)),
+        row("rasd", "RASD", both(shaped(tree), _over(Fused))),
+        row("graft", "Graft, 16 nodes", both(shaped(tree), _over(Graft, nodes=_NODES))),
+        row("chain-8", "chain of 8", long),
+        row("chain-8-fuzzy", "chain of 8, fuzzy", long, rule="fuzzy:threshold=0.05", at=SAMPLED),
+    )
+    judge = row("chain-8-judge", "chain of 8, judge", long, rule="judge:threshold=0.7@zoo:vlm/judge", part="vlm/judge")
+    return rows if name.startswith("smollm2") else (*rows, judge)
+
+
+FAMILIES = VlmSuite(
+    about="systems of the field beside the nearest method of the house: memories, self-drafters, trees, stops, relaxed rules",
+    title="Text: families of systems",
+    tasks=(CAPTIONS, QUESTIONS, VlmTask("several answers", several_answers, 128)),
+    methods=_UNTRAINED,
+    each=_rows_of,
+    drafters=("eagle", "smollm2-eagle3"),
+    prompts=12,
+    batches=(1,),
+    columns=(*COMMON, "ms a round: draft + target + verify + other", "identical"),
+)
