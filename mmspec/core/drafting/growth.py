@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 import torch
@@ -11,7 +11,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable, guide_of
-from mmspec.core.drafting.heap import BestFirst, best_first_draft
+from mmspec.core.drafting.heap import BestFirst, best_first_draft, stopped_tree
 from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
@@ -79,12 +79,11 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
     parent = torch.zeros_like(token)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the parents of level l + 1
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
-    hidden, limits = state.root[:, None].expand(-1, width, -1), dict(shape.stop)
-    live = torch.tensor(target.live, device=token.device) if limits else None
+    hidden = state.root[:, None].expand(-1, width, -1)
     ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
     for level in range(1, shape.depth):
-        if (remaining := _nodes_at_stop(shape, level - 1, score, target)) is not None:
-            shape = replace(shape, nodes=remaining)
+        if (smaller := stopped_tree(shape, level, score, target.live)) is not None:
+            shape = smaller
             break
         above.append(frontier)
         out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
@@ -98,9 +97,6 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
         if level + 1 == shape.depth:
             break
         score, best = total.topk(width, -1)
-        if level + 1 in limits and bool((score.exp().sum(-1) < limits[level + 1])[live].all()):
-            shape = shape.cut(level + 1)
-            break
         parent = best // width
         token = tokens[-1].gather(1, best)
         hidden = out.gather(1, parent[..., None].expand(-1, -1, out.shape[-1]))
@@ -110,18 +106,6 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
     first = torch.full_like(tokens[0], -1)
     parents = [first, *(origin.repeat_interleave(width, 1) for origin in above)]
     return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
-
-
-def _nodes_at_stop(shape: DynamicTree, levels: int, score: Tensor, target: object) -> int | None:
-    """Return the nodes of a tree that stops after `levels` expanded levels; None where it grows on.
-
-    `score` float32 [B, W] holds the cumulative log-probabilities of the best nodes of the level.
-    """
-    if shape.checkpoints is None or (nodes := dict(shape.checkpoints.stages).get(levels)) is None:
-        return None
-    pairs = zip(score.amax(-1).exp().tolist(), target.live, strict=True)
-    goes_on = any(chance >= shape.checkpoints.least for chance, alive in pairs if alive)
-    return None if goes_on else min(nodes, shape.nodes)
 
 
 def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -156,3 +156,26 @@ def _rank(chance: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(
         1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
     )
+
+
+def stopped_tree(shape: DynamicTree, level: int, score: Tensor, live: Sequence[bool]) -> DynamicTree | None:
+    """Return the tree that ends after `level` levels; None where it grows on. The host reads the scores of such levels.
+
+    Args:
+        shape: The shape, with `stop` and `checkpoints`.
+        level: The levels so far.
+        score: float32 [B, W], the cumulative log-probabilities of the level's best nodes.
+        live: The rows that are still decoded; all of them have to agree.
+    """
+    chance, least = score.exp(), dict(shape.stop).get(level)
+    if least is not None and all(
+        mass < least for mass, alive in zip(chance.sum(-1).tolist(), live, strict=True) if alive
+    ):
+        return shape.cut(level)
+    nodes = None if shape.checkpoints is None else dict(shape.checkpoints.stages).get(level - 1)
+    if nodes is None:
+        return None
+    goes_on = any(
+        best >= shape.checkpoints.least for best, alive in zip(chance.amax(-1).tolist(), live, strict=True) if alive
+    )
+    return None if goes_on else replace(shape, nodes=min(nodes, shape.nodes))

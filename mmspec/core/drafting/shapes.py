@@ -83,7 +83,7 @@ class DynamicTree:
     nodes: int = 24
     depth: int = 7
     width: int = 4
-    checkpoints: Checkpoints | None = None
+    checkpoints: Checkpoints | None = field(default=None, kw_only=True)
     stop: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
 
     @property
