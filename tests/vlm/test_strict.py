@@ -14,7 +14,7 @@ from torch import Tensor
 import mmspec
 from mmspec.core import strict as mode
 from mmspec.core import strict_ops
-from mmspec.vlm import admission
+from mmspec.vlm import admission, pass_rows
 from mmspec.vlm import target as target_module
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters import PromptLookup
@@ -145,7 +145,7 @@ MUTANTS: dict[str, tuple[object, str, Callable]] = {
         lambda parent: [strict_ops.LeafPath(list(range(len(parent))), 0)],
     ),
     "a prompt beside others": (target_module, "over_prompt", lambda: mode.StrictMode(64)),
-    "attention as it is": (target_module, "over_draft", lambda pool, tree, batch: mode.StrictMode(8)),
+    "attention as it is": (pass_rows, "over_draft", lambda pool, tree, batch: mode.StrictMode(8)),
 }
 
 

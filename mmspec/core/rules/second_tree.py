@@ -88,6 +88,6 @@ def _part(laws: Laws, place: Tensor, tree: Tree, row: Tensor) -> Laws:
     """Return the distributions of a tree whose nodes stand at `place` int64 [n] of the draft."""
     p = laws.p.index_select(1, place)
     token = laws.token.index_select(1, place)
-    parent = tree.parent[0]
+    parent, origin = tree.parent[0], row[tree.parent]
     live = None if laws.live is None else laws.live.index_select(1, place)
-    return Laws(p, laws.q, mass_at(p, parent, token), mass_at(laws.q, row[parent], token), token, row, live)
+    return Laws(p, laws.q, mass_at(p, parent, token), mass_at(laws.q, origin[0], token), token, row, origin, live)

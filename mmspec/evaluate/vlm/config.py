@@ -53,7 +53,10 @@ class VlmBenchConfig(BenchConfig):
     )
     baselines: ClassVar[dict[str, str]] = {"hf": "hf", "ar": "plain"}
 
-    suite: str = option("methods", "real, methods, drafters, pictures, blocks, hybrid, lengths, strict or captured.")
+    suite: str = option(
+        "methods",
+        "real, methods, drafters, pictures, blocks, hybrid, lengths, strict, captured, categories or families.",
+    )
     model: str | None = option(
         None, "smollm2, vlm, vlm/hybrid, a folder or a hub id; as the suite has it when left out.", shown="NAME|PATH|ID"
     )

@@ -107,6 +107,8 @@ def drafted_logits(drafter: ShapedDrafter, spy: Callable[[Tensor], None]) -> Non
     drafter.logits, drafter.own_logits = watched(drafter.logits), watched(drafter.own_logits)
     chain, tree = Chain(FixedLength(11)), DynamicTree(nodes=24, depth=8, width=3)
     for shape, images, sampled in ((chain, 0, False), (chain, 2, True), (tree, 2, False)):
+        if shape is tree and drafter.kind == "kangaroo":
+            continue  # drafts chains only
         mmspec.generate(
             tiny("llava"), drafter=drafter.with_shape(shape), max_new_tokens=14, do_sample=sampled, seed=0,
             **prompt("llava", images),
@@ -139,8 +141,7 @@ def test_the_test_above_sees_a_head_that_was_not_trained() -> None:
 
 
 def test_an_acceptance_head_is_trained_whole() -> None:
-    """The one kind that drafts nothing itself."""
-    assert set(drafter_classes()) - set(DRAFTING) == {"specdecpp"}
+    assert set(drafter_classes()) - set(DRAFTING) == {"judge", "specdecpp"}  # heads that draft nothing themselves
     head = AcceptanceHead(AcceptanceConfig(make("eagle").config.hidden_size)).requires_grad_(True)
     seen = trained_rows(head)
     train_acceptance(make("eagle"), tiny("llava"), teacher_batch, Schedule(STEPS, warmup=0), head=head)
