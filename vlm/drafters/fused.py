@@ -54,9 +54,6 @@ class FusedState(MergedState):
 
     control: Fused
 
-    def follow(self, target: TextTarget) -> FusedState:
-        return FusedState(self.control, self.inner.follow(target), target)
-
     def paths(self, target: TextTarget, longest: int | None) -> list[Paths]:
         return self.copies.branches(target, self.control.branches, longest)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Self
+
 from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.drafting.merge import Paths, with_copied_paths
 from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree, shape_of
@@ -75,9 +77,9 @@ class MergedState:
     def passes(self) -> int:
         return self.inner.passes
 
-    def follow(self, target: TextTarget) -> MergedState:
+    def follow(self, target: TextTarget) -> Self:
         """Return the state of a follow-up request; only the copies read the text again."""
-        return MergedState(self.control, self.inner.follow(target), target)
+        return type(self)(self.control, self.inner.follow(target), target)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """Return a draft of both sources, of at most `longest` levels; None for `deepest`."""

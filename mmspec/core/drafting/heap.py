@@ -167,6 +167,8 @@ def stopped_tree(shape: DynamicTree, level: int, score: Tensor, live: Sequence[b
         score: float32 [B, W], the cumulative log-probabilities of the level's best nodes.
         live: The rows that are still decoded; all of them have to agree.
     """
+    if not shape.stop and shape.checkpoints is None:
+        return None
     chance, least = score.exp(), dict(shape.stop).get(level)
     if least is not None and all(
         mass < least for mass, alive in zip(chance.sum(-1).tolist(), live, strict=True) if alive
