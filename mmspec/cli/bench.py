@@ -13,15 +13,8 @@ import typer
 
 from mmspec.cli.command import SHARED, GroupHelp, LateHelp, command, option
 from mmspec.cli.console import (
-    check_writable,
-    quiet_transformers,
-    refusing,
-    reports_errors,
-    save_json,
-    say,
-    spinner,
-    step_progress,
-)
+    check_writable, quiet_transformers, refusing, reports_errors, save_json, say, spinner, step_progress,
+)  # fmt: skip
 from mmspec.cli.options import named_paths, split_names, split_numbers
 from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
@@ -224,7 +217,7 @@ def gpu(
     of a captioner and a text-to-image model of over 100 million parameters each, which are trained in minutes first.
 
     Args:
-        steps (NAMES): Steps to run, separated by commas: kernels, cost, vlm, image; all when left out.
+        steps (NAMES): Steps to run, separated by commas: kernels, cost, real, vlm, image; all when left out.
         tiny (--tiny): Use small sizes, to see that every step runs.
         repeats (N): Timed runs of each op and pass.
 
@@ -236,11 +229,16 @@ def gpu(
 
 
 def _machine(name: str, json: Path | None, *given: Any, **more: Any) -> None:
-    """Run a bench of the machine; print its rows and write them."""
+    """Run a bench of the machine; print its rows and write them, after every row too, so that a stop loses none."""
     check_writable(json)
-    bench = machine_bench(name)
+    bench, rows = machine_bench(name), []
+
+    def keep(row: dict) -> None:
+        rows.append(row)
+        save_json(json, {"env": {"bench": name, "finished": False}, "rows": rows})
+
     with refusing():
-        result = bench.run(*given, **more)
+        result = bench.run(*given, on_row=keep, **more)
     save_json(json, result)
     rows = [bench.shown(row) for row in result["rows"]]
     print_table(bench.ABOUT, tuple(rows[0]), [row.values() for row in rows])

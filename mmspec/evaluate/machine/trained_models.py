@@ -69,9 +69,9 @@ class GpuVlmSizes:
     requests: int = 1536
     drafter_steps: int = 400
     drafter_batch: int = 12
-    prompts: int = 8
+    prompts: int = 4
     new_tokens: int = 128
-    lengths: tuple[int, ...] = (3, 5, 7)
+    lengths: tuple[int, ...] = (3, 5)
     temperatures: tuple[float, ...] = (0.0, 1.0)
     workers: int = 12
 

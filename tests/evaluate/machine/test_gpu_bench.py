@@ -10,7 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from mmspec.cli.bench import app
-from mmspec.evaluate.machine.gpu_bench import COST, run, shown
+from mmspec.evaluate.machine.gpu_bench import COST, STEPS, run, shown
 from mmspec.evaluate.machine.published_decoders import NAMES, cached_decoder
 from mmspec.evaluate.machine.trained_models import AGAINST, BASELINES, GpuImageSizes, GpuVlmSizes, image_recipe
 from mmspec.imagegen.llamagen.transformer import Transformer
@@ -64,6 +64,18 @@ def test_all_steps_go_into_one_file(tmp_path: Path) -> None:
     kept = json.loads(file.read_text())
     assert list(dict.fromkeys(row["step"] for row in kept["rows"])) == ["kernels", "cost"]
     assert "not yet measured" in result.stdout
+
+
+def test_a_stop_keeps_the_finished_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def stopped(*_: object) -> list[dict]:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(STEPS, "cost", stopped)
+    file = tmp_path / "gpu.json"
+    words = ["gpu", "--device", "cpu", "--tiny", "--repeats", "1", "--steps", "kernels,cost", "--json", str(file)]
+    assert CliRunner().invoke(app, words).exit_code != 0
+    saved = json.loads(file.read_text())
+    assert saved["rows"] and {row["step"] for row in saved["rows"]} == {"kernels"} and saved["env"]["finished"] is False
 
 
 @pytest.mark.parametrize(
