@@ -13,7 +13,14 @@ import typer
 
 from mmspec.cli.command import SHARED, GroupHelp, LateHelp, command, option
 from mmspec.cli.console import (
-    check_writable, quiet_transformers, refusing, reports_errors, save_json, say, spinner, step_progress,
+    check_writable,
+    quiet_transformers,
+    refusing,
+    reports_errors,
+    save_json,
+    say,
+    spinner,
+    step_progress,
 )  # fmt: skip
 from mmspec.cli.options import named_paths, split_names, split_numbers
 from mmspec.cli.people import say_next
