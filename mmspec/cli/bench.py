@@ -31,7 +31,6 @@ from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_benc
 if TYPE_CHECKING:
     from mmspec.evaluate.engine.domain import Domain
 
-
 _PAIRS = tuple[tuple[str, str], ...]
 
 
@@ -274,8 +273,10 @@ def _run(domain: Domain, config: BenchConfig, log: Path | None) -> dict:
         resources = domain.resources(config)
     with refusing():
         config.check(resources)
-    title = f"bench {domain.name}, suite {config.suite}"
-    with step_progress(title, config.requests(), config.parts()) as (on_run, on_part):
+    with step_progress(f"bench {domain.name}, suite {config.suite}", config.requests(), config.parts()) as (
+        on_run,
+        on_part,
+    ):
         return bench(domain, config, resources, on_run=on_run, on_part=on_part, log=log)
 
 
