@@ -238,13 +238,9 @@ def _machine(name: str, json: Path | None, *given: Any, **more: Any) -> None:
     """Run a bench of the machine; print its rows and write them, after every row too, so that a stop loses none."""
     check_writable(json)
     bench, rows = machine_bench(name), []
-
-    def keep(row: dict) -> None:
-        rows.append(row)
-        save_json(json, {"env": {"bench": name, "finished": False}, "rows": rows})
-
+    part = {"env": {"bench": name, "finished": False}, "rows": rows}
     with refusing():
-        result = bench.run(*given, on_row=keep, **more)
+        result = bench.run(*given, on_row=lambda row: (rows.append(row), save_json(json, part)), **more)
     save_json(json, result)
     rows = [bench.shown(row) for row in result["rows"]]
     print_table(bench.ABOUT, tuple(rows[0]), [row.values() for row in rows])
