@@ -7,8 +7,10 @@ step may depend on a host read, and two calls must run the same steps over the s
 
 from __future__ import annotations
 
+import gc
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -189,7 +191,7 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
     torch.cuda.current_stream(device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
     try:
-        with torch.cuda.graph(graph, stream=stream):
+        with without_collection(), torch.cuda.graph(graph, stream=stream):
             function()
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
@@ -197,6 +199,18 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
             f"expected a round that a CUDA graph can record, got {type(error).__name__} ({reason})"
         ) from error
     return graph.replay
+
+
+@contextmanager
+def without_collection() -> Iterator[None]:
+    """Pause Python's garbage collector, which could destroy another graph or module and so break a recording."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class AsyncReadback:

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 import mmspec
+from mmspec.core.graphs import capture
 from mmspec.vlm.drafters import DynamicTree, PromptLookup, SmallModel, StaticTree, TokenRecycling
 from tests.vlm.drafters.trained import eagle
 from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain
@@ -106,3 +107,19 @@ def test_a_row_alone_is_the_row_of_a_batch() -> None:
     for row in range(4):
         one = {name: value[row : row + 1] for name, value in inputs.items()}
         assert torch.equal(mmspec.generate(model, seed=seeds[row : row + 1], **arguments, **one)[0], whole[row])
+
+
+def test_no_graph_is_destroyed_while_another_is_recorded() -> None:
+    value = torch.zeros(4, device="cuda")
+    old = [capture(lambda: value.add_(1), value.device) for _ in range(3)]
+
+    def run() -> None:
+        cycle: list[Any] = [old.pop()]
+        cycle.append(cycle)  # only the garbage collector frees it
+        del cycle
+        value.add_(len([[] for _ in range(5000)]))
+
+    replay = capture(run, value.device)
+    value.zero_()
+    replay()
+    assert value.tolist() == [5000.0] * 4

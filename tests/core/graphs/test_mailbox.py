@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
+
+import pytest
 import torch
 
-from mmspec.core.graphs import AsyncReadback
+from mmspec.core.graphs import AsyncReadback, without_collection
 
 
 def test_letters_come_in_order_and_late() -> None:
@@ -21,3 +24,16 @@ def test_a_cpu_reads_at_once() -> None:
     mail = AsyncReadback(torch.device("cpu"))
     mail.post(torch.tensor([[7]]))
     assert mail.read() == [[7]] and mail.read() is None
+
+
+@pytest.mark.parametrize("enabled", (True, False))
+def test_the_garbage_collector_rests_and_is_left_as_it_was(enabled: bool) -> None:
+    before = gc.isenabled()
+    try:
+        (gc.enable if enabled else gc.disable)()
+        with pytest.raises(KeyError), without_collection():
+            assert not gc.isenabled()
+            raise KeyError
+        assert gc.isenabled() is enabled
+    finally:
+        (gc.enable if before else gc.disable)()
