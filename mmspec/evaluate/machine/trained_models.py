@@ -172,11 +172,11 @@ class GpuImageSizes:
     dim: int = 768
     layers: int = 16
     heads: int = 12
-    steps: int = 1500
+    steps: int = 800
     lr: float = 6e-4
-    prompts: int = 4
+    prompts: int = 2
     batches: tuple[int, ...] = (1, 8)
-    windows: tuple[int, ...] = (16, 32, 64)
+    windows: tuple[int, ...] = (16, 32)
     workers: int = 12
 
 
