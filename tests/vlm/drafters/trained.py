@@ -227,6 +227,18 @@ def longspec() -> ShapedDrafter:
     return drafter
 
 
+def moa() -> ShapedDrafter:
+    """With a window shorter than most texts, over both layers and the output of a target of two layers."""
+    from mmspec.vlm.drafters.moa import MixtureOfAttentions, MoaConfig
+
+    drafter = MixtureOfAttentions(MoaConfig(**SIZES, window=6, levels=(0, 1, 2)))
+    with torch.no_grad():
+        for weight in (drafter.layer.query.weight, drafter.layer.cross_out.weight, drafter.key_value.weight):
+            weight.mul_(4)
+        drafter.mix.scale.normal_(1, 0.5)
+    return drafter
+
+
 DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "eagle": eagle,
     "eagle_without_pictures": eagle_without_pictures,
@@ -250,6 +262,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "clover": clover,
     "ppd": ppd,
     "longspec": longspec,
+    "moa": moa,
 }
 
 # the default lane leaves these out where names multiply: a class that stands here under another name too, with another
@@ -264,6 +277,7 @@ VARIANTS = (
     "clover",
     "ppd",
     "longspec",
+    "moa",
 )
 NAMES = [pytest.param(name, marks=pytest.mark.whole) if name in VARIANTS else name for name in DRAFTERS]
 

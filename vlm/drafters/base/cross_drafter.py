@@ -153,7 +153,7 @@ class CrossState(FeatureState):
 
     def catch_up(self, depth: int | None = None) -> None:
         """Read the new tokens, the last of which is the root."""
-        counts = [sum(row) for row in zip(*(counts for *_, counts in self.pending_features.rounds), strict=True)]
+        *_, counts = self.pending_features.known()
         self.root_slot = self.next_position + torch.tensor(counts, device=self.next_position.device) - 1
         if self.cache.width > self.drafter.config.window + SLACK:
             keep_last(self.cache, self.drafter.config.window)
