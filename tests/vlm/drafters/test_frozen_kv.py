@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -13,6 +14,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.base.cross_drafter import Places
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.frozen_kv import LongSpec, LongSpecConfig, LongSpecState
 from mmspec.vlm.hidden_states import LastKeys
@@ -50,7 +52,12 @@ def turns_queries_by_text_alone(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def keeps_no_window(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LongSpecState, "_window_bias", lambda self, *seen: None)
+    place = LongSpecState._places
+
+    def without(self: LongSpecState, *tokens: Tensor) -> Places:
+        return replace(place(self, *tokens), bias=None)
+
+    monkeypatch.setattr(LongSpecState, "_places", without)
 
 
 @pytest.mark.parametrize("mutant", (shows_its_own_block, turns_queries_by_text_alone, keeps_no_window))
@@ -65,9 +72,9 @@ def test_slots_dropped_from_the_window_change_no_draft(monkeypatch: pytest.Monke
 
 
 def rows_and_bytes(name: str, inputs: dict[str, Tensor]) -> tuple[int, int]:
-    """The most slots in use, and the bytes of all, after a text of 60 tokens."""
+    """The most slots in use, and the bytes of all, after a text of 48 tokens."""
     chain = make(name).with_shape(Chain(FixedLength(3)))
-    run = mmspec.vlm.start(tiny("llava"), drafter=chain, max_new_tokens=60, do_sample=False, **inputs)
+    run = mmspec.vlm.start(tiny("llava"), drafter=chain, max_new_tokens=48, do_sample=False, **inputs)
     widest = 0
     while any(run.target.live):
         run.step()
@@ -129,6 +136,7 @@ def test_greedy_text_is_that_of_generate(kind: str) -> None:
     assert torch.equal(out.sequences, words[:, : out.sequences.shape[1]]) and out.stats.accept_length > 1.3
 
 
+@WHOLE
 def test_a_row_drafts_the_same_alone_and_in_a_batch() -> None:
     inputs, model = prompt("llama", batch=4), tiny("llama")
     options = dict(max_new_tokens=24, do_sample=True, top_k=6, return_dict=True, drafter=make("longspec"))

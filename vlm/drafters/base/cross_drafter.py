@@ -121,18 +121,39 @@ class CrossDrafter(ShapedDrafter):
         return outputs
 
 
+@dataclass(slots=True)
+class Places:
+    """The places of n tokens, made once for all passes of a draft.
+
+    Attributes:
+        own: float [B, n, 2, dim], the rotation of their own queries and keys.
+        turned: float [B, n, 2, dim], the rotation of their queries for keys of verified tokens.
+        bias: float [B, 1, n, slots], over the committed slots of the window; None where all are seen.
+    """
+
+    own: Tensor
+    turned: Tensor
+    bias: Tensor | None
+
+    def at(self, index: int) -> Self:
+        """Return the place of a single token, which all tokens of a level share."""
+        here = slice(index, index + 1)
+        bias = None if self.bias is None else self.bias[:, :, here]
+        return Places(self.own[:, here], self.turned[:, here], bias)
+
+
 class CrossState(FeatureState):
     """The state of a request: the drafter's own keys of the last text tokens, and a view of the others.
 
     Attributes:
-        root_slot: int64 [B], the number of text tokens before the root.
         seen: The keys and values of verified tokens, and their bias, for a round.
+        places: The places of the tokens that the next pass reads, or of all tokens of a draft by depth.
     """
 
     def __init__(self, drafter: object, target: object):
         super().__init__(drafter, target)
-        self.root_slot: Tensor | None = None
         self.seen: Seen | None = None
+        self.places: Places | None = None
 
     @torch.no_grad()
     def prefill(self) -> None:
@@ -152,13 +173,17 @@ class CrossState(FeatureState):
         self.next_position = slots.count
 
     def catch_up(self, depth: int | None = None) -> None:
-        """Read the new tokens, the last of which is the root."""
+        """Read the new tokens, the last of which is the root, and place the tokens of a draft behind it."""
         *_, counts = self.pending_features.known()
-        self.root_slot = self.next_position + torch.tensor(counts, device=self.next_position.device) - 1
+        behind = 1 - torch.tensor(counts, device=self.next_position.device)[:, None]  # the first new token's
         if self.cache.width > self.drafter.config.window + SLACK:
             keep_last(self.cache, self.drafter.config.window)
         self.seen = self.look()
+        new = torch.arange(max(counts), device=behind.device)
+        self.places = self._places(new, behind + new)
         super().catch_up(depth)
+        drafted = torch.arange(max(self.deepest, 1), device=behind.device)
+        self.places = self._places(drafted, (drafted + 1).expand(len(counts), -1))
 
     def look(self) -> Seen:
         """Return the keys, values and bias of verified tokens, before a draft."""
@@ -168,33 +193,37 @@ class CrossState(FeatureState):
         """Return the rotation [B, n, 2, dim] of queries `behind` tokens after the root, int64 [B, n]."""
         raise NotImplementedError
 
+    def _places(self, ahead: Tensor, behind: Tensor) -> Places:
+        """Return the places of tokens.
+
+        Args:
+            ahead: int64 [n], how far they are ahead of the next position.
+            behind: int64 [B, n], how far they are behind the root.
+        """
+        like, cache, window = self.target.parts.like, self.cache, self.drafter.config.window
+        own = self.drafter.rotary(self.next_position[:, None] + ahead, like.dtype)
+        bias = None
+        if not cache.uniform or cache.width + len(ahead) > window:
+            place, length = torch.arange(cache.width, device=ahead.device), cache.length[:, None, None]
+            bias = additive_bias(((place < length) & (place > length + ahead[:, None] - window))[:, None], like)
+        return Places(own, self.turned(like, behind), bias)
+
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
-        """See `PairState.read`; `hidden` is not read."""
+        """See `PairState.read`; `hidden` is not read, and tokens of a draft have a number as `ahead`."""
         self.passes += 1
-        drafter, target, layer = self.drafter, self.target, self.drafter.layer
-        embeds = drafter.embeddings(value, target.parts)
-        slot = (self.next_position[:, None] + ahead).expand(-1, value.shape[1])
-        query, key, value = layer.heads(embeds, drafter.rotary(slot, embeds.dtype))
-        u = layer.behind_window(embeds, self._windowed(query, key, value, slot, ancestor, back))
-        turned = self.turned(embeds, slot - self.root_slot[:, None])
-        return layer.crossed(u, layer.queries(u, turned), *self.seen)
+        layer, places = self.drafter.layer, self.places.at(ahead) if isinstance(ahead, int) else self.places
+        embeds = self.drafter.embeddings(value, self.target.parts)
+        u = layer.behind_window(embeds, self._windowed(*layer.heads(embeds, places.own), places.bias, ancestor, back))
+        return layer.crossed(u, layer.queries(u, places.turned), *self.seen)
 
     def _windowed(
-        self, query: Tensor, key: Tensor, value: Tensor, slot: Tensor, ancestor: Tensor | None, back: int
+        self, query: Tensor, key: Tensor, value: Tensor, bias: Tensor | None, ancestor: Tensor | None, back: int
     ) -> Tensor:
         """Return the attended values [B, heads, n, dim] of its own keys: committed tokens, and ancestors in the draft."""
-        keys, values = self.cache.write(0, key, value)
-        width, length = self.cache.width - back, self.cache.length - back
-        committed = keys[:, :, :width], values[:, :, :width], self._window_bias(slot, width, length, keys)
+        layer, (keys, values) = self.drafter.layer, self.cache.write(0, key, value)
+        if bias is None and ancestor is None:
+            return layer.attention(query, keys, values, None)
+        width = self.cache.width - back
         tree = slots_behind(self.cache, keys, values, back, key.shape[2])
         drafted = *tree, None if ancestor is None else additive_bias(ancestor[:, None], keys)
-        return self.drafter.layer.attention_in_parts(query, committed, drafted)
-
-    def _window_bias(self, slot: Tensor, width: int, length: Tensor, like: Tensor) -> Tensor | None:
-        """Return the bias [B, 1, n, width] of committed slots; None where all are within every window."""
-        window = self.drafter.config.window
-        if self.cache.uniform and width + self.deepest + slot.shape[1] < window:
-            return None
-        place, length = torch.arange(width, device=slot.device), length[:, None, None]
-        ahead = (slot - self.next_position[:, None])[..., None]
-        return additive_bias(((place < length) & (place > length + ahead - window))[:, None], like)
+        return layer.attention_in_parts(query, (keys[:, :, :width], values[:, :, :width], bias), drafted)
