@@ -15,6 +15,8 @@ from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.hidden_states import Level, record_states
 from mmspec.vlm.training.examples import Example, encode, reference_answer_ids, with_answers
 
+ROOM = 1000  # the positions that "LongSpec" leaves free at a target's end
+
 
 @dataclass(slots=True)
 class VlmTeacherBatch:
@@ -67,10 +69,12 @@ def teacher_pass(
         inputs: The inputs of the target's forward with the answers, see `with_answers`.
         answer: bool [B, T], the tokens of answers.
         levels: The states that the drafter reads, see `record_states`; None for the last states.
-        shift: The largest position of a moved token, see `shifted_positions`; 0 moves none.
+        shift: The largest position of a moved token, see `shifted_positions`; 0 moves none. The last `ROOM` positions of
+            the target are left to answers.
     """
     mask = inputs.get("attention_mask")
-    position = shifted_positions(_positions(parts.model, inputs), inputs["input_ids"], shift)
+    most = shift if parts.most_positions is None else min(shift, parts.most_positions - ROOM)
+    position = shifted_positions(_positions(parts.model, inputs), inputs["input_ids"], most)
     prepared = parts.model.prepare_inputs_for_generation(
         inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=1,
         position_ids=position, **{k: v for k, v in inputs.items() if k != "input_ids"},

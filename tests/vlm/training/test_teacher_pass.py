@@ -96,3 +96,11 @@ def test_recorded_keys_are_those_that_the_target_caches() -> None:
     run.step()
     for recorded, cached in zip((keys, values), run.target.cache.at(1), strict=True):
         torch.testing.assert_close(recorded, cached[:, :, : keys.shape[2]], atol=1e-5, rtol=1e-5)
+
+
+def test_moved_positions_stay_below_the_last_thousand_of_the_target() -> None:
+    parts, inputs = take_apart(tiny("llama")), prompt("llama")
+    answer = torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
+    count = inputs["input_ids"].shape[1]
+    plain, moved = (teacher_pass(parts, inputs, answer, shift=shift).place for shift in (0, 30_000))
+    assert parts.most_positions == 1024 and int(plain.max()) == count - 1 < int(moved.max()) <= 24

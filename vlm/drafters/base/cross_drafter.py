@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
@@ -221,8 +222,9 @@ class CrossState(FeatureState):
     ) -> Tensor:
         """Return the attended values [B, heads, n, dim] of its own keys: committed tokens, and ancestors in the draft."""
         layer, (keys, values) = self.drafter.layer, self.cache.write(0, key, value)
-        if bias is None and ancestor is None:
-            return layer.attention(query, keys, values, None)
+        if ancestor is None and self.cache.uniform:  # a chain sees all of its own tokens
+            seen = None if bias is None else F.pad(bias, (0, keys.shape[2] - bias.shape[3]))
+            return layer.attention(query, keys, values, seen)
         width = self.cache.width - back
         tree = slots_behind(self.cache, keys, values, back, key.shape[2])
         drafted = *tree, None if ancestor is None else additive_bias(ancestor[:, None], keys)
