@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +22,30 @@ class LayerOutput:
     layer: int
 
 
-Level = int | LayerOutput
+@dataclass(frozen=True, slots=True)
+class LastKeys:
+    """The rotated keys and the values that the last layer caches, then cos and sin of its positions, side by side.
+
+    Heads are joined, so the width is (2 * groups + 2) * dim.
+    """
+
+
+Level = int | LayerOutput | LastKeys
+
+
+class _KeyRecorder:
+    """A cache that also notes the keys and values [B, groups, T, dim] of a layer."""
+
+    def __init__(self, cache: Any):
+        self.cache = cache
+
+    def update(self, key: Tensor, value: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
+        self.pair = key, value
+        return (key, value) if self.cache is None else self.cache.update(key, value, *args, **kwargs)
+
+    def joined(self, rotary: tuple[Tensor, Tensor]) -> Tensor:
+        heads = (x.transpose(1, 2).flatten(2) for x in self.pair)
+        return torch.cat([*heads, *(x.expand(len(self.pair[0]), -1, -1) for x in rotary)], -1)
 
 
 @dataclass(slots=True)
@@ -61,13 +85,14 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
     Args:
         decoder: The decoder.
         levels: Further states to record: an index for the input of that decoder layer, the number of layers for the input
-            of the final norm, a `LayerOutput` for the output of a layer.
+            of the final norm, a `LayerOutput` for the output of a layer, `LastKeys` for the last layer's keys and values.
 
     Raises:
         ValueError: The decoder has no such layer.
     """
     seen, thread = RecordedStates(), threading.get_ident()
     states: dict[Level, Tensor] = {}
+    recorders: list[Any] = []
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
         if threading.get_ident() == thread:
@@ -96,11 +121,25 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
 
         return note
 
+    def caching(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
+        if threading.get_ident() != thread:
+            return None
+        recorders[:] = _KeyRecorder(kwargs.get("past_key_values")), kwargs["position_embeddings"]
+        return args, kwargs | {"past_key_values": recorders[0]}
+
+    def cached(module: nn.Module, args: tuple, output: object) -> None:
+        if threading.get_ident() == thread:
+            states[LastKeys()] = recorders[0].joined(recorders[1])
+
     hooks = [decoder.register_forward_pre_hook(before, with_kwargs=True), decoder.register_forward_hook(after)]
     try:
         for level in levels or ():
             if isinstance(level, LayerOutput):
                 hooks.append(_layer(decoder, level.layer, 1).register_forward_hook(leaving(level)))
+            elif isinstance(level, LastKeys):
+                attention = decoder.layers[-1].self_attn
+                hooks.append(attention.register_forward_pre_hook(caching, with_kwargs=True))
+                hooks.append(attention.register_forward_hook(cached))
             else:
                 hooks.append(_layer(decoder, level).register_forward_pre_hook(entering(level), with_kwargs=True))
         yield seen

@@ -85,11 +85,7 @@ def layers(
         The states behind the last layer, float [B, n, H].
     """
     decoder, types = parts.decoder, parts.plan.types
-    position = rotary_positions(position)
-    rope = getattr(decoder.config, "rope_parameters", None) or {}
-    if "mrope_section" in rope and position.dim() == 2:
-        position = position.expand(3, *position.shape)
-    rotary = decoder.rotary_emb(hidden, position)
+    rotary = rotary_at(parts, hidden, position)
     for index in range(first, last):
         if levels is not None and index in levels:
             levels[index] = hidden
@@ -103,6 +99,15 @@ def layers(
     if levels is not None and last in levels:
         levels[last] = hidden
     return hidden
+
+
+def rotary_at(parts: Parts, hidden: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
+    """Return cos and sin [B, n, dim] as the decoder makes them, in the dtype of `hidden`; `position` as in `layers`."""
+    decoder, position = parts.decoder, rotary_positions(position)
+    rope = getattr(decoder.config, "rope_parameters", None) or {}
+    if "mrope_section" in rope and position.dim() == 2:
+        position = position.expand(3, *position.shape)
+    return decoder.rotary_emb(hidden, position)
 
 
 def _layer(layer: nn.Module, hidden: Tensor, without_attention: bool, without_mlp: bool, call: dict) -> Tensor:

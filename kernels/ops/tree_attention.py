@@ -76,3 +76,36 @@ def tree_attention_reference(
     return torch.nn.functional.scaled_dot_product_attention(
         query, keys[:, :, :slots], values[:, :, :slots], bias, scale=scale, enable_gqa=query.shape[1] != keys.shape[1]
     )
+
+
+def attention_part(query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Attend to some of the slots, for `merge_attention`.
+
+    Args:
+        query: float [B, H, N, d].
+        keys: float [B, H', S, d], H' dividing H; S may be 0.
+        values: float [B, H', S, d].
+        bias: float [B or 1, 1, N or 1, S], additive; None where all slots are seen.
+
+    Returns:
+        The attended values [B, H, N, d], and the log-sum-exp of the scores, float32 [B, H, N].
+    """
+    groups = query.shape[1] // keys.shape[1]
+    keys, values = (x if groups == 1 else x.repeat_interleave(groups, 1) for x in (keys, values))
+    scores = query @ keys.transpose(-1, -2) / math.sqrt(query.shape[-1])
+    scores = (scores if bias is None else scores + bias).float()
+    return scores.softmax(-1).to(values.dtype) @ values, scores.logsumexp(-1)
+
+
+def merge_attention(first: Tensor, first_lse: Tensor, second: Tensor, second_lse: Tensor) -> Tensor:
+    """Return attention over the union of two disjoint sets of slots: w first + (1 - w) second, with the sigmoid
+    w = exp(first_lse) / (exp(first_lse) + exp(second_lse)).
+
+    Args:
+        first: float [..., d], the attended values of the first set.
+        first_lse: float32 [...], the log-sum-exp of its scores; minus infinity for an empty set.
+        second: float [..., d], as `first`; this set is not empty.
+        second_lse: float32 [...].
+    """
+    weight = torch.sigmoid(first_lse - second_lse).to(first.dtype)[..., None]
+    return torch.lerp(second, first, weight)

@@ -166,7 +166,10 @@ def _run(
             recipe.answers, model, processor, streams, work, how, _phase(on_progress, "answers")
         )
     drafter, share = fit_vocabulary(drafter, answers.values(), fresh=job.start is None)
-    teacher = Teacher(model, processor, answers, levels=drafter.levels, longest=job.longest, precision=job.precision)
+    teacher = Teacher(
+        model, processor, answers, levels=drafter.teacher_levels, longest=job.longest, precision=job.precision,
+        shift=drafter.most_shift,
+    )  # fmt: skip
     shown = (batch for batch in map(batches.__getitem__, batches.needed) if any(example.images for example in batch))
     check_image_dependence(teacher, next(shown, ()))
     store = None if recipe.teacher == "online" else TeacherStore(work / "states", teacher.parts.embed)

@@ -12,8 +12,10 @@ from torch import Tensor, nn
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
-from mmspec.vlm.hidden_states import record_states
+from mmspec.vlm.hidden_states import Level, record_states
 from mmspec.vlm.training.examples import Example, encode, reference_answer_ids, with_answers
+
+ROOM = 1000  # the positions that "LongSpec" leaves free at a target's end
 
 
 @dataclass(slots=True)
@@ -57,19 +59,25 @@ class VlmTeacherBatch:
 
 
 @torch.no_grad()
-def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, ...] | None = None) -> VlmTeacherBatch:
+def teacher_pass(
+    parts: Parts, inputs: dict, answer: Tensor, levels: tuple[Level, ...] | None = None, shift: int = 0
+) -> VlmTeacherBatch:
     """Run the target over answered requests, with the positions that `generate` would use.
 
     Args:
         parts: The target's parts.
         inputs: The inputs of the target's forward with the answers, see `with_answers`.
         answer: bool [B, T], the tokens of answers.
-        levels: The decoder layers whose inputs the drafter reads, None for the last states.
+        levels: The states that the drafter reads, see `record_states`; None for the last states.
+        shift: The largest position of a moved token, see `shifted_positions`; 0 moves none. The last `ROOM` positions of
+            the target are left to answers.
     """
     mask = inputs.get("attention_mask")
+    most = shift if parts.most_positions is None else min(shift, parts.most_positions - ROOM)
+    position = shifted_positions(_positions(parts.model, inputs), inputs["input_ids"], most)
     prepared = parts.model.prepare_inputs_for_generation(
         inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=1,
-        **_positions(parts.model, inputs), **{k: v for k, v in inputs.items() if k != "input_ids"},
+        position_ids=position, **{k: v for k, v in inputs.items() if k != "input_ids"},
     )  # fmt: skip
     with record_states(parts.decoder, levels) as seen:
         parts.model(**prepared, return_dict=True)
@@ -79,13 +87,32 @@ def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, 
     return VlmTeacherBatch(inputs["input_ids"], answer, seen.embeds, seen.hidden, hidden, padding, place)
 
 
-def _positions(model: nn.Module, inputs: dict) -> dict:
+def shifted_positions(position: Tensor, ids: Tensor, most: int) -> Tensor:
+    """Return positions of which all but the first up to four of a row are moved by the same random number.
+
+    "LongSpec" (arXiv 2502.17421) so trains the distances between tokens of long prompts on short ones. The number
+    depends on the tokens alone, so that a run can be resumed.
+
+    Args:
+        position: int64 [B, T] or [A, B, T].
+        ids: int64 [B, T], the tokens.
+        most: The largest position after moving; rows that already reach it are not moved.
+    """
+    room = most - int(position.max())
+    if room < 1:
+        return position
+    generator = torch.Generator().manual_seed(int(ids.sum()))
+    kept, moved = (int(torch.randint(0, end, (1,), generator=generator)) for end in (5, room + 1))
+    return torch.where(position < kept, position, position + moved)
+
+
+def _positions(model: nn.Module, inputs: dict) -> Tensor:
     """Return the position_ids that `generate` would use, with three axes for M-RoPE."""
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
     if hasattr(model, "_prepare_position_ids_for_generation"):
         ids = model._prepare_position_ids_for_generation(inputs["input_ids"], dict(inputs, attention_mask=mask))
-        return {"position_ids": ids}
-    return {"position_ids": (mask.cumsum(-1) - 1).clamp(min=0)}
+        return ids
+    return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
 class Teacher:
@@ -95,9 +122,10 @@ class Teacher:
         model: The target.
         processor: The processor or tokenizer of the target.
         answers: Answers by key; None for the examples' reference answers.
-        levels: The decoder layers whose inputs the drafter reads, None for the last states.
+        levels: The states that the drafter reads, None for the last states.
         longest: The number of tokens to which rows are cut, None for no limit.
         precision: "bf16" runs the target in autocast, "no" in its own dtype.
+        shift: See `teacher_pass`.
     """
 
     def __init__(
@@ -106,12 +134,13 @@ class Teacher:
         processor: Any,
         answers: Mapping[str, Sequence[int]] | None,
         *,
-        levels: tuple[int, ...] | None = None,
+        levels: tuple[Level, ...] | None = None,
         longest: int | None = None,
         precision: str = "bf16",
+        shift: int = 0,
     ):
         self.model, self.processor, self.answers = model, processor, answers
-        self.parts, self.levels, self.longest = take_apart(model), levels, longest
+        self.parts, self.levels, self.longest, self.shift = take_apart(model), levels, longest, shift
         self.autocast = torch.autocast(model.device.type, torch.bfloat16, enabled=precision == "bf16")
 
     def __call__(self, examples: Sequence[Example]) -> VlmTeacherBatch:
@@ -124,7 +153,7 @@ class Teacher:
         pad = getattr(self.processor, "tokenizer", self.processor).pad_token_id or 0
         inputs, answer = with_answers(inputs, [self._answer(example) for example in examples], pad)
         with self.autocast:
-            return truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels), self.longest)
+            return truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels, self.shift), self.longest)
 
     def _answer(self, example: Example) -> Sequence[int]:
         if self.answers is not None:

@@ -12,6 +12,9 @@ from torch import Tensor, nn
 from mmspec.core.drafting.rotary import apply_rotary, check_scaling, rotary
 from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.pool import SlotPool
+from mmspec.kernels.tree_attention import attention_part, merge_attention
+
+Slots = tuple[Tensor, Tensor, Tensor | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +130,17 @@ class DraftLayer(nn.Module):
         grouped = q.shape[1] != k.shape[1]
         return F.scaled_dot_product_attention(q, k, v, attn_mask=bias, is_causal=causal, enable_gqa=grouped)
 
+    def attention_in_parts(self, q: Tensor, first: Slots, second: Slots) -> Tensor:
+        """Return `attention` over two disjoint sets of slots, each given as keys, values and bias."""
+        return merge_attention(*attention_part(q, *first), *attention_part(q, *second))
+
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
         """Return the layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
         # a step is a few small products and a module call costs as much as a product, so functions use the weights
-        u = carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
+        return self.with_mlp(carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias))
+
+    def with_mlp(self, u: Tensor) -> Tensor:
+        """Return the layer's output [B, n, H] from the residual behind its attention."""
         normed = rms_norm(self.norm, u)
         gate, up = F.linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
         return u + F.linear(F.silu(gate) * up, self.down.weight, self.down.bias)

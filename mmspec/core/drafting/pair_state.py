@@ -46,10 +46,14 @@ class PendingFeatures:
         hidden = gather_nodes(evidence.hidden, verdict.path[:, :width])
         self.rounds.append((hidden, following[:, :width], counts))
 
+    def known(self) -> Pairs:
+        """Return all stored pairs, concatenated with each row's valid pairs first."""
+        return self.rounds[0] if len(self.rounds) == 1 else _joined(self.rounds)
+
     def take(self) -> Pairs:
-        """Return all stored pairs, concatenated with each row's valid pairs first, and clear the store."""
-        rounds, self.rounds = self.rounds, []
-        return rounds[0] if len(rounds) == 1 else _joined(rounds)
+        """Return `known`, and clear the store."""
+        pairs, self.rounds = self.known(), []
+        return pairs
 
 
 def _joined(rounds: list[Pairs]) -> Pairs:

@@ -61,11 +61,16 @@ def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torc
 def rotary(
     count: int, dim: int, theta: float, device: torch.device, dtype: torch.dtype, scaling: Mapping[str, Any] = {}
 ) -> Tensor:
-    """Return cos and signed sin of positions 0..count-1, [count, 2, dim]: the table has the sign of the swapped halves."""
-    frequency, factor = frequencies(dim, theta, scaling, device)
-    angle = torch.arange(count, device=device, dtype=torch.float32)[:, None] * frequency
+    """Return `rotary_of` positions 0..count-1, [count, 2, dim]."""
+    return rotary_of(torch.arange(count, device=device), dim, theta, dtype, scaling)
+
+
+def rotary_of(position: Tensor, dim: int, theta: float, dtype: torch.dtype, scaling: Mapping[str, Any] = {}) -> Tensor:
+    """Return cos and signed sin of positions int64 [...], [..., 2, dim]: sin has the sign of the swapped halves."""
+    frequency, factor = frequencies(dim, theta, scaling, position.device)
+    angle = position[..., None].float() * frequency
     cos, sin = angle.cos() * factor, angle.sin() * factor
-    return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], 1).to(dtype)
+    return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], -2).to(dtype)
 
 
 def apply_rotary(heads: Tensor, rotary: Tensor) -> Tensor:

@@ -37,12 +37,14 @@ def chains_differ(name: str, kind: str, images: int, where: str = "middle") -> i
         full = dict(inputs, input_ids=ids, attention_mask=torch.ones_like(ids))
         if "mm_token_type_ids" in inputs:
             full["mm_token_type_ids"] = torch.nn.functional.pad(inputs["mm_token_type_ids"], (0, len(known)))
-        batch = teacher_pass(parts, full, torch.arange(ids.shape[1])[None] >= count)
-        view, drafter = batch.prompt_view(parts), planted.drafter
-        outputs = drafter.unroll(drafter.read(view), view, 0, 3)
-        start = count + len(seen.tokens[0]) - 2  # the slot of the state behind the token before the root
+        drafter = planted.drafter
+        batch = teacher_pass(parts, full, torch.arange(ids.shape[1])[None] >= count, drafter.teacher_levels)
+        view = batch.prompt_view(parts)
+        slots = drafter.read(view)
+        outputs = drafter.unroll(slots, view, 0, 3)
+        start = count + len(seen.tokens[0]) - 2  # the pair of the state behind the token before the root
         for depth, states in enumerate(outputs):
-            scores = drafter.logits(states[:, start + depth], depth + 1, parts.head)
+            scores = drafter.logits(states[:, slots.origin[0] == start + depth][:, 0], depth + 1, parts.head)
             scores[:, [95, 96, IMAGE, VIDEO]] = -torch.inf
             wrong += int(scores.argmax(-1) != seen.draft.value[0, 1 + depth])
     return wrong

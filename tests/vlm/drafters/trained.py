@@ -216,6 +216,29 @@ def ppd() -> ShapedDrafter:
     return PPD(PPDConfig(HIDDEN, SIZES["vocab_size"]))
 
 
+def longspec() -> ShapedDrafter:
+    """With a window shorter than most texts; what it reads of the target outweighs the embedding."""
+    from mmspec.vlm.drafters.frozen_kv import LongSpec, LongSpecConfig
+
+    drafter = LongSpec(LongSpecConfig(**SIZES, window=6))
+    with torch.no_grad():
+        for weight in (drafter.layer.query.weight, drafter.layer.cross_out.weight):
+            weight.mul_(6)
+    return drafter
+
+
+def moa() -> ShapedDrafter:
+    """With a window shorter than most texts, over both layers and the output of a target of two layers."""
+    from mmspec.vlm.drafters.moa import MixtureOfAttentions, MoaConfig
+
+    drafter = MixtureOfAttentions(MoaConfig(**SIZES, window=6, levels=(0, 1, 2)))
+    with torch.no_grad():
+        for weight in (drafter.layer.query.weight, drafter.layer.cross_out.weight, drafter.key_value.weight):
+            weight.mul_(4)
+        drafter.mix.scale.normal_(1, 0.5)
+    return drafter
+
+
 DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "eagle": eagle,
     "eagle_without_pictures": eagle_without_pictures,
@@ -238,6 +261,8 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "chimera": chimera,
     "clover": clover,
     "ppd": ppd,
+    "longspec": longspec,
+    "moa": moa,
 }
 
 # the default lane leaves these out where names multiply: a class that stands here under another name too, with another
@@ -251,6 +276,8 @@ VARIANTS = (
     "chimera",
     "clover",
     "ppd",
+    "longspec",
+    "moa",
 )
 NAMES = [pytest.param(name, marks=pytest.mark.whole) if name in VARIANTS else name for name in DRAFTERS]
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.vlm.training.teacher import VlmTeacherBatch, truncate_rows
+import mmspec
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.base.committed_keys import recorded_keys
+from mmspec.vlm.hidden_states import LastKeys
+from mmspec.vlm.training.teacher import VlmTeacherBatch, shifted_positions, teacher_pass, truncate_rows
+from tests.vlm.tiny import prompt, tiny
 
 LENGTHS, WIDE, ANSWERS = (12, 5, 8), 14, (4, 3, 2)
 
@@ -66,3 +71,36 @@ def test_noise_leaves_the_training_targets_unchanged() -> None:
     teacher_batch = padded()
     noisy = teacher_batch.with_noise(0.2)
     assert torch.equal(noisy.last, teacher_batch.last) and not torch.equal(noisy.hidden, noisy.last)
+
+
+def test_moved_positions_keep_the_first_tokens_and_all_other_distances() -> None:
+    ids, position = torch.arange(40).reshape(2, 20), torch.arange(20).expand(2, -1)
+    moved = shifted_positions(position, ids, 3000)
+    assert torch.equal(moved, shifted_positions(position, ids, 3000))  # a resumed run sees the same positions
+    steps = moved.diff(dim=-1)
+    assert int((steps != 1).sum(1).max()) <= 1 and torch.equal(moved[0], moved[1])
+    assert not torch.equal(moved, position) and int(moved.max()) <= 3000
+    several = {int(shifted_positions(position, ids + n, 3000).max()) for n in range(8)}
+    assert len(several) > 4
+    axes = position.expand(3, 2, -1)
+    assert torch.equal(shifted_positions(axes, ids, 3000), moved.expand(3, 2, -1))
+    assert shifted_positions(position, ids, 19) is position and shifted_positions(position, ids, 0) is position
+
+
+def test_recorded_keys_are_those_that_the_target_caches() -> None:
+    model, inputs = tiny("qwen2_5_vl"), prompt("qwen2_5_vl", 1)
+    parts = take_apart(model)
+    batch = teacher_pass(parts, inputs, torch.zeros_like(inputs["input_ids"], dtype=torch.bool), (LastKeys(),))
+    keys, values, _ = recorded_keys(batch.hidden, 8)
+    run = mmspec.vlm.start(model, max_new_tokens=4, do_sample=False, **inputs)
+    run.step()
+    for recorded, cached in zip((keys, values), run.target.cache.at(1), strict=True):
+        torch.testing.assert_close(recorded, cached[:, :, : keys.shape[2]], atol=1e-5, rtol=1e-5)
+
+
+def test_moved_positions_stay_below_the_last_thousand_of_the_target() -> None:
+    parts, inputs = take_apart(tiny("llama")), prompt("llama")
+    answer = torch.zeros_like(inputs["input_ids"], dtype=torch.bool)
+    count = inputs["input_ids"].shape[1]
+    plain, moved = (teacher_pass(parts, inputs, answer, shift=shift).place for shift in (0, 30_000))
+    assert parts.most_positions == 1024 and int(plain.max()) == count - 1 < int(moved.max()) <= 24

@@ -102,6 +102,16 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         raise NotImplementedError
 
     @property
+    def teacher_levels(self) -> tuple[Level, ...] | None:
+        """The target's states that training reads; here those that drafting reads."""
+        return self.levels
+
+    @property
+    def most_shift(self) -> int:
+        """The largest position to which training moves tokens, see `shifted_positions`; 0 moves none."""
+        return 0
+
+    @property
     def vocabulary(self) -> Tensor | None:
         """The tokens that are scored in training, rising ids int64 [k]; None for all."""
         return None

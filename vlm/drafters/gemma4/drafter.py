@@ -15,6 +15,7 @@ from mmspec.core.drafting.shapes import shape_of
 from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.base.committed_keys import committed_slots
 from mmspec.vlm.drafters.base.head_drafter import HeadState
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.gemma4.layers import ClusteredHead, QueryLayer, rotary_at
@@ -207,28 +208,14 @@ class Gemma4AssistantState(HeadState):
         target, config = self.target, self.drafter.config
         self.turnings = self.drafter.turnings(target.next_position, self.source.dtype)
         for kind in set(config.layer_types):
-            keys, values = (x[:, :, : target.cache.width] for x in target.cache.at(self.sources[kind]))
+            reach = config.sliding_window + 1 if kind == SLIDING else 0
+            keys, values, bias = committed_slots(target.cache, self.sources[kind], reach)
             if keys.shape[-1] != config.dim(kind) or config.num_attention_heads % keys.shape[1]:
                 raise ValueError(
                     f"drafter: expected heads of size {keys.shape[-1]} in groups of {keys.shape[1]} as the target's "
                     f"{kind} has, got {config.num_attention_heads} of size {config.dim(kind)}; use the target's own"
                 )
-            self.target_slots[kind] = keys, values, self._bias(kind, keys)
-
-    def _bias(self, kind: str, keys: Tensor) -> Tensor | None:
-        """Return the bias [B, 1, 1, slots]: committed slots without padding, in sliding layers within the window."""
-        cache, reach = self.target.cache, self.drafter.config.sliding_window + 1
-        narrow = kind == SLIDING and cache.width > reach
-        if cache.uniform and cache.hidden is None and not narrow:
-            return None
-        slot, length = torch.arange(cache.width, device=keys.device), cache.length[:, None]
-        seen = slot < length
-        if narrow:
-            seen = seen & (length - slot <= reach)
-        if cache.hidden is not None:
-            seen = seen.clone()
-            seen[:, : cache.hidden.shape[1]] &= ~cache.hidden[:, : cache.width]
-        return torch.where(seen, 0.0, torch.finfo(keys.dtype).min).to(keys.dtype)[:, None, None]
+            self.target_slots[kind] = keys, values, bias
 
     def _rows(self, token: Tensor, states: Tensor) -> Tensor:
         self.passes += 1

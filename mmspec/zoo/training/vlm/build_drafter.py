@@ -156,7 +156,9 @@ def _train(
     texts = () if how.curriculum is None else data.text_requests(data.texts)
     batches = Batches(data.main, recipe.batch, recipe.steps, texts, how.curriculum)
     precision = data.precision(model.device)
-    teacher = Teacher(model, processor, answers, levels=drafter.levels, precision=precision)
+    teacher = Teacher(
+        model, processor, answers, levels=drafter.teacher_levels, precision=precision, shift=drafter.most_shift
+    )
     schedule = replace(how, muon=recipe.muon).schedule(recipe.steps)
     settings = TrainSettings(schedule, recipe.objective or how.objective, precision, eval_every=recipe.eval_every)
     bar = progress.add_task(name, total=recipe.steps, note="")
