@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -15,13 +15,19 @@ from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.core.keys import Keys
 from mmspec.core.sampling import law_of
 from mmspec.core.tree import dynamic_tree
+from mmspec.methods import method
 
 
+@method(
+    "best", domain="vlm", kind="shape", title="DySpec's tree", exact=True, order=1,
+    about="a tree per row, drawn best first in sampled requests",
+    paper="DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class BestFirst(DynamicTree):
     """A tree per row that a sampled request draws best first, and a greedy request grows as `DynamicTree`. Exact.
 
-    "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure". The draw j + 1 of a node is exists where it
+    "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure". The draw j + 1 of a node is made where it
     is likely to be reached: the chance is the product of the drafter's probabilities down to the node, times the
     probability that draws 1 to j leave. Nothing is removed after it was drawn.
 
@@ -31,6 +37,7 @@ class BestFirst(DynamicTree):
         width: The nodes expanded in a level, and the most draws of each.
         floor: The least chance of a draw that a level makes at once. Draws below it follow after the last level, the
             likeliest first, until there are `nodes`. 0 stands for 2 / `nodes`, at most 0.5.
+        stop: The depths at which the tree of a greedy request may end, see `DynamicTree`.
     """
 
     floor: float = 0.0
@@ -47,8 +54,8 @@ def best_first_draft(
 ) -> Draft:  # fmt: skip
     """Return a drawn tree per row, with the distributions that its values were drawn from.
 
-    Whether a draw is exists depends on values drawn before it only: the chances of all draws of a parent follow from the
-    draws before each of them, and a cut at the largest chances takes the draws that a heap would have exists first.
+    Whether a draw is made depends on values drawn before it only: the chances of all draws of a parent follow from the
+    draws before each of them, and a cut at the largest chances takes the draws that a heap would have made first.
     """
     batch, width, device = target.batch, shape.width, target.device
     room = rooms if isinstance(rooms, Tensor) else torch.tensor(rooms, device=device)
@@ -89,10 +96,10 @@ def best_first_draft(
 
 
 class _Pool:
-    """All draws of a draft, level by level, and which of them are exists.
+    """All draws of a draft, level by level, and which of them exist.
 
     Attributes:
-        levels: Per level, the chances float32 [B, n], whether they are exists bool [B, n], the tokens int64 [B, n], and
+        levels: Per level, the chances float32 [B, n], whether they exist bool [B, n], the tokens int64 [B, n], and
             their parents' indices in the pool, -1 for the root.
     """
 
@@ -109,7 +116,7 @@ class _Pool:
     def draft(
         self, pending: Tensor, shape: BestFirst, laws: list[Tensor], slots: list[Tensor], ids: Tensor | None
     ) -> Draft:
-        """Return the draft of the exists draws and of the likeliest others.
+        """Return the draft of the draws that exist and of the likeliest others.
 
         Args:
             pending: int64 [B], the root.
@@ -156,28 +163,3 @@ def _rank(chance: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(
         1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
     )
-
-
-def stopped_tree(shape: DynamicTree, level: int, score: Tensor, live: Sequence[bool]) -> DynamicTree | None:
-    """Return the tree that ends after `level` levels; None where it grows on. The host reads the scores of such levels.
-
-    Args:
-        shape: The shape, with `stop` and `checkpoints`.
-        level: The levels so far.
-        score: float32 [B, W], the cumulative log-probabilities of the level's best nodes.
-        live: The rows that are still decoded; all of them have to agree.
-    """
-    if not shape.stop and shape.checkpoints is None:
-        return None
-    chance, least = score.exp(), dict(shape.stop).get(level)
-    if least is not None and all(
-        mass < least for mass, alive in zip(chance.sum(-1).tolist(), live, strict=True) if alive
-    ):
-        return shape.cut(level)
-    nodes = None if shape.checkpoints is None else dict(shape.checkpoints.stages).get(level - 1)
-    if nodes is None:
-        return None
-    goes_on = any(
-        best >= shape.checkpoints.least for best, alive in zip(chance.amax(-1).tolist(), live, strict=True) if alive
-    )
-    return None if goes_on else replace(shape, nodes=min(nodes, shape.nodes))

@@ -68,4 +68,4 @@ def test_a_tree_that_stops_is_the_tree_cut_at_that_depth(depth: int) -> None:
 
 def test_a_stop_is_a_depth_and_a_probability() -> None:
     with pytest.raises(ValueError, match="stop"):
-        DynamicTree(stop=((1, 0.3),))
+        DynamicTree(stop=((0, 0.3),))
