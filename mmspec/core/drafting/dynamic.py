@@ -9,15 +9,34 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState
+from mmspec.core.drafting.heap import NodeFilter, kept_nodes, show_chosen
 from mmspec.core.drafting.picks import best_values, values_of
 from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.core.tree import dynamic_tree
 
 
-def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, guide: DraftGuide | None = None) -> Draft:
-    """Grow the tree of EAGLE-2: expand the `width` best nodes of a level, and select the best `nodes` of all candidates."""
+def dynamic_draft(
+    state: LevelwiseState, target: object, shape: DynamicTree, guide: DraftGuide | None = None,
+    unlikely: NodeFilter | None = None,
+) -> Draft:  # fmt: skip
+    """Grow the tree of EAGLE-2: expand the `width` best nodes of a level, and select the best `nodes` of all candidates.
+
+    Nodes that the filter `unlikely` leaves out are neither expanded nor drafted.
+    """
     width, batch, scorer = shape.width, target.batch, LevelScores(state, target, guide, sampled=False)
-    score, token = best_values(scorer.scores(state.root[:, None], 1)[:, 0], width, state.ids)
+
+    def level_of(law: Tensor, before: Tensor, depth: int) -> tuple[Tensor, Tensor]:
+        """Return the totals and the tokens of the children at `depth`, [B, n * W] each."""
+        step, child = best_values(law, width, state.ids)  # [B, n, W]
+        total = before[..., None] + step
+        if guide is not None:  # below a node without any allowed value, totals are NaN
+            total = total.where(total > -torch.inf, -torch.inf)
+        if unlikely is not None:
+            total = total.where(kept_nodes(unlikely, total.exp(), law, depth, False), -torch.inf)
+        return total.flatten(1), child.flatten(1)
+
+    root = state.root[:, None]
+    score, token = level_of(scorer.scores(root, 1), root.new_zeros(batch, 1, dtype=torch.float32), 1)
     parent = torch.zeros_like(token)
     scores, tokens, above = [score], [token], []  # above[l]: pool index of the parents of level l + 1
     frontier = torch.arange(width, device=token.device).expand(batch, -1)
@@ -29,15 +48,14 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
             shape = shape.cut(level)
             shape = replace(shape, nodes=min(stop.nodes or shape.nodes, shape.nodes))
             break
+        if unlikely is not None and score.is_cpu and not score.isfinite().any():
+            break
         above.append(frontier)
         out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
         scorer.descend(token, parent)
-        step, child = best_values(scorer.scores(out, level + 1), width, state.ids)  # [B, W, W]
-        total = (score[..., None] + step).flatten(1)
-        if guide is not None:  # below a node without any allowed value, totals are NaN
-            total = total.where(total > -torch.inf, -torch.inf)
+        total, child = level_of(scorer.scores(out, level + 1), score, level + 1)
         scores.append(total)
-        tokens.append(child.flatten(1))
+        tokens.append(child)
         if level + 1 == shape.depth:
             break
         score, best = total.topk(width, -1)
@@ -49,7 +67,8 @@ def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, gui
         frontier = best + width + (level - 1) * width * width
     first = torch.full_like(tokens[0], -1)
     parents = [first, *(origin.repeat_interleave(width, 1) for origin in above)]
-    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
+    pool = (torch.cat(part, 1) for part in (scores, tokens, parents))
+    return _keep_best(target.pending, *pool, shape, unlikely)
 
 
 def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
@@ -73,7 +92,10 @@ def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> 
     return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
 
 
-def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree) -> Draft:
+def _keep_best(
+    pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree,
+    unlikely: NodeFilter | None = None,
+) -> Draft:  # fmt: skip
     """Return the draft of the `nodes` best candidates of a pool in which parents precede their children.
 
     Args:
@@ -82,9 +104,13 @@ def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor,
         tokens: int64 [B, P].
         parents: int64 [B, P], indices in the pool, -1 for children of the root.
         shape: The shape of the tree.
+        unlikely: The filter of nodes, whose draft has no more nodes than its largest row.
     """
     nodes = min(shape.nodes, scores.shape[1])
+    if unlikely is not None and scores.is_cpu:
+        nodes = min(nodes, max(int(scores.isfinite().sum(1).max()), 1))
     pool = scores.topk(nodes, -1).indices.sort(-1).values
+    show_chosen(unlikely, pool)
     origin = parents.gather(1, pool)
     at = torch.searchsorted(pool, origin).clamp(max=nodes - 1)
     # after a tie a child may be selected without its parent: it becomes an invalid child of the root

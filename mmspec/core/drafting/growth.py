@@ -49,12 +49,13 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     # siblings shared by all parents have a single distribution, which constraints on a path cannot change
     guide = None if getattr(shape, "shared", False) else guide_of(target)
+    score = getattr(shape, "score", None)
     if isinstance(shape, BestFirst) and not target.greedy:
         draft = best_first_draft(state, target, shape, keys, rooms, guide)
-    elif isinstance(shape, DynamicTree) and state.independent and guide is None:
+    elif isinstance(shape, DynamicTree) and state.independent and guide is None and score is None:
         draft = best_prefixes(state, target, shape)
     elif isinstance(shape, DynamicTree):
-        draft = dynamic_draft(state, target, shape, guide)
+        draft = dynamic_draft(state, target, shape, guide, score)
     elif isinstance(shape, Chain):
         longest = budget.depth if isinstance(rooms, Tensor) else max(rooms)
         draft = chain_draft(state, target, shape, keys, longest, guide)

@@ -182,6 +182,10 @@ class Chain:
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", value_of(self.length, None, "controller"))
         check_fields(self)
+        if not hasattr(self.length, "begin"):
+            raise ValueError(
+                f"length: expected a controller of lengths such as confidence, got {self.length}; use another"
+            )
         if self.drawn not in ("without_replacement", "deterministic"):
             raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
 
