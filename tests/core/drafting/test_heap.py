@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations, product
 from types import SimpleNamespace
@@ -69,14 +70,19 @@ class Ordered:
         return torch.zeros(drawn.shape).scatter_(-1, drawn, places.expand(drawn.shape))
 
 
-def every_tree(shape: DynamicTree, q: list[Tensor], greedy: bool = False) -> tuple[Draft, Tensor, Tensor]:
+def every_tree(
+    shape: DynamicTree,
+    q: list[Tensor],
+    greedy: bool = False,
+    make_state: Callable[[list[Tensor], int], Tables] = Tables,
+) -> tuple[Draft, Tensor, Tensor]:
     """Return all drafts of a shape, their probabilities float64 [R], and the orders of their draws int64 [R, slots]."""
     slots = 1 + (shape.depth - 1) * shape.width
     order = torch.zeros(1, slots, dtype=torch.long)
     if not greedy:
         order = torch.tensor(list(product(range(len(ORDERS)), repeat=slots)))
     rows = len(order)
-    state, target = Tables(q, rows), SimpleNamespace(
+    state, target = make_state(q, rows), SimpleNamespace(
         batch=rows, pending=torch.zeros(rows, dtype=torch.long), device="cpu", greedy=greedy, live=[True] * rows
     )  # fmt: skip
     keys = Ordered(order)
