@@ -45,7 +45,7 @@ def test_both_labels_have_the_same_weight() -> None:
     torch.testing.assert_close(node_loss(logits, accepted), expected)
 
 
-@pytest.mark.parametrize("sampled", (False, True), ids=("greedy", "sampled"))
+@pytest.mark.parametrize("sampled", (pytest.param(False, marks=pytest.mark.whole), True), ids=("greedy", "sampled"))
 def test_nodes_of_a_request_are_labelled_by_its_verdicts(sampled: bool) -> None:
     model, shape = tiny("llama"), BestFirst(6, 3, 2)
     settings = dict(prompt("llama", images=0, batch=1), max_new_tokens=24, do_sample=sampled, seed=[3])
