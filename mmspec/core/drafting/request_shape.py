@@ -7,7 +7,16 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Literal, Self
 
-from mmspec.core.drafting.shapes import HIT_RATES, Chain, DynamicTree, Shape, StaticTree, likeliest_tree
+from mmspec.core.drafting.shapes import (
+    HIT_RATES,
+    SAMPLED_DEPTH,
+    SAMPLED_NODES,
+    Chain,
+    DynamicTree,
+    Shape,
+    StaticTree,
+    likeliest_tree,
+)
 from mmspec.core.length import FixedLength, LengthControl, control_for
 from mmspec.methods import MethodParts, method, value_of
 
@@ -106,7 +115,7 @@ def shape_of(
     about="a tree of the same form in every round, drawn in sampled requests",
 )  # fmt: skip
 def static_shape(
-    nodes: int = 16, depth: int = 7,
+    nodes: int = SAMPLED_NODES, depth: int = SAMPLED_DEPTH,
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement",
 ) -> StaticTree:  # fmt: skip
     """Return the static tree with the most expected accepted tokens, see `likeliest_tree`.

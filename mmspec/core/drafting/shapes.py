@@ -13,8 +13,9 @@ from mmspec.core.length import FixedLength, LengthControl
 from mmspec.io.validation import check_fields
 from mmspec.methods import method, value_of
 
-# the rates at which a child of rank 0, 1, ... is accepted, measured on the zoo's trained drafters: deep trees
+# the rates at which a child of rank 0, 1, ... is accepted in sampled requests, for a deep tree
 HIT_RATES = (0.7, 0.15, 0.06, 0.03)
+SAMPLED_NODES, SAMPLED_DEPTH = 14, 7  # the drafted nodes and the levels of the default tree
 
 
 def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[int, ...]:
@@ -125,7 +126,7 @@ class StaticTree:
             a rejected node then occur elsewhere too, so only rules that never look ahead support it.
     """
 
-    parents: tuple[int, ...] = (0, 0, 0, 0, 1, 1, 2, 4, 4, 5, 7, 7, 10, 10, 12)
+    parents: tuple[int, ...] = likeliest_tree(SAMPLED_NODES + 1, SAMPLED_DEPTH, HIT_RATES)
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement"
     shared: bool = False
 
@@ -146,6 +147,16 @@ class StaticTree:
     def cut(self, depth: int) -> StaticTree:
         """Return the same tree with at most `depth` levels."""
         return _cut_static(self, depth)
+
+
+def sampled_tree(depth: int | None = None) -> StaticTree:
+    """Return the default tree of sampled requests for a drafter of `depth` levels, None for any number.
+
+    The levels above the cut take the nodes of those below it, as far as they have room.
+    """
+    levels, width = min(depth or SAMPLED_DEPTH, SAMPLED_DEPTH), len(HIT_RATES)
+    room = (width ** (levels + 1) - width) // (width - 1)
+    return StaticTree(likeliest_tree(min(SAMPLED_NODES, room) + 1, levels, HIT_RATES))
 
 
 @lru_cache(maxsize=256)
