@@ -21,14 +21,15 @@ class LatticeSearch:
     """The settings of a search, see `best_path`.
 
     Args:
-        beam: The paths that are kept at a position.
+        beam: The paths that are kept at a position. The paper keeps 3. More paths may trade the first tokens of a draft for
+            later ones, which count only behind accepted first tokens.
         mass: The probability of a position's candidates: the likeliest tokens, as few as have it together.
         most: The most candidates of a position.
         share: The weight of the drafter's log-probabilities; the n-grams have the rest. 1 ignores the n-grams.
         trust: The weight of the n-grams in the mixture with the drafter's distribution that scores a candidate.
     """
 
-    beam: int = 3
+    beam: int = 1
     mass: float = 0.8
     most: int = 15
     share: float = 0.5
