@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig
 from mmspec.core.drafting.pair_state import PairState
-from mmspec.core.drafting.shapes import Chain, ShapeMixin, StaticTree, likeliest_tree
+from mmspec.core.drafting.request_shape import ShapeMixin
+from mmspec.core.drafting.shapes import Chain, StaticTree, likeliest_tree
 from mmspec.core.length import FixedLength
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry

@@ -26,7 +26,7 @@ def methods(
     Args:
         name (NAME): Method to show with its settings; all methods when left out.
         domain (NAME): List the methods for vlm, image, continuous or video.
-        kind (NAME): List the methods of a kind: drafter, decoding, rule, router, controller or schedule.
+        kind (NAME): List the methods of a kind: drafter, decoding, rule, router, controller, schedule or shape.
         exact (--exact/--relaxed): List the methods that keep the model's distribution, or those that do not.
 
     Examples:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from mmspec.core.draft import Draft, Preview
 from mmspec.core.draft_estimates import DEEPEST, DrafterEstimates, RequestAcceptance
-from mmspec.core.drafting.shapes import tree_sizes, verified_nodes
+from mmspec.core.drafting.request_shape import tree_sizes, verified_nodes
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState
 from mmspec.core.pass_costs import PassCurve

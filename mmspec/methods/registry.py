@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeVar, get_args
 from mmspec.methods.settings import MethodSetting, Scalar, converted, nearest, settings_of
 
 Domain = Literal["vlm", "image", "continuous", "video"]
-Kind = Literal["drafter", "decoding", "rule", "router", "controller", "schedule"]
+Kind = Literal["drafter", "decoding", "rule", "router", "controller", "schedule", "shape"]
 DOMAINS: tuple[Domain, ...] = get_args(Domain)
 KINDS: tuple[Kind, ...] = get_args(Kind)
 INDEX = "index.json"

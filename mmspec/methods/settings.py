@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
+from sys import modules
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
@@ -129,9 +130,12 @@ def settings_of(make: Callable[..., Any]) -> tuple[MethodSetting, ...]:
 def _hints(make: Callable[..., Any]) -> dict[str, Any]:
     """Return the types of the arguments, without those whose names are not defined yet: no text can express them."""
     constructor, hints = make.__init__ if inspect.isclass(make) else make, {}
+    # fields of a dataclass may be inherited from a class of another module
+    homes = [vars(modules[base.__module__]) for base in reversed(make.__mro__)] if inspect.isclass(make) else []
+    known = {name: value for home in (*homes, getattr(constructor, "__globals__", {})) for name, value in home.items()}
     for name, written in getattr(constructor, "__annotations__", {}).items():
         try:
-            hints[name] = eval(written, constructor.__globals__) if isinstance(written, str) else written
+            hints[name] = eval(written, known) if isinstance(written, str) else written
         except NameError:
             continue
     return hints

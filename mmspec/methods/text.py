@@ -82,24 +82,20 @@ class WeightsParts:
         return self.outer.part(name, source or (self.weights if name == self.first else None))
 
 
-# commas and @ in parentheses belong to a nested method, the value of a setting
-_OUTSIDE = r"(?![^()]*\))"
-
-
 def split(text: str, option: str = "method") -> tuple[str, dict[str, str], str | None]:
     """Split a text into name, settings and weights, without checking them.
 
     Args:
         text: `NAME[:setting=value,...][@WEIGHTS]`. A value may be in parentheses. They are
-            required for a method with several settings.
+            required for a method with several settings or weights, at every depth of nesting.
         option: The argument or option that contains the text, for the error.
 
     Raises:
         ValueError: The text has another form, or repeats a setting.
     """
-    front, *weights = re.split(f"@{_OUTSIDE}", text, maxsplit=1)
+    front, *weights = _pieces(text, "@", 2)
     name, colon, rest = front.partition(":")
-    parts = re.split(f",{_OUTSIDE}", rest) if colon else []
+    parts = _pieces(rest, ",") if colon else []
     pairs = [tuple(piece.strip() for piece in part.partition("=")) for part in parts]
     if not name.strip() or weights == [""] or not all(key and sign and value for key, sign, value in pairs):
         raise ValueError(
@@ -109,6 +105,18 @@ def split(text: str, option: str = "method") -> tuple[str, dict[str, str], str |
     if len(settings) < len(pairs):
         raise ValueError(f"{option}: expected each setting once, got {text!r}; leave one out")
     return name.strip(), settings, weights[0] if weights else None
+
+
+def _pieces(text: str, sign: str, most: int | None = None) -> list[str]:
+    """Split a text at a sign into at most `most` pieces. In parentheses the sign belongs to a nested method."""
+    pieces, depth = [""], 0
+    for letter in text:
+        depth += (letter == "(") - (letter == ")")
+        if letter == sign and depth <= 0 and len(pieces) != most:
+            pieces.append("")
+        else:
+            pieces[-1] += letter
+    return pieces
 
 
 def joined(name: str, settings: Mapping[str, str], weights: str | None = None) -> str:

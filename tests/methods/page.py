@@ -28,6 +28,7 @@ HEADS = {
     "router": "Routers decide which blocks of a video stay.",
     "controller": "Length controllers decide how much is drafted.",
     "schedule": "Schedules of the models' own sampling.",
+    "shape": "Shapes of the drafts of trained drafters, as in `eagle:shape=(best:nodes=16)`.",
 }
 
 

@@ -84,7 +84,7 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.methods import method
 from mmspec.vlm.drafters.eagle import Eagle
 

@@ -8,8 +8,10 @@ import pytest
 import torch
 
 import mmspec
-from mmspec.core.drafting.shapes import Chain
-from mmspec.core.length import ConfidenceStop
+from mmspec.core.drafting.heap import BestFirst
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
+from mmspec.core.length import ConfidenceStop, FixedLength
+from mmspec.methods.text import joined, split
 from mmspec.vlm import generate
 from mmspec.vlm.auto import offer
 from mmspec.vlm.drafters import Merged, PromptLookup
@@ -66,7 +68,7 @@ def test_wrong_controllers_are_named(model, folder: Path) -> None:
     with pytest.raises(ValueError, match="controller: expected one of .*confidence.*, got 'confidense'; did"):
         drafter_from_text(f"eagle:length=confidense@{folder}", model)
     with pytest.raises(
-        ValueError, match="length: expected either length, chain or nodes, got .* beside 3; leave one out"
+        ValueError, match="chain: expected one of chain, nodes, length and shape, got chain 3 and length .*; leave out"
     ):
         drafter_from_text(f"eagle:length=confidence,chain=3@{folder}", model)
     with pytest.raises(ValueError, match="controller: expected one of .*, got 'fixt'; did you mean 'fixed'"):
@@ -110,3 +112,44 @@ def test_weights_of_another_kind_are_refused(model, folder: Path) -> None:
         ValueError, match="drafter 'medusa': weights: expected weights of a drafter of kind medusa, got Eagle"
     ):
         drafter_from_text(f"medusa@{folder}", model)
+
+
+FORMS = {
+    "(best:nodes=16,depth=7,width=3)": BestFirst(16, 7, 3),
+    "best": BestFirst(),
+    "(best:nodes=8,floor=0.2,stop=3:0.3)": BestFirst(8, floor=0.2, stop=((3, 0.3),)),
+    "(dynamic:nodes=9,depth=4,width=2,stop=3:0.3+4:0.2)": DynamicTree(9, 4, 2, stop=((3, 0.3), (4, 0.2))),
+    "(dynamic:stop=2:0.1:best:8)": DynamicTree(stop=((2, 0.1, "best", 8),)),
+    "(static:nodes=5,depth=3,drawn=with_replacement)": StaticTree((0, 0, 1, 2, 0, 1), "with_replacement"),
+    "(chain:length=4,drawn=deterministic)": Chain(FixedLength(4), "deterministic"),
+    "(chain:length=(confidence:threshold=0.3,longest=6))": Chain(ConfidenceStop(0.3, longest=6)),
+    "(chain:length=(confidence:threshold=0.3,longest=6),drawn=deterministic)":
+        Chain(ConfidenceStop(0.3, longest=6), "deterministic"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FORMS)
+def test_every_shape_has_a_text(model, folder: Path, text: str) -> None:
+    made = drafter_from_text(f"eagle:shape={text}@{folder}", model)
+    assert made.shapes == (FORMS[text], FORMS[text])
+    call = mmspec.methods.parse(f"eagle:shape={text}@{folder}", "vlm", "drafter")
+    assert mmspec.methods.parse(str(call), "vlm", "drafter") == call and call.weights == str(folder)
+
+
+def test_shapes_are_listed_and_others_are_refused(model, folder: Path) -> None:
+    assert mmspec.methods.names("vlm", "shape") == ("dynamic", "best", "static", "chain")
+    for text, error in {
+        "shape=tree": "shape: expected one of dynamic, best, static, chain, got 'tree'",
+        "shape=(best:nods=3)": "expected a setting of best .*did you mean 'nodes'",
+        "shape=(dynamic:stop=3)": "stop: expected DEPTH:CHANCE of every stop.*got '3'",
+        "shape=best,chain=3": "chain: expected one of chain, nodes, length and shape, got chain 3 and shape",
+    }.items():
+        with pytest.raises(ValueError, match=error):
+            drafter_from_text(f"eagle:{text}@{folder}", model)
+
+
+def test_methods_nest_at_any_depth() -> None:
+    name, settings, weights = split("a:x=(b:y=(c:z=1,w=2@d),v=3@e),u=(f)@g")
+    assert (name, settings, weights) == ("a", {"x": "b:y=(c:z=1,w=2@d),v=3@e", "u": "f"}, "g")
+    assert split(settings["x"]) == ("b", {"y": "c:z=1,w=2@d", "v": "3"}, "e")
+    assert joined(name, {"x": settings["x"]}, weights) == "a:x=(b:y=(c:z=1,w=2@d),v=3@e)@g"

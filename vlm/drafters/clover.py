@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock
 from mmspec.vlm.drafters.base.prefix_heads import PrefixConfig, PrefixHeadDrafter, PrefixState

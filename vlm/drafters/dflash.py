@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, PLAIN, SCALED, fill_drafter, layer_names, rotary_fields
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart

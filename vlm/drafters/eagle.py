@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor, nn
 
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import drafter_sizes, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names

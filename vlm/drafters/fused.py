@@ -5,9 +5,9 @@ from __future__ import annotations
 from mmspec.core.draft import Draft
 from mmspec.core.drafting.merge import Paths
 from mmspec.core.drafting.picks import values_of
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.validation import whole
-from mmspec.methods import MethodParts, method
+from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.merged import Merged, MergedState
 from mmspec.vlm.drafters.prompt_lookup import PromptLookup
@@ -84,7 +84,8 @@ class FusedState(MergedState):
     paper="RASD: Retrieval-Augmented Speculative Decoding",
 )  # fmt: skip
 def fused(
-    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, alone_from: int | None = 8,
+    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, shape: str | None = None,
+    alone_from: int | None = 8,
     branches: int = 4, keep: int = 8, most: int | None = None,
 ) -> Fused:  # fmt: skip
     """Return `Fused` over a trained drafter.
@@ -95,11 +96,13 @@ def fused(
         nodes: The nodes of the drafter's dynamic tree.
         depth: The levels of that tree.
         width: The nodes expanded in a level of that tree.
+        shape: The shape of its drafts in place of these, such as (best:nodes=16).
         alone_from: The length of a match from which a draft is the latest copied continuation alone.
         branches: The most copied continuations of a draft.
         keep: The number of the drafter's likeliest next tokens with which a copy may begin.
         most: The most nodes of a draft at which no more copies are added.
     """
-    drafter, shape = parts.part("weights"), shape_of(chain, nodes, depth, width)
+    drafter = parts.part("weights")
+    shape = shape_of(chain, nodes, depth, width, shape=value_of(shape, "vlm", "shape", parts))
     shaped = drafter if shape is None else drafter.with_shape(shape)
     return Fused(shaped, alone_from=alone_from, branches=branches, keep=keep, most=most)

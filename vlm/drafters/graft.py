@@ -6,7 +6,9 @@ from dataclasses import replace
 
 from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.drafting.merge import Paths, with_copied_paths
-from mmspec.core.drafting.shapes import Checkpoints, DynamicTree, likeliest_tree, shape_of
+from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.drafting.shapes import DynamicTree, likeliest_tree
+from mmspec.core.drafting.tree_stop import TreeStops
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState
 from mmspec.io.validation import whole
@@ -15,8 +17,8 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.token_recycling import HIT_RATES, RecyclingState, RecyclingTable, TokenRecycling
 from mmspec.vlm.target import TextTarget
 
-# the levels after which a tree may stop, and the shares of its nodes that the drafter then keeps
-STAGES = ((0, 8 / 60), (1, 24 / 60), (5, 40 / 60))
+# the levels at which a tree may stop, and the shares of its nodes that the drafter then keeps
+STAGES = ((1, 8 / 60), (2, 24 / 60), (6, 40 / 60))
 
 
 class Graft:
@@ -48,9 +50,9 @@ class Graft:
         self.nodes, self.least = whole("nodes", nodes, 1), least
         shape, sampled = (drafter.shape_for(greedy) for greedy in (True, False))
         if isinstance(shape, DynamicTree):
-            stages = tuple((after, max(int(nodes * share), 1)) for after, share in STAGES)
+            stops = TreeStops((level, least, "best", max(int(nodes * share), 1)) for level, share in STAGES)
             most = min(nodes, DynamicTree.pool(shape.depth, shape.width))
-            shape = replace(shape, nodes=most, checkpoints=Checkpoints(least, stages))
+            shape = replace(shape, nodes=most, stop=stops)
         self.drafter = drafter.with_shape(shape, sampled)
         # half as many nodes again, since tokens that the drafter has too take no node
         template = likeliest_tree(1 + nodes + nodes // 2, 5, HIT_RATES)

@@ -14,7 +14,8 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, EntryStates
 from mmspec.core.drafting.growth import DraftBudget
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
-from mmspec.core.drafting.shapes import Chain, Shape, shape_of
+from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.drafting.shapes import Chain, Shape
 from mmspec.core.drafting.unroll import unroll
 from mmspec.core.keys import Keys
 from mmspec.core.length import ConfidenceStop, LengthControl

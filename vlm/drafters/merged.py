@@ -6,12 +6,13 @@ from typing import Self
 
 from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.drafting.merge import Paths, with_copied_paths
-from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree, shape_of
+from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.drafting.shapes import DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState
 from mmspec.core.tree import chain
 from mmspec.io.validation import whole
-from mmspec.methods import MethodParts, method
+from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.prompt_lookup import LookupState, PromptLookup
 from mmspec.vlm.target import TextTarget
@@ -123,7 +124,8 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
     about="prompt lookup and a trained drafter in one tree", paper="Graft",
 )  # fmt: skip
 def both(
-    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, alone_from: int | None = 8
+    parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, shape: str | None = None,
+    alone_from: int | None = 8,
 ) -> Merged:  # fmt: skip
     """Return `Merged` over a trained drafter.
 
@@ -133,7 +135,9 @@ def both(
         nodes: The nodes of the drafter's dynamic tree.
         depth: The levels of that tree.
         width: The nodes expanded in a level of that tree.
+        shape: The shape of its drafts in place of these, such as (best:nodes=16).
         alone_from: The length of a match from which a draft is the copied continuation alone.
     """
-    drafter, shape = parts.part("weights"), shape_of(chain, nodes, depth, width)
+    drafter = parts.part("weights")
+    shape = shape_of(chain, nodes, depth, width, shape=value_of(shape, "vlm", "shape", parts))
     return Merged(drafter if shape is None else drafter.with_shape(shape), alone_from=alone_from)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts

@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from transformers import AutoTokenizer
 
 from mmspec.core.draft import gather_nodes
-from mmspec.core.drafting.shapes import Chain, shape_of
+from mmspec.core.drafting.request_shape import shape_of
+from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
 from mmspec.io.checkpoints import load_part
 from mmspec.methods import method

@@ -1,4 +1,4 @@
-"""Level-by-level growth of a draft: dynamic trees, static trees and chains."""
+"""Level-by-level growth of a draft in its shape; static trees and chains."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import torch
 from torch import Tensor
 
 from mmspec.core.draft import Draft, Law
+from mmspec.core.drafting.dynamic import best_prefixes, dynamic_draft
 from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState, drawable, guide_of
-from mmspec.core.drafting.heap import BestFirst, best_first_draft, stopped_tree
-from mmspec.core.drafting.picks import best_values, pick_siblings, values_of
+from mmspec.core.drafting.heap import BestFirst, best_first_draft
+from mmspec.core.drafting.picks import pick_siblings, values_of
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.length import grow_by, show_drawn
 from mmspec.core.sampling import draw
-from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
+from mmspec.core.tree import Tree, chain, static_tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +49,13 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
     rooms, lengths = budget.rooms, (list(state.cache.lengths), state.cache.length)
     # siblings shared by all parents have a single distribution, which constraints on a path cannot change
     guide = None if getattr(shape, "shared", False) else guide_of(target)
+    score = getattr(shape, "score", None)
     if isinstance(shape, BestFirst) and not target.greedy:
         draft = best_first_draft(state, target, shape, keys, rooms, guide)
-    elif isinstance(shape, DynamicTree) and state.independent and guide is None:
+    elif isinstance(shape, DynamicTree) and state.independent and guide is None and score is None:
         draft = best_prefixes(state, target, shape)
     elif isinstance(shape, DynamicTree):
-        draft = dynamic_draft(state, target, shape, guide)
+        draft = dynamic_draft(state, target, shape, guide, score)
     elif isinstance(shape, Chain):
         longest = budget.depth if isinstance(rooms, Tensor) else max(rooms)
         draft = chain_draft(state, target, shape, keys, longest, guide)
@@ -70,86 +72,6 @@ def grow_draft(state: LevelwiseState, target: object, shape: Shape, keys: Keys, 
         inside = draft.tree.depth <= torch.tensor(rooms, device=draft.value.device)[:, None]
         draft.valid = inside if draft.valid is None else draft.valid & inside
     return draft
-
-
-def dynamic_draft(state: LevelwiseState, target: object, shape: DynamicTree, guide: DraftGuide | None = None) -> Draft:
-    """Grow the tree of EAGLE-2: expand the `width` best nodes of a level, and select the best `nodes` of all candidates."""
-    width, batch, scorer = shape.width, target.batch, LevelScores(state, target, guide, sampled=False)
-    score, token = best_values(scorer.scores(state.root[:, None], 1)[:, 0], width, state.ids)
-    parent = torch.zeros_like(token)
-    scores, tokens, above = [score], [token], []  # above[l]: pool index of the parents of level l + 1
-    frontier = torch.arange(width, device=token.device).expand(batch, -1)
-    hidden = state.root[:, None].expand(-1, width, -1)
-    ancestor = eye = torch.eye(width, dtype=torch.bool, device=token.device)[None]
-    for level in range(1, shape.depth):
-        if (smaller := stopped_tree(shape, level, score, target.live)) is not None:
-            shape = smaller
-            break
-        above.append(frontier)
-        out = state.expand(token, hidden, ancestor, (level - 1) * width, level)
-        scorer.descend(token, parent)
-        step, child = best_values(scorer.scores(out, level + 1), width, state.ids)  # [B, W, W]
-        total = (score[..., None] + step).flatten(1)
-        if guide is not None:  # below a node without any allowed value, totals are NaN
-            total = total.where(total > -torch.inf, -torch.inf)
-        scores.append(total)
-        tokens.append(child.flatten(1))
-        if level + 1 == shape.depth:
-            break
-        score, best = total.topk(width, -1)
-        parent = best // width
-        token = tokens[-1].gather(1, best)
-        hidden = out.gather(1, parent[..., None].expand(-1, -1, out.shape[-1]))
-        seen = ancestor.expand(batch, -1, -1).gather(1, parent[..., None].expand(-1, -1, ancestor.shape[-1]))
-        ancestor = torch.cat([seen, eye.expand(batch, -1, -1)], -1)
-        frontier = best + width + (level - 1) * width * width
-    first = torch.full_like(tokens[0], -1)
-    parents = [first, *(origin.repeat_interleave(width, 1) for origin in above)]
-    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
-
-
-def best_prefixes(state: LevelwiseState, target: object, shape: DynamicTree) -> Draft:
-    """Return the `nodes` likeliest prefixes under the product of the levels' distributions, `width` tokens of each.
-
-    "Accelerating Speculative Decoding with Block Diffusion Draft Trees": a best-first search without host reads, since
-    a prefix is at least as likely as its extensions.
-    """
-    score, last = state.root.new_zeros(target.batch, 1, dtype=torch.float32), None
-    scores, tokens, parents, start = [], [], [], 0
-    for level in range(1, shape.depth + 1):
-        law = state.logits(state.root[:, None], level)[:, 0].log_softmax(-1)
-        step, token = law.topk(min(shape.width, law.shape[-1]), -1)
-        score, best = (
-            (score[..., None] + step[:, None]).flatten(1).topk(min(shape.nodes, score.shape[1] * step.shape[1]))
-        )
-        scores.append(score)
-        tokens.append(values_of(token, state.ids).gather(1, best % step.shape[1]))
-        parents.append(torch.full_like(best, -1) if last is None else last + best // step.shape[1])
-        last, start = start, start + best.shape[1]
-    return _keep_best(target.pending, torch.cat(scores, 1), torch.cat(tokens, 1), torch.cat(parents, 1), shape)
-
-
-def _keep_best(pending: Tensor, scores: Tensor, tokens: Tensor, parents: Tensor, shape: DynamicTree) -> Draft:
-    """Return the draft of the `nodes` best candidates of a pool in which parents precede their children.
-
-    Args:
-        pending: int64 [B], the root.
-        scores: float32 [B, P].
-        tokens: int64 [B, P].
-        parents: int64 [B, P], indices in the pool, -1 for children of the root.
-        shape: The shape of the tree.
-    """
-    nodes = min(shape.nodes, scores.shape[1])
-    pool = scores.topk(nodes, -1).indices.sort(-1).values
-    origin = parents.gather(1, pool)
-    at = torch.searchsorted(pool, origin).clamp(max=nodes - 1)
-    # after a tie a child may be selected without its parent: it becomes an invalid child of the root
-    orphan = (origin >= 0) & (pool.gather(1, at) != origin)
-    parent = torch.where((origin < 0) | orphan, 0, at + 1)
-    parent = torch.cat([torch.zeros_like(parent[:, :1]), parent], 1)
-    value = torch.cat([pending[:, None], tokens.gather(1, pool)], 1)
-    valid = torch.cat([torch.ones_like(orphan[:, :1]), ~orphan & scores.gather(1, pool).isfinite()], 1)
-    return Draft(value, dynamic_tree(parent, shape.depth, nodes), Law("deterministic"), valid)
 
 
 class _LevelPlan:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
 
 import torch
 from torch import Tensor
@@ -15,13 +16,59 @@ from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.core.keys import Keys
 from mmspec.core.sampling import law_of
 from mmspec.core.tree import dynamic_tree
+from mmspec.methods import MethodParts, method, value_of
 
 
+class NodeFilter(Protocol):
+    """Decides, level by level, which nodes of a growing tree are worth a place in the target's pass.
+
+    A filter with a method `chose` also receives the drafted nodes as int64 [B, N], numbers of the nodes it was asked for.
+    """
+
+    def keeps(self, features: Tensor, drawn: bool) -> Tensor:
+        """Return which nodes of a level stay, bool [B, n].
+
+        Args:
+            features: float32 [B, n, 3]: the logarithm of the node's chance, the entropy of its parent's distribution, and
+                its depth. The chance of a drawn node is that of the draw, before its value is known. That of a picked
+                node is the product of the probabilities down to its value.
+            drawn: Whether the nodes will be drawn.
+        """
+
+
+def kept_nodes(score: NodeFilter, chance: Tensor, scores: Tensor, depth: int, drawn: bool) -> Tensor:
+    """Return which nodes of a level a filter keeps, bool [B, n, w].
+
+    Args:
+        score: The filter.
+        chance: float32 [B, n, w], the chances of the nodes, see `NodeFilter.keeps`.
+        scores: float32 [B, n, V], the log-weights of their parents.
+        depth: The depth of the nodes.
+        drawn: Whether the nodes will be drawn.
+    """
+    law = law_of(scores)
+    entropy = -torch.xlogy(law, law).sum(-1, keepdim=True).expand_as(chance)
+    features = torch.stack([chance.clamp(min=1e-9).log(), entropy, torch.full_like(chance, depth)], -1)
+    return score.keeps(features.flatten(1, 2).float(), drawn).view_as(chance)
+
+
+def show_chosen(score: NodeFilter | None, index: Tensor) -> None:
+    """Show the nodes of a draft, int64 [B, N], to a filter with a method `chose`."""
+    chose = getattr(score, "chose", None)
+    if chose is not None:
+        chose(index)
+
+
+@method(
+    "best", domain="vlm", kind="shape", title="DySpec's tree", exact=True, order=1,
+    about="a tree per row, drawn best first in sampled requests",
+    paper="DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class BestFirst(DynamicTree):
     """A tree per row that a sampled request draws best first, and a greedy request grows as `DynamicTree`. Exact.
 
-    "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure". The draw j + 1 of a node is exists where it
+    "DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure". The draw j + 1 of a node is made where it
     is likely to be reached: the chance is the product of the drafter's probabilities down to the node, times the
     probability that draws 1 to j leave. Nothing is removed after it was drawn.
 
@@ -31,14 +78,26 @@ class BestFirst(DynamicTree):
         width: The nodes expanded in a level, and the most draws of each.
         floor: The least chance of a draw that a level makes at once. Draws below it follow after the last level, the
             likeliest first, until there are `nodes`. 0 stands for 2 / `nodes`, at most 0.5.
+        stop: The depths at which the tree of a greedy request may end, see `DynamicTree`.
+        score: The filter that leaves out unlikely nodes ("C2T"), such as (c2t@FOLDER); None for none. A row may then
+            have fewer nodes, and the nodes of a pass are those of the largest row.
     """
 
     floor: float = 0.0
+    score: NodeFilter | str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         super(BestFirst, self).__post_init__()
+        object.__setattr__(self, "score", value_of(self.score, "vlm", "controller"))
+        if self.score is not None and not hasattr(self.score, "keeps"):
+            raise ValueError(f"score: expected a filter of nodes such as c2t, got {self.score}; use another method")
         if not 0 <= self.floor < 1:
             raise ValueError(f"floor: expected a chance from 0 up and below 1, got {self.floor}; change it")
+
+    @classmethod
+    def make(cls, settings: dict[str, Any], parts: MethodParts | None) -> Self:
+        """Return the shape of settings, with the weights of its filter from the parts of the drafter."""
+        return cls(**{**settings, "score": value_of(settings.get("score"), "vlm", "controller", parts)})
 
 
 def best_first_draft(
@@ -47,8 +106,8 @@ def best_first_draft(
 ) -> Draft:  # fmt: skip
     """Return a drawn tree per row, with the distributions that its values were drawn from.
 
-    Whether a draw is exists depends on values drawn before it only: the chances of all draws of a parent follow from the
-    draws before each of them, and a cut at the largest chances takes the draws that a heap would have exists first.
+    Whether a draw is made depends on values drawn before it only: the chances of all draws of a parent follow from the
+    draws before each of them, and a cut at the largest chances takes the draws that a heap would have made first.
     """
     batch, width, device = target.batch, shape.width, target.device
     room = rooms if isinstance(rooms, Tensor) else torch.tensor(rooms, device=device)
@@ -66,7 +125,11 @@ def best_first_draft(
         ranked, column = pick_apart(scores, width, keys, level)
         share = law_of(scores).gather(-1, column.clamp(max=scores.shape[-1] - 1)).where(ranked.isfinite(), 0.0)
         before = 1 - torch.cat([torch.zeros_like(share[..., :1]), share[..., :-1].cumsum(-1)], -1)
-        chance = (reach[..., None] * before).where(share > 0, 0.0).clamp_(min=0).cummin(-1).values.flatten(1)
+        drawn = (reach[..., None] * before).clamp_(min=0)
+        chance = drawn.where(share > 0, 0.0)
+        if shape.score is not None:
+            chance = chance.where(kept_nodes(shape.score, drawn, scores, level, True), 0.0)
+        chance = chance.cummin(-1).values.flatten(1)
         chance = chance.where(level <= room[:, None], 0.0)
         exists = (chance >= floor) & (_rank(chance) < left)
         left = left - exists.sum(1, keepdim=True)
@@ -89,10 +152,10 @@ def best_first_draft(
 
 
 class _Pool:
-    """All draws of a draft, level by level, and which of them are exists.
+    """All draws of a draft, level by level, and which of them exist.
 
     Attributes:
-        levels: Per level, the chances float32 [B, n], whether they are exists bool [B, n], the tokens int64 [B, n], and
+        levels: Per level, the chances float32 [B, n], whether they exist bool [B, n], the tokens int64 [B, n], and
             their parents' indices in the pool, -1 for the root.
     """
 
@@ -109,7 +172,7 @@ class _Pool:
     def draft(
         self, pending: Tensor, shape: BestFirst, laws: list[Tensor], slots: list[Tensor], ids: Tensor | None
     ) -> Draft:
-        """Return the draft of the exists draws and of the likeliest others.
+        """Return the draft of the draws that exist and of the likeliest others.
 
         Args:
             pending: int64 [B], the root.
@@ -123,6 +186,7 @@ class _Pool:
         if chance.is_cpu:  # reading the host's own memory costs nothing
             nodes = min(nodes, max(int((chance > 0).sum(1).max()), 1))
         chosen = (chance + 2 * exists).sort(dim=1, descending=True, stable=True).indices[:, :nodes].sort(-1).values
+        show_chosen(shape.score, chosen)
         origin = parent.gather(1, chosen)
         place = torch.searchsorted(chosen, origin.clamp(min=0)) + 1
         valid = chance.gather(1, chosen) > 0
@@ -156,28 +220,3 @@ def _rank(chance: Tensor) -> Tensor:
     return torch.empty_like(order).scatter_(
         1, order, torch.arange(order.shape[1], device=order.device).expand_as(order)
     )
-
-
-def stopped_tree(shape: DynamicTree, level: int, score: Tensor, live: Sequence[bool]) -> DynamicTree | None:
-    """Return the tree that ends after `level` levels; None where it grows on. The host reads the scores of such levels.
-
-    Args:
-        shape: The shape, with `stop` and `checkpoints`.
-        level: The levels so far.
-        score: float32 [B, W], the cumulative log-probabilities of the level's best nodes.
-        live: The rows that are still decoded; all of them have to agree.
-    """
-    if not shape.stop and shape.checkpoints is None:
-        return None
-    chance, least = score.exp(), dict(shape.stop).get(level)
-    if least is not None and all(
-        mass < least for mass, alive in zip(chance.sum(-1).tolist(), live, strict=True) if alive
-    ):
-        return shape.cut(level)
-    nodes = None if shape.checkpoints is None else dict(shape.checkpoints.stages).get(level - 1)
-    if nodes is None:
-        return None
-    goes_on = any(
-        best >= shape.checkpoints.least for best, alive in zip(chance.amax(-1).tolist(), live, strict=True) if alive
-    )
-    return None if goes_on else replace(shape, nodes=min(nodes, shape.nodes))

@@ -1,17 +1,21 @@
-"""Shapes of drafts (dynamic trees, static trees, chains), and the mixin of drafters that use them."""
+"""Shapes of drafts: dynamic trees, static trees and chains."""
 
 from __future__ import annotations
 
-import copy
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Literal, Self
+from typing import Literal
 
-from mmspec.core.length import FixedLength, LengthControl, control_for
+from mmspec.core.drafting.tree_stop import TreeStops
+from mmspec.core.length import FixedLength, LengthControl
 from mmspec.io.validation import check_fields
-from mmspec.methods import value_of
+from mmspec.methods import method, value_of
+
+# the rates at which a child of rank 0, 1, ... is accepted in sampled requests, for a deep tree
+HIT_RATES = (0.7, 0.15, 0.06, 0.03)
+SAMPLED_NODES, SAMPLED_DEPTH = 14, 7  # the drafted nodes and the levels of the default tree
 
 
 def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[int, ...]:
@@ -50,19 +54,11 @@ def likeliest_tree(nodes: int, depth: int, hit_rates: Sequence[float]) -> tuple[
     return tuple(parents)
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoints:
-    """Where the growth of a dynamic tree may stop: where no row has a path of at least a chance. The host reads it.
-
-    Args:
-        least: The chance that a path needs for the tree to grow on.
-        stages: Pairs of the expanded levels after which it may stop, and the nodes of the draft then.
-    """
-
-    least: float
-    stages: tuple[tuple[int, int], ...]
-
-
+@method(
+    "dynamic", domain="vlm", kind="shape", title="dynamic tree", exact=True, order=0,
+    about="a deterministic tree that grows where the drafter is confident",
+    paper="EAGLE-2: Faster Inference of Language Models with Dynamic Draft Trees",
+)  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class DynamicTree:
     """A deterministic tree that grows where the drafter is confident.
@@ -74,17 +70,14 @@ class DynamicTree:
         nodes: The drafted nodes (without the root).
         depth: The number of levels.
         width: The nodes expanded in a level, and the children of each.
-        checkpoints: Where growth may stop early; None for nowhere.
-        stop: Pairs of a depth and a probability: the tree ends at that depth where the nodes that a next level would
-            expand have less probability together, in all rows ("Dynamic Depth Decoding"). Every depth costs a host read,
-            so captured rounds need (). Drafters with independent levels, which draft all at once, ignore it.
+        stop: The depths at which a tree ends whose nodes are unlikely, such as 3:0.3+5:0.2. See `TreeStop`: every depth
+            costs a host read, so captured rounds need none. Drafters with independent levels ignore them.
     """
 
     nodes: int = 24
     depth: int = 7
     width: int = 4
-    checkpoints: Checkpoints | None = field(default=None, kw_only=True)
-    stop: tuple[tuple[float, float], ...] = field(default=(), kw_only=True)
+    stop: TreeStops = field(default=TreeStops(), kw_only=True)
 
     @property
     def longest(self) -> int:
@@ -92,13 +85,12 @@ class DynamicTree:
         return self.depth
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "stop", TreeStops(self.stop))
         check_fields(self)
         if min(self.nodes, self.depth, self.width) < 1:
             raise ValueError(
                 f"expected nodes, depth and width of at least 1, got {self.nodes}, {self.depth}, {self.width}"
             )
-        if any(len(pair) != 2 or pair[0] < 2 or not 0 < pair[1] <= 1 for pair in self.stop):
-            raise ValueError(f"stop: expected pairs of a depth from 2 up and a probability, got {self.stop}; change it")
         if self.nodes > (pool := self.pool(self.depth, self.width)):
             raise ValueError(
                 f"nodes: expected at most {pool} for depth {self.depth} and width {self.width}, got {self.nodes}"
@@ -134,7 +126,7 @@ class StaticTree:
             a rejected node then occur elsewhere too, so only rules that never look ahead support it.
     """
 
-    parents: tuple[int, ...] = (0, 0, 0, 0, 1, 1, 2, 4, 4, 5, 7, 7, 10, 10, 12)
+    parents: tuple[int, ...] = likeliest_tree(SAMPLED_NODES + 1, SAMPLED_DEPTH, HIT_RATES)
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement"
     shared: bool = False
 
@@ -155,6 +147,16 @@ class StaticTree:
     def cut(self, depth: int) -> StaticTree:
         """Return the same tree with at most `depth` levels."""
         return _cut_static(self, depth)
+
+
+def sampled_tree(depth: int | None = None) -> StaticTree:
+    """Return the default tree of sampled requests for a drafter of `depth` levels, None for any number.
+
+    The levels above the cut take the nodes of those below it, as far as they have room.
+    """
+    levels, width = min(depth or SAMPLED_DEPTH, SAMPLED_DEPTH), len(HIT_RATES)
+    room = (width ** (levels + 1) - width) // (width - 1)
+    return StaticTree(likeliest_tree(min(SAMPLED_NODES, room) + 1, levels, HIT_RATES))
 
 
 @lru_cache(maxsize=256)
@@ -191,6 +193,10 @@ class Chain:
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", value_of(self.length, None, "controller"))
         check_fields(self)
+        if not hasattr(self.length, "begin"):
+            raise ValueError(
+                f"length: expected a controller of lengths such as confidence, got {self.length}; use another"
+            )
         if self.drawn not in ("without_replacement", "deterministic"):
             raise ValueError(f"drawn: expected 'without_replacement' or 'deterministic', got {self.drawn!r}")
 
@@ -200,11 +206,7 @@ class Chain:
         return self.length.longest
 
 
-def shape_for_request(shape: Shape, target: object) -> Shape:
-    """Return the shape of a request, whose controller of lengths may adapt to the request."""
-    if not isinstance(shape, Chain) or (control := control_for(shape.length, target)) is shape.length:
-        return shape
-    return replace(shape, length=control)
+Shape = DynamicTree | StaticTree | Chain
 
 
 def nodes_of(shape: Shape) -> int:
@@ -212,80 +214,3 @@ def nodes_of(shape: Shape) -> int:
     if isinstance(shape, DynamicTree):
         return max(shape.nodes, shape.depth * shape.width) + 1
     return len(shape.parents) if isinstance(shape, StaticTree) else shape.longest + 1
-
-
-Shape = DynamicTree | StaticTree | Chain
-_TREES = (8, 16, 24, 32, 48, 64)  # the drafted nodes of the smaller trees that a controller compares
-
-
-def tree_sizes(shape: Shape) -> dict[int, Shape]:
-    """Return the smaller drafts that a controller compares, by drafted nodes, the tree itself last; 0 is a chain.
-
-    Args:
-        shape: The shape of the request. Chains have no sizes, and trees whose levels share their draws have no chain.
-    """
-    if isinstance(shape, Chain):
-        return {}
-    nodes = shape.nodes if isinstance(shape, DynamicTree) else len(shape.parents) - 1
-    smaller = [size for size in _TREES if size < nodes]
-    if isinstance(shape, DynamicTree):
-        return {0: Chain(FixedLength(shape.depth))} | {size: replace(shape, nodes=size) for size in (*smaller, nodes)}
-    chains = {} if shape.shared else {0: Chain(FixedLength(shape.longest))}
-    return chains | {size: replace(shape, parents=shape.parents[: size + 1]) for size in (*smaller, nodes)}
-
-
-@lru_cache(maxsize=1024)
-def verified_nodes(shape: Shape, depth: int) -> int:
-    """Return the nodes of a target pass over a draft of at most `depth` levels, the root included."""
-    if isinstance(shape, Chain):
-        return depth + 1
-    cut = shape.cut(depth)
-    return cut.nodes + 1 if isinstance(cut, DynamicTree) else len(cut.parents)
-
-
-class ShapeMixin:
-    """Mixin of drafters whose drafts are grown level by level (see `growth.py`).
-
-    Attributes:
-        shapes: The shapes of greedy and of sampled requests.
-        trained_depth: The most levels that the drafter can draft; None for no limit.
-    """
-
-    shapes: tuple[Shape, Shape]
-    trained_depth: int | None = None
-
-    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
-        """Return a drafter with the same weights and another shape, and optionally a `sampled` shape for sampled requests."""
-        other = copy.copy(self)
-        other.shapes = (shape, sampled or shape)
-        return other
-
-    def shape_for(self, greedy: bool) -> Shape:
-        """Return the shape of a request."""
-        return self.shapes[0 if greedy else 1]
-
-
-def shape_of(
-    chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, length: LengthControl | str | None = None
-) -> Shape | None:
-    """Return the shape that settings request, None where they request none.
-
-    Args:
-        chain: The tokens of a chain.
-        nodes: The nodes of a dynamic tree.
-        depth: The levels of that tree.
-        width: The nodes expanded in a level of that tree.
-        length: The controller of a chain's length, such as confidence or (confidence:threshold=0.4,longest=8).
-
-    Raises:
-        ValueError: More than one of a chain, a tree and a controller is requested, or a number is out of range.
-    """
-    if chain and nodes:
-        raise ValueError(f"chain: expected either chain or nodes, got both ({chain} and {nodes}); leave one out")
-    if length is not None and (chain or nodes):
-        raise ValueError(
-            f"length: expected either length, chain or nodes, got {length} beside {chain or nodes}; leave one out"
-        )
-    if chain or length is not None:
-        return Chain(FixedLength(chain) if length is None else length)
-    return DynamicTree(nodes, depth, width) if nodes else None

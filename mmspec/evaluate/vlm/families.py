@@ -8,7 +8,7 @@ from typing import Any
 
 from mmspec import drafters
 from mmspec.core.drafting.heap import BestFirst
-from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree, likeliest_tree
+from mmspec.core.drafting.shapes import HIT_RATES, Chain, DynamicTree, StaticTree, likeliest_tree
 from mmspec.core.entropy_stop import EntropyStop
 from mmspec.core.length import ConfidenceStop
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
@@ -21,7 +21,7 @@ ANSWERS = 4  # answers to each picture
 _NODES, _DEPTH = 16, 7
 _JUDGED = 8  # the tokens of chains that relaxed rules judge
 # the rates at which a child of rank 0, 1, ... is accepted: 16 nodes reach seven levels, or spread over four
-_DEEP_RATES, _FLAT_RATES = (0.7, 0.15, 0.06, 0.03), (0.4, 0.2, 0.12, 0.08)
+_DEEP_RATES, _FLAT_RATES = HIT_RATES, (0.4, 0.2, 0.12, 0.08)
 
 
 def several_answers(count: int, seed: int = 0) -> Sequence[VlmPrompt]:

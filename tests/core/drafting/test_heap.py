@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations, product
 from types import SimpleNamespace
@@ -20,6 +21,7 @@ from mmspec.certify.enumeration import (
     total_variation,
 )
 from mmspec.core.draft import Draft
+from mmspec.core.drafting import heap
 from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import DynamicTree
@@ -68,14 +70,19 @@ class Ordered:
         return torch.zeros(drawn.shape).scatter_(-1, drawn, places.expand(drawn.shape))
 
 
-def every_tree(shape: DynamicTree, q: list[Tensor], greedy: bool = False) -> tuple[Draft, Tensor, Tensor]:
+def every_tree(
+    shape: DynamicTree,
+    q: list[Tensor],
+    greedy: bool = False,
+    make_state: Callable[[list[Tensor], int], Tables] = Tables,
+) -> tuple[Draft, Tensor, Tensor]:
     """Return all drafts of a shape, their probabilities float64 [R], and the orders of their draws int64 [R, slots]."""
     slots = 1 + (shape.depth - 1) * shape.width
     order = torch.zeros(1, slots, dtype=torch.long)
     if not greedy:
         order = torch.tensor(list(product(range(len(ORDERS)), repeat=slots)))
     rows = len(order)
-    state, target = Tables(q, rows), SimpleNamespace(
+    state, target = make_state(q, rows), SimpleNamespace(
         batch=rows, pending=torch.zeros(rows, dtype=torch.long), device="cpu", greedy=greedy, live=[True] * rows
     )  # fmt: skip
     keys = Ordered(order)
@@ -230,3 +237,81 @@ def test_greedy_words_are_the_targets_own() -> None:
 def test_a_floor_is_a_chance() -> None:
     with pytest.raises(ValueError, match="floor"):
         BestFirst(floor=1.0)
+
+
+class Picky:
+    """A filter by the chance, the entropy and the depth of a node, which notes the levels that it was asked for."""
+
+    def __init__(self, least: float = 0.15):
+        self.least, self.asked = least, []
+
+    def keeps(self, features: Tensor, drawn: bool) -> Tensor:
+        self.asked.append(features)
+        chance, entropy, depth = features.unbind(-1)
+        return chance.exp() >= self.least + 0.1 * entropy * (depth > 1)
+
+
+@pytest.mark.parametrize("rule", (RecursiveRejection(), Traversal()), ids=lambda rule: rule.name)
+def test_a_filter_of_nodes_keeps_the_targets_law(rule: Rule) -> None:
+    p, q = tables(4, 3)
+    plain, _, _ = every_tree(BestFirst(5, 3, 2, 0.05), q)
+    draft, chance, _ = every_tree(BestFirst(5, 3, 2, 0.05, score=Picky()), q)
+    assert 0.5 < float(draft.valid.sum() / plain.valid.sum()) < 0.95
+    assert inexactness(rule, draft, chance, p, q) < 1e-12
+
+
+@pytest.mark.parametrize("rule", (RecursiveRejection(), Traversal()), ids=lambda rule: rule.name)
+def test_a_filter_that_reads_the_drawn_value_is_inexact(rule: Rule, monkeypatch: pytest.MonkeyPatch) -> None:
+    p, q = tables(4, 3)
+    drawn, pick_apart = [], heap.pick_apart
+
+    def picked(*args: object) -> tuple[Tensor, Tensor]:
+        drawn.append(pick_apart(*args))
+        return drawn[-1]
+
+    def kept(score: object, chance: Tensor, scores: Tensor, *_: object) -> Tensor:
+        return scores.softmax(-1).gather(-1, drawn[-1][1]) >= 0.3
+
+    monkeypatch.setattr(heap, "pick_apart", picked)
+    monkeypatch.setattr(heap, "kept_nodes", kept)
+    draft, chance, _ = every_tree(BestFirst(5, 3, 2, 0.05, score=Picky()), q)
+    assert inexactness(rule, draft, chance, p, q) > 1e-3
+
+
+def test_a_filter_of_drawn_nodes_never_reads_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The probability of the last draws of the root is NaN; they are the values of their own nodes alone."""
+    (_, q), law_of, score, calls = tables(4, 1), heap.law_of, Picky(0.0), []
+
+    def poisoned(scores: Tensor) -> Tensor:
+        law = law_of(scores)
+        calls.append(law)
+        last = ORDERS[torch.arange(len(ORDERS)), 1][:, None, None]
+        return law.scatter(-1, last, torch.nan) if len(calls) == 1 else law  # the filter's entropy is of the whole law
+
+    clean = Picky(0.0)
+    every_tree(BestFirst(2, 1, 2, score=clean), q)
+    monkeypatch.setattr(heap, "law_of", poisoned)
+    draft, _, _ = every_tree(BestFirst(2, 1, 2, score=score), q)
+    assert len(calls) == 2 and torch.equal(score.asked[0], clean.asked[0]) and draft.tree.nodes == 2
+
+
+@pytest.mark.parametrize("greedy", (False, True), ids=("drawn", "greedy"))
+def test_a_constant_score_is_the_plain_heap(greedy: bool) -> None:
+    _, q = tables(2, 3)
+    plain, constant = (every_tree(BestFirst(5, 3, 2, 0.05, score=score), q, greedy)[0] for score in (None, Picky(-9)))
+    for one, other in ((plain.value, constant.value), (plain.tree.parent, constant.tree.parent)):
+        assert torch.equal(one, other)
+    assert torch.equal(plain.valid, constant.valid)
+
+
+def test_a_filter_of_picked_nodes_reads_their_probability_and_saves_passes() -> None:
+    _, q = tables(1, 3)
+    plain, score = every_tree(BestFirst(5, 3, 2), q, greedy=True)[0], Picky(0.3)
+    few = every_tree(BestFirst(5, 3, 2, score=score), q, greedy=True)[0]
+    asked = torch.cat(score.asked, 1)[0]
+    kept = int((asked[:, 0].exp() >= 0.3 + 0.1 * asked[:, 1] * (asked[:, 2] > 1)).sum())
+    assert few.tree.nodes == 1 + kept < plain.tree.nodes and bool(few.valid.all())
+    none = every_tree(BestFirst(5, 3, 2, score=Picky(2.0)), q, greedy=True)[0]
+    assert none.tree.nodes == 2 and not bool(none.valid[:, 1:].any())
+    with pytest.raises(ValueError, match="score: expected a filter of nodes"):
+        BestFirst(score="confidence")

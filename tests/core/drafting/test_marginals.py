@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mmspec.certify.enumeration import EnumeratedDrafts, inexactness, random_tables
-from mmspec.core.drafting.growth import best_prefixes
+from mmspec.core.drafting.dynamic import best_prefixes
 from mmspec.core.drafting.shapes import DynamicTree
 from mmspec.core.rules.rejection import BlockVerification, RecursiveRejection, TokenWise, Traversal
 from mmspec.core.rules.target_match import TargetMatch

@@ -9,7 +9,7 @@ import torch
 
 from mmspec.certify.enumeration import random_tables
 from mmspec.core.drafting.layer import LayerConfig
-from mmspec.core.drafting.shapes import DynamicTree, StaticTree
+from mmspec.core.drafting.shapes import HIT_RATES, DynamicTree, StaticTree, sampled_tree
 from tests.core.drafting.test_heap import V, every_tree
 
 
@@ -68,4 +68,18 @@ def test_a_tree_that_stops_is_the_tree_cut_at_that_depth(depth: int) -> None:
 
 def test_a_stop_is_a_depth_and_a_probability() -> None:
     with pytest.raises(ValueError, match="stop"):
-        DynamicTree(stop=((1, 0.3),))
+        DynamicTree(stop=((0, 0.3),))
+
+
+@pytest.mark.parametrize("depth", (1, 2, 3, 7, 9, None))
+def test_the_default_tree_of_sampled_requests_has_the_levels_of_its_drafter(depth: int | None) -> None:
+    tree, levels = sampled_tree(depth), min(depth or 7, 7)
+    assert tree.longest == levels and len(tree.parents) == {1: 5}.get(levels, 15)
+    assert (tree == StaticTree()) == (levels == 7)
+    assert len(StaticTree().cut(levels).parents) <= len(tree.parents)
+    chances = [1.0]
+    for node, parent in enumerate(tree.parents[1:], 1):
+        chances.append(chances[parent] * HIT_RATES[tree.parents[1:node].count(parent)])
+    assert all(
+        one >= other - 1e-12 for one, other in zip(chances, chances[1:], strict=False)
+    )  # prefixes are the best trees

@@ -7,7 +7,7 @@ import torch
 
 import mmspec
 from mmspec.core.draft import Draft
-from mmspec.core.drafting.shapes import Chain, Checkpoints, DynamicTree
+from mmspec.core.drafting.shapes import Chain, DynamicTree
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters import PromptLookup, RecyclingTable
 from mmspec.vlm.drafters.graft import Graft
@@ -91,7 +91,7 @@ def test_without_a_chance_to_stop_it_is_the_drafter() -> None:
 
 def stopped(least: float, keep: int = 4) -> tuple[Draft, int]:
     """The first draft of a tree that may stop after two levels, and the drafter's passes of that round."""
-    shape = DynamicTree(12, 5, 3, checkpoints=Checkpoints(least, ((2, keep),)))
+    shape = DynamicTree(12, 5, 3, stop=((3, least, "best", keep),))
     run = mmspec.vlm.start(tiny("llama"), drafter=make("eagle").with_shape(shape), input_ids=IDS, max_new_tokens=20)
     run.step()
     before = run.state.passes

@@ -10,7 +10,8 @@ import torch
 import transformers as hf
 
 import mmspec
-from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree, tree_sizes, verified_nodes
+from mmspec.core.drafting.request_shape import tree_sizes, verified_nodes
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.core.portfolio import GoodputPortfolio
 from mmspec.vlm.drafters import PromptLookup, SmallModel, TokenRecycling, VisionSkip

@@ -141,7 +141,11 @@ def test_the_test_above_sees_a_head_that_was_not_trained() -> None:
 
 
 def test_an_acceptance_head_is_trained_whole() -> None:
-    assert set(drafter_classes()) - set(DRAFTING) == {"judge", "specdecpp"}  # heads that draft nothing themselves
+    assert set(drafter_classes()) - set(DRAFTING) == {
+        "c2t",
+        "judge",
+        "specdecpp",
+    }  # heads that draft nothing themselves
     head = AcceptanceHead(AcceptanceConfig(make("eagle").config.hidden_size)).requires_grad_(True)
     seen = trained_rows(head)
     train_acceptance(make("eagle"), tiny("llava"), teacher_batch, Schedule(STEPS, warmup=0), head=head)

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes
+from mmspec.core.drafting.shapes import sampled_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
@@ -75,8 +76,7 @@ class HeadDrafter(ShapedDrafter):
             nn.Linear(config.hidden_size, config.vocab_size, bias=self.head_bias) for _ in range(own)
         )
         self.layer: nn.Module | None = None
-        greedy, sampled = self.shapes
-        self.shapes = greedy.cut(config.heads), sampled.cut(config.heads)
+        self.shapes = self.shapes[0].cut(config.heads), sampled_tree(config.heads)
 
     @property
     def from_ids(self) -> bool:

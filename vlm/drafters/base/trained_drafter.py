@@ -8,7 +8,8 @@ from typing import Any, ClassVar, Self
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, ShapeMixin, StaticTree, shape_of
+from mmspec.core.drafting.request_shape import ShapeMixin, shape_of
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.methods import MethodParts, value_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
@@ -48,8 +49,9 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
             ValueError: There are no weights, they are another drafter's, or the settings are refused.
         """
         drafter = weights_of(cls, parts)
-        length = value_of(settings.get("length"), "vlm", "controller", parts)
-        shape = shape_of(**{**settings, "length": length})
+        nested = {"length": "controller", "shape": "shape"}
+        built = {name: value_of(settings.get(name), "vlm", kind, parts) for name, kind in nested.items()}
+        shape = shape_of(**{**settings, **built})
         return drafter if shape is None else drafter.with_shape(shape)
 
     # of a draft: one pass per level, block or head; layers like the target's; states joined at the input

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from mmspec.core.cache import SlotCache
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart

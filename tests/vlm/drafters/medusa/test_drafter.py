@@ -12,7 +12,7 @@ from transformers import LogitsProcessorList
 import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Evidence, Verdict, root_only
-from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
+from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree, sampled_tree
 from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.core.tree import static_tree
 from mmspec.vlm.admission import take_apart
@@ -154,7 +154,7 @@ def test_sampled_requests_draft_by_the_distribution_they_record(name: str, shape
 def test_drafts_end_where_the_heads_do() -> None:
     medusa = make("medusa")
     assert medusa.shape_for(greedy=True) == DynamicTree(nodes=24, depth=3, width=4)
-    assert medusa.shape_for(greedy=False) == StaticTree((0, 0, 0, 0, 1, 1, 2, 4, 4, 5))
+    assert medusa.shape_for(greedy=False) == sampled_tree(3)
     assert medusa.with_shape(DynamicTree(nodes=60, depth=8, width=3)).shapes[0] == DynamicTree(21, 3, 3)
     with pytest.raises(ValueError, match="at most 3 levels, as many as medusa drafts, got 4"):
         medusa.with_shape(Chain(), StaticTree((0, 0, 1, 2, 3)))

@@ -1,0 +1,121 @@
+"""The path of a block drafter's lattice that suits both its distributions and a model of n-grams, found by a beam."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from mmspec.core.drafting.guided import DraftGuide, LevelScores, LevelwiseState
+from mmspec.core.drafting.picks import values_of
+from mmspec.io.validation import check_fields
+
+# the known probabilities after a row's text and a path behind it, None where no n-gram at its end is known
+Prior = Callable[[int, Sequence[int]], Mapping[int, float] | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LatticeSearch:
+    """The settings of a search, see `best_path`.
+
+    Args:
+        beam: The paths that are kept at a position. The paper keeps 3. More paths may trade the first tokens of a draft for
+            later ones, which count only behind accepted first tokens.
+        mass: The probability of a position's candidates: the likeliest tokens, as few as have it together.
+        most: The most candidates of a position.
+        share: The weight of the drafter's log-probabilities; the n-grams have the rest. 1 ignores the n-grams.
+        trust: The weight of the n-grams in the mixture with the drafter's distribution that scores a candidate.
+    """
+
+    beam: int = 1
+    mass: float = 0.8
+    most: int = 15
+    share: float = 0.5
+    trust: float = 0.9
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if min(self.beam, self.most) < 1:
+            raise ValueError(f"expected beam and most of at least 1, got {self.beam} and {self.most}; change them")
+        if not (0 < self.mass <= 1 and 0 <= self.share <= 1 and 0 <= self.trust < 1):
+            raise ValueError(f"expected mass, share and trust within 0 and 1, and trust below 1, got {self.mass}, "
+                             f"{self.share} and {self.trust}; change them")  # fmt: skip
+
+
+@torch.no_grad()
+def best_path(
+    state: LevelwiseState, target: object, search: LatticeSearch, prior: Prior, rooms: Sequence[int],
+    guide: DraftGuide | None = None,
+) -> Tensor:  # fmt: skip
+    """Return the tokens of the best path of `rooms[b]` tokens that a beam finds in row b, int64 [B, longest].
+
+    The score of a path is the sum of `share` * log q(x) + (1 - `share`) * log g(x) over its tokens, where g is the mixture
+    of the n-grams and q. Without a known n-gram, g is q. An argmax of a search has no distribution, so the path is
+    deterministic, and only rules for such drafts verify it.
+
+    Args:
+        state: The drafter's state, whose levels cost no passes of their own.
+        target: The target.
+        search: The settings.
+        prior: The model of n-grams.
+        rooms: The number of positions per row; tokens behind them are 0.
+        guide: The constraints of the request, None without any.
+    """
+    scorer = LevelScores(state, target, guide, sampled=False)
+    out, score = state.root[:, None], torch.zeros(target.batch, 1, device=target.device)
+    paths = torch.empty(target.batch, 1, 0, dtype=torch.long, device=target.device)
+    depth, room = max(rooms), torch.tensor(rooms, device=target.device)[:, None]
+    best_of_row = torch.zeros(target.batch, depth, dtype=torch.long, device=target.device)
+    for level in range(1, depth + 1):
+        log, token = _candidates(scorer.scores(out, level), search, state.ids)
+        added = search.share * log
+        if search.share < 1:
+            added = added + (1 - search.share) * _mixed(log, token, paths, prior, search.trust)
+        total = (score[..., None] + added).where(log.isfinite(), -torch.inf).flatten(1)
+        score, best = total.topk(min(search.beam, total.shape[1]), -1)
+        source, token = best // log.shape[-1], token.flatten(1).gather(1, best)
+        paths = torch.cat([paths.gather(1, source[..., None].expand(-1, -1, level - 1)), token[..., None]], -1)
+        best_of_row[:, :level] = torch.where(room == level, paths[:, 0], best_of_row[:, :level])
+        if level < depth:
+            hidden = out.expand(-1, total.shape[1] // log.shape[-1], -1)
+            hidden = hidden.gather(1, source[..., None].expand(-1, -1, hidden.shape[-1]))
+            out = state.expand(token, hidden, None, 0, level)
+            scorer.descend(token, source)
+    return best_of_row
+
+
+def _candidates(scores: Tensor, search: LatticeSearch, ids: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return log-probabilities and tokens of a position's candidates, [B, n, K] each; minus infinity for none.
+
+    Args:
+        scores: float32 [B, n, V or k], the log-weights behind each path.
+        search: The settings.
+        ids: int64 [k], see `values_of`.
+    """
+    log, column = scores.log_softmax(-1).topk(min(search.most, scores.shape[-1]), -1)
+    share = log.exp()
+    before = share.cumsum(-1) - share
+    before[..., 0] = 0  # the likeliest token is always a candidate
+    return log.where(before < search.mass, -torch.inf), values_of(column, ids)
+
+
+def _mixed(log: Tensor, token: Tensor, paths: Tensor, prior: Prior, trust: float) -> Tensor:
+    """Return the logarithms of the mixtures of the n-grams and the drafter's distribution, float32 [B, n, K].
+
+    Args:
+        log: float32 [B, n, K], the drafter's log-probabilities of the candidates.
+        token: int64 [B, n, K], their tokens.
+        paths: int64 [B, n, L], the paths so far.
+        prior: The model of n-grams.
+        trust: The weight of the n-grams.
+    """
+    known, weight = [], []
+    for row, (ends, tokens) in enumerate(zip(paths.tolist(), token.tolist(), strict=True)):
+        laws = [prior(row, path) for path in ends]
+        known.append([[0.0 if law is None else law.get(one, 0.0) for one in own]
+                      for law, own in zip(laws, tokens, strict=True)])  # fmt: skip
+        weight.append([[0.0 if law is None else trust] for law in laws])
+    weight = torch.tensor(weight, device=log.device)
+    return (weight * torch.tensor(known, device=log.device) + (1 - weight) * log.exp()).log()

@@ -1,0 +1,144 @@
+"""The shape of a request: from settings, for a request, and the smaller shapes that a controller compares."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from functools import lru_cache
+from typing import Literal, Self
+
+from mmspec.core.drafting.shapes import (
+    HIT_RATES,
+    SAMPLED_DEPTH,
+    SAMPLED_NODES,
+    Chain,
+    DynamicTree,
+    Shape,
+    StaticTree,
+    likeliest_tree,
+)
+from mmspec.core.length import FixedLength, LengthControl, control_for
+from mmspec.methods import MethodParts, method, value_of
+
+
+def shape_for_request(shape: Shape, target: object) -> Shape:
+    """Return the shape of a request, whose controller of lengths may adapt to the request."""
+    if not isinstance(shape, Chain) or (control := control_for(shape.length, target)) is shape.length:
+        return shape
+    return replace(shape, length=control)
+
+
+_TREES = (8, 16, 24, 32, 48, 64)  # the drafted nodes of the smaller trees that a controller compares
+
+
+def tree_sizes(shape: Shape) -> dict[int, Shape]:
+    """Return the smaller drafts that a controller compares, by drafted nodes, the tree itself last; 0 is a chain.
+
+    Args:
+        shape: The shape of the request. Chains have no sizes, and trees whose levels share their draws have no chain.
+    """
+    if isinstance(shape, Chain):
+        return {}
+    nodes = shape.nodes if isinstance(shape, DynamicTree) else len(shape.parents) - 1
+    smaller = [size for size in _TREES if size < nodes]
+    if isinstance(shape, DynamicTree):
+        return {0: Chain(FixedLength(shape.depth))} | {size: replace(shape, nodes=size) for size in (*smaller, nodes)}
+    chains = {} if shape.shared else {0: Chain(FixedLength(shape.longest))}
+    return chains | {size: replace(shape, parents=shape.parents[: size + 1]) for size in (*smaller, nodes)}
+
+
+@lru_cache(maxsize=1024)
+def verified_nodes(shape: Shape, depth: int) -> int:
+    """Return the nodes of a target pass over a draft of at most `depth` levels, the root included."""
+    if isinstance(shape, Chain):
+        return depth + 1
+    cut = shape.cut(depth)
+    return cut.nodes + 1 if isinstance(cut, DynamicTree) else len(cut.parents)
+
+
+class ShapeMixin:
+    """Mixin of drafters whose drafts are grown level by level (see `growth.py`).
+
+    Attributes:
+        shapes: The shapes of greedy and of sampled requests.
+        trained_depth: The most levels that the drafter can draft; None for no limit.
+    """
+
+    shapes: tuple[Shape, Shape]
+    trained_depth: int | None = None
+
+    def with_shape(self, shape: Shape, sampled: Shape | None = None) -> Self:
+        """Return a drafter with the same weights and another shape, and optionally a `sampled` shape for sampled requests."""
+        other = copy.copy(self)
+        other.shapes = (shape, sampled or shape)
+        return other
+
+    def shape_for(self, greedy: bool) -> Shape:
+        """Return the shape of a request."""
+        return self.shapes[0 if greedy else 1]
+
+
+def shape_of(
+    chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, length: LengthControl | str | None = None,
+    shape: Shape | str | None = None,
+) -> Shape | None:  # fmt: skip
+    """Return the shape that settings request, None where they request none.
+
+    Args:
+        chain: The tokens of a chain.
+        nodes: The nodes of a dynamic tree.
+        depth: The levels of that tree.
+        width: The nodes expanded in a level of that tree.
+        length: The controller of a chain's length, such as confidence or (confidence:threshold=0.4,longest=8).
+        shape: The shape in full, such as (best:nodes=16,depth=7,width=3), (static:nodes=16), (dynamic:stop=3:0.3+5:0.2)
+            or (chain:length=confidence). `mmspec methods --kind shape` lists them.
+
+    Raises:
+        ValueError: More than one of a chain, a tree, a controller and a shape is requested, or a number is out of range.
+    """
+    named = {"chain": chain or None, "nodes": nodes or None, "length": length, "shape": shape}
+    given = {name: value for name, value in named.items() if value is not None}
+    if len(given) > 1:
+        both = " and ".join(f"{name} {value}" for name, value in given.items())
+        raise ValueError(
+            f"{next(iter(given))}: expected one of chain, nodes, length and shape, got {both}; leave out the others"
+        )
+    if shape is not None:
+        return value_of(shape, "vlm", "shape")
+    if chain or length is not None:
+        return Chain(FixedLength(chain) if length is None else length)
+    return DynamicTree(nodes, depth, width) if nodes else None
+
+
+@method(
+    "static", domain="vlm", kind="shape", title="static tree", exact=True, order=2,
+    about="a tree of the same form in every round, drawn in sampled requests",
+)  # fmt: skip
+def static_shape(
+    nodes: int = SAMPLED_NODES, depth: int = SAMPLED_DEPTH,
+    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement",
+) -> StaticTree:  # fmt: skip
+    """Return the static tree with the most expected accepted tokens, see `likeliest_tree`.
+
+    Args:
+        nodes: The drafted nodes (without the root).
+        depth: The number of levels.
+        drawn: How siblings are drawn.
+    """
+    return StaticTree(likeliest_tree(nodes + 1, depth, HIT_RATES), drawn)
+
+
+@method("chain", domain="vlm", kind="shape", title="chain", exact=True, about="a single path", order=3)
+def chain_shape(
+    parts: MethodParts | None = None, length: str = "fixed",
+    drawn: Literal["without_replacement", "deterministic"] = "without_replacement",
+) -> Chain:  # fmt: skip
+    """Return a chain.
+
+    Args:
+        parts: The parts of the surrounding method, from which a controller with weights takes them.
+        length: The controller of its length, such as (confidence:threshold=0.4), or a fixed number of tokens.
+        drawn: How a sampled request gets its values: by draws, or deterministic top values.
+    """
+    control = FixedLength(int(length)) if length.isdecimal() else value_of(length, None, "controller", parts)
+    return Chain(control, drawn)
