@@ -11,13 +11,15 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig
 from mmspec.core.drafting.pair_state import PairState
-from mmspec.core.drafting.shapes import ShapeMixin, StaticTree, likeliest_tree
+from mmspec.core.drafting.shapes import Chain, ShapeMixin, StaticTree, likeliest_tree
+from mmspec.core.length import FixedLength
 from mmspec.core.pool import SlotPool
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
+from mmspec.methods import MethodParts, method, value_of
 
 # acceptance rates of the child drawn first, second, ...; only their ratios shape the tree
 KEEP_RATES = (0.5, 0.2, 0.1, 0.07, 0.05)
@@ -268,3 +270,27 @@ class ImageEagleState(PairState):
             return rows
         batch, count = rows.shape[0] // self.copies, rows.shape[1]
         return rows.view(self.copies, batch, count, -1).permute(1, 2, 0, 3).reshape(batch, count, -1)
+
+
+@method(
+    "eagle", domain=("image", "video"), kind="decoding", title="EAGLE", exact=True, about="a trained drafter",
+    paper="EAGLE: Speculative Sampling Requires Rethinking Feature Uncertainty", needs=("eagle",), order=5,
+    models=("codes",), judged=True,
+)  # fmt: skip
+def eagle_decoding(
+    parts: MethodParts, nodes: int = 57, depth: int = 5, chain: int = 0,
+    drawn: Literal["without_replacement", "with_replacement"] = "without_replacement", length: str | None = None,
+) -> ImageEagle:  # fmt: skip
+    """The trained drafter of a model.
+
+    Args:
+        parts: The model and its drafter, "eagle".
+        nodes: The number of drafted nodes of the tree.
+        depth: The levels of the tree.
+        chain: The length of a chain that replaces the tree, 0 for the tree.
+        drawn: How siblings are drawn.
+        length: The controller of a chain that replaces the tree, such as (confidence:threshold=0.4,longest=8).
+    """
+    control = value_of(length, "image", "controller", parts) or (FixedLength(chain) if chain else None)
+    shape = StaticTree(deep_tree(nodes, depth), drawn) if control is None else Chain(control)
+    return parts.part("eagle").with_shape(shape)

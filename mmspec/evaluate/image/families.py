@@ -2,43 +2,54 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+from mmspec.core.drafting.heap import BestFirst
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, likeliest_tree
+from mmspec.core.entropy_stop import EntropyStop
+from mmspec.core.length import ConfidenceStop, FixedLength
 from mmspec.evaluate.engine.suite import GREEDY, PLAIN, SAMPLED
 from mmspec.evaluate.image.methods import TIMED, ImageMethod, ImageSuite
+from mmspec.imagegen.eagle.drafter import deep_tree
 
-_NODES = 24
-_FIXED, _WIDE = f"eagle:nodes={_NODES},depth=4", f"eagle:nodes={_NODES},depth=3,tree=wide"
-_HEAP, _DYNAMIC = f"eagle:nodes={_NODES},depth=4,tree=heap", f"eagle:nodes={_NODES},depth=4,tree=dynamic"
-_LANTERN = "lantern:delta=0.1"
-# the entropy of image codes is 4 to 7 nats, and an accepted share of 0.9 is out of reach
-_ENTROPY = "eagle:length=(entropy:scale=none,goal=0.5,threshold=0.3)"
+_NODES, _DEPTH = 24, 4
+# the rates at which a child of rank 0, 1, ... is accepted: flat rates spread the nodes over three levels
+_FLAT_RATES = (0.4, 0.2, 0.12, 0.08, 0.06, 0.05, 0.04, 0.03)
+_DYNAMIC = DynamicTree(_NODES, _DEPTH, 4)
+# the entropy of image codes is 4 to 7 nats, and nine accepted codes of ten are out of reach
+_ENTROPY = EntropyStop(threshold=0.3, goal=0.5, scale=None)
+_CHAIN = ("chain", "chain of 5", Chain(FixedLength(5)))
+_TREES = (
+    ("deep", "fixed tree of 24, 4 levels", StaticTree(deep_tree(_NODES, _DEPTH))),
+    ("wide", "fixed tree of 24, 3 levels", StaticTree(likeliest_tree(_NODES + 1, 3, _FLAT_RATES))),
+    ("dyspec", "DySpec's tree of 24", BestFirst(_NODES, _DEPTH, 4)),
+)
 
 
-def _eagle(key: str, words: str, decoding: str, **more: Any) -> ImageMethod:
-    """Return a row of the trained drafter."""
-    return ImageMethod(f"eagle-{key}", f"EAGLE, {words}", part="eagle", decoding=decoding, **more)
+def _shaped(shape: Shape) -> Callable[[Any], Any]:
+    return lambda drafter: drafter.with_shape(shape)
+
+
+def _eagle(key: str, words: str, shape: Shape, **more: Any) -> ImageMethod:
+    """Return a row of the trained drafter in a shape."""
+    return ImageMethod(f"eagle-{key}", f"EAGLE, {words}", part="eagle", decoding="eagle", change=_shaped(shape), **more)
+
+
+def _lantern(key: str, words: str, shape: Shape) -> ImageMethod:
+    """Return the row of the same drafts under LANTERN, which is relaxed."""
+    return _eagle(f"{key}-lantern", f"{words}, LANTERN", shape, rule="lantern:delta=0.1", at=SAMPLED)
 
 
 _DRAFTED = (
-    _eagle("chain", "chain of 5", "eagle:chain=5"),
-    _eagle("confidence", "confidence stop", "eagle:length=(confidence:threshold=0.2,longest=8)"),
-    _eagle("entropy", "AdaEDL, fitted scale", _ENTROPY),
-    _eagle("deep", "fixed tree of 24, 4 levels", _FIXED),
-    _eagle("wide", "fixed tree of 24, 3 levels", _WIDE, at=SAMPLED),
-    _eagle("dyspec", "DySpec's tree of 24", _HEAP, at=SAMPLED),
+    _eagle(*_CHAIN),
+    _eagle("confidence", "confidence stop", Chain(ConfidenceStop(0.2))),
+    _eagle("entropy", "AdaEDL, fitted scale", Chain(_ENTROPY)),
+    *(_eagle(*tree, at=SAMPLED) for tree in _TREES),
     _eagle("dynamic", "dynamic tree of 24", _DYNAMIC, at=GREEDY),
-    _eagle("ddd", "dynamic tree of 24, Dynamic Depth", f"{_DYNAMIC},stop=0.2", at=GREEDY),
-)
-# relaxed: the same drafts under LANTERN
-_BORROWING = tuple(
-    _eagle(f"{key}-lantern", f"{words}, LANTERN", decoding, rule=_LANTERN, at=SAMPLED)
-    for key, words, decoding in (
-        ("chain", "chain of 5", "eagle:chain=5"),
-        ("deep", "fixed tree of 24, 4 levels", _FIXED),
-        ("wide", "fixed tree of 24, 3 levels", _WIDE),
-        ("dyspec", "DySpec's tree of 24", _HEAP),
-    )
+    _eagle("ddd", "dynamic tree of 24, Dynamic Depth", replace(_DYNAMIC, stop=((2, 0.2), (3, 0.2))), at=GREEDY),
+    *(_lantern(*row) for row in (_CHAIN, *_TREES)),
 )
 _UNTRAINED = (
     ImageMethod("sjd-16", "SJD 16", decoding="sjd:window=16"),
@@ -48,7 +59,7 @@ _UNTRAINED = (
 FAMILIES = ImageSuite(
     about="systems of the field beside the nearest method of the house: trees, stops, memories, relaxed rules",
     title="Images: families of systems",
-    methods=(ImageMethod(PLAIN, "plain AR"), *_UNTRAINED, *_DRAFTED, *_BORROWING),
+    methods=(ImageMethod(PLAIN, "plain AR"), *_UNTRAINED, *_DRAFTED),
     columns=(*TIMED, "identical"),
     prompts=8,
     batches=(1,),

@@ -6,6 +6,7 @@ import torch
 
 from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
+from mmspec.core.entropy_stop import EntropyStop
 from mmspec.core.length import FixedLength
 from mmspec.imagegen.eagle.drafter import ImageEagle
 from mmspec.imagegen.geometry import Geometry
@@ -19,6 +20,8 @@ SHAPES: dict[str, Shape] = {
     "tree": TREE,
     "alike": ALIKE,
     "dynamic": DynamicTree(8, 3, 3),
+    "stopped": DynamicTree(8, 3, 3, stop=((2, 0.5),)),
+    "fitted": Chain(EntropyStop(threshold=0.6, goal=0.5, scale=None)),
     "heap": HEAP,
 }
 
