@@ -45,3 +45,13 @@ def test_trees_have_equal_nodes(resources: ImageResources) -> None:
     for name in ("chain", "deep", "wide", "dyspec"):
         relaxed, exact = (rows[f"eagle-{name}{rest}"] for rest in ("-lantern", ""))
         assert relaxed.rule != exact.rule and relaxed.make(resources).shapes == exact.make(resources).shapes
+
+
+def test_pictures_share_a_memory_in_the_shared_row_only(resources: ImageResources) -> None:
+    rows = {row.key: row for row in FAMILIES.methods}
+    setting = next(config(prompts=3, pictures=3, temperatures=(0.0,), guidance=(1.0,)).settings())
+    request = DOMAIN.requests(resources, setting)[:1]
+    for key, learns in (("memory", False), ("memory-shared", True)):
+        draw = DOMAIN.draw(rows[key], resources, setting)
+        first, second, third = (draw(request, 0).stats.target_passes for _ in range(3))
+        assert first == second and (third < second) == learns  # the warm-up leaves nothing behind
