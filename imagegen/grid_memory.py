@@ -60,7 +60,7 @@ class GridTable:
 @method(
     "memory", domain="image", kind="decoding", title="grid memory", exact=True, order=7, models=("codes",),
     about="a tree drawn from the target's earlier distributions at codes with the same neighbours",
-    paper="Accelerated Test-Time Scaling with Model-Free Speculative Sampling (STAND), with keys of the grid",
+    paper="Accelerated Test-Time Scaling with Model-Free Speculative Sampling",
 )  # fmt: skip
 @dataclass(frozen=True, slots=True)
 class GridMemory:

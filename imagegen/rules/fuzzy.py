@@ -76,10 +76,10 @@ class GroupedFuzzy(Fuzzy):
 
 
 @method(
-    "fuzzy", domain=("image", "video"), kind="rule", title="fuzzy", exact=False,
+    "fuzzygroups", domain=("image", "video"), kind="rule", title="fuzzy groups", exact=False,
     about="a code is accepted where drafter and target nearly agree about groups of similar codes",
     paper="Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff", order=45, tiny={"threshold": 0.1},
-    knob="threshold", knob_values=(0.01, 0.02, 0.05, 0.1, 0.2), knob_shown=0.05,
+    knob="threshold", knob_values=(0.05, 0.1, 0.2, 0.3, 0.4), knob_shown=0.2,
 )  # fmt: skip
 def grouped_fuzzy(
     parts: MethodParts, threshold: float = 0.05, divergence: Literal["js", "kl", "tv"] = "js", groups: int = 64

@@ -22,7 +22,7 @@ _FLAT_RATES = (0.4, 0.2, 0.12, 0.08, 0.06, 0.05, 0.04, 0.03)
 _DYNAMIC = DynamicTree(_NODES, _DEPTH, 4)
 # the entropy of image codes is 4 to 7 nats, and nine accepted codes of ten are out of reach
 _ENTROPY = EntropyStop(threshold=0.3, goal=0.5, scale=None)
-_FUZZY = "fuzzy:threshold=0.2"
+_FUZZY = "fuzzygroups:threshold=0.2"
 _CHAIN = ("chain", "chain of 5", Chain(FixedLength(5)))
 _TREES = (
     ("deep", "fixed tree of 24, 4 levels", StaticTree(deep_tree(_NODES, _DEPTH))),

@@ -98,11 +98,11 @@ def test_the_text_form_takes_the_models_codebook() -> None:
     def made(text: str) -> GroupedFuzzy:
         return parse(text, "image", "rule").make(ModelParts(Codes()))
 
-    rule = made("fuzzy:threshold=0.2,divergence=tv,groups=8")
+    rule = made("fuzzygroups:threshold=0.2,divergence=tv,groups=8")
     assert (rule.threshold, rule.divergence) == (0.2, "tv") and torch.equal(rule.group, code_groups(codebook(50), 8))
-    assert len(made("fuzzy").group) == 50 and made("fuzzy:groups=0").group is None
+    assert len(made("fuzzygroups").group) == 50 and made("fuzzygroups:groups=0").group is None
     with pytest.raises(ValueError, match="groups"):
-        made("fuzzy:groups=-1")
+        made("fuzzygroups:groups=-1")
 
 
 def test_images_differ_from_plain_ones_unless_the_threshold_is_negative() -> None:
