@@ -17,7 +17,6 @@ _PUBLIC = {
     "ContinuousARPipeline": "mmspec.imagegen.continuous.causal.pipeline",
     "Geometry": "mmspec.imagegen.geometry",
     "GridTable": "mmspec.imagegen.grid_memory",
-    "GroupedFuzzy": "mmspec.imagegen.rules.fuzzy",
     "Guidance": "mmspec.imagegen.target",
     "HeadSampling": "mmspec.imagegen.continuous.head_sampling.sampling:HeadSampling",
     "ImageEagle": "mmspec.imagegen.eagle.drafter",

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from mmspec.core.rules.fuzzy import Fuzzy
-from mmspec.imagegen.rules.lantern import codebook_table
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method
 
@@ -43,6 +42,12 @@ def code_groups(codebook: Tensor, groups: int) -> Tensor:
     return torch.cdist(code, centre).argmin(-1)
 
 
+@method(
+    "fuzzygroups", domain=("image", "video"), kind="rule", title="fuzzy groups", exact=False,
+    about="a code is accepted where drafter and target nearly agree about groups of similar codes",
+    paper="Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff", order=45, tiny={"threshold": 0.1},
+    knob="threshold", knob_values=(0.05, 0.1, 0.2, 0.3, 0.4), knob_shown=0.2,
+)  # fmt: skip
 class GroupedFuzzy(Fuzzy):
     """`Fuzzy` whose divergence compares the probabilities of groups of similar codes. Relaxed.
 
@@ -53,14 +58,27 @@ class GroupedFuzzy(Fuzzy):
     Args:
         threshold: The largest divergence at which a code is accepted unseen; below 0 the rule is exact.
         divergence: See `Fuzzy`.
-        group: int64 [K], the group of every code; None compares single codes. Values that are no codes form a group.
+        groups: The number of groups, at most that of the codes; 0 compares single codes. Values that are no codes form a
+            group.
+        table: float [K, d], the rows of the codes; the model's codebook where the rule is created from text. None
+            compares single codes.
+
+    Raises:
+        ValueError: A setting is out of range.
     """
 
     def __init__(
-        self, threshold: float = 0.05, divergence: Literal["js", "kl", "tv"] = "js", group: Tensor | None = None
-    ):
+        self, threshold: float = 0.05, divergence: Literal["js", "kl", "tv"] = "js", groups: int = 64,
+        table: Tensor | None = None,
+    ):  # fmt: skip
         super().__init__(threshold, divergence)
-        self.group = group
+        count = 0 if table is None else min(whole("groups", groups), len(table))
+        self.group = code_groups(table, count) if count else None
+
+    @classmethod
+    def make(cls, settings: dict, parts: MethodParts) -> GroupedFuzzy:
+        """Return the rule of these settings over the model's codebook."""
+        return cls(**settings, table=parts.model.codebook())
 
     def apart(self, p: Tensor, q: Tensor) -> Tensor:
         return super().apart(self._pooled(p), self._pooled(q))
@@ -73,26 +91,3 @@ class GroupedFuzzy(Fuzzy):
         count = int(group.max()) + 1
         padded = torch.cat([group, group.new_full((law.shape[-1] - len(group),), count)])
         return law.new_zeros(*law.shape[:-1], count + 1).index_add_(-1, padded, law)
-
-
-@method(
-    "fuzzygroups", domain=("image", "video"), kind="rule", title="fuzzy groups", exact=False,
-    about="a code is accepted where drafter and target nearly agree about groups of similar codes",
-    paper="Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff", order=45, tiny={"threshold": 0.1},
-    knob="threshold", knob_values=(0.05, 0.1, 0.2, 0.3, 0.4), knob_shown=0.2,
-)  # fmt: skip
-def grouped_fuzzy(
-    parts: MethodParts, threshold: float = 0.05, divergence: Literal["js", "kl", "tv"] = "js", groups: int = 64
-) -> GroupedFuzzy:
-    """`GroupedFuzzy` over the codebook of a model.
-
-    Args:
-        parts: The model.
-        threshold: The largest divergence at which a code is accepted unseen; below 0 the rule is exact.
-        divergence: The Jensen-Shannon divergence "js", KL(q || p) "kl" (both in nats) or the total variation "tv".
-        groups: The number of groups, at most that of the codes; 0 compares single codes.
-    """
-    if not whole("groups", groups):
-        return GroupedFuzzy(threshold, divergence)
-    count = min(groups, len(parts.model.codebook()))
-    return GroupedFuzzy(threshold, divergence, codebook_table(parts.model, code_groups, count))

@@ -30,6 +30,13 @@ FAN = static_tree([0, 0, 0, 1, 1, 2])
 GROUP = torch.tensor([0, 1, 0])  # codes 0 and 2 look alike
 
 
+def grouped(threshold: float, group: torch.Tensor) -> GroupedFuzzy:
+    """The rule over given groups."""
+    rule = GroupedFuzzy(threshold)
+    rule.group = group
+    return rule
+
+
 def pooled(law: torch.Tensor) -> torch.Tensor:
     return torch.stack([law[..., 0] + law[..., 2], law[..., 1]], -1)
 
@@ -41,7 +48,7 @@ def test_a_position_has_the_drafters_law_where_the_groups_are_close(tree: Tree) 
         p, q = contrasted_tables(kind, 3, tree.max_depth, seed=4)
         apart = [jensen_shannon(pooled(a), pooled(b)) for a, b in zip(p, q, strict=False)]
         least = float(torch.cat(apart).median()) + 1e-9
-        rule = GroupedFuzzy(least, group=GROUP)
+        rule = grouped(least, GROUP)
         close = [one <= least for one in apart]
         law = [torch.where(near[:, None], b, a) for near, a, b in zip(close, p, q, strict=False)] + [p[-1]]
         seen = enumerate_rule(rule, tree, p, q)
@@ -58,11 +65,11 @@ def test_groups_of_one_code_are_the_rule_of_text_and_a_single_group_accepts_all(
     def threshold(rule: Fuzzy) -> torch.Tensor:
         return rule.weigh(evidence, draft).threshold
 
-    single = GroupedFuzzy(0.2, group=torch.arange(3))
+    single = grouped(0.2, torch.arange(3))
     assert torch.equal(threshold(single), threshold(Fuzzy(0.2))) and not torch.equal(
         threshold(single), threshold(Fuzzy(-1))
     )
-    assert (threshold(GroupedFuzzy(1e-9, group=torch.zeros(3, dtype=torch.long)))[:, 1:] == 1).all()
+    assert (threshold(grouped(1e-9, torch.zeros(3, dtype=torch.long)))[:, 1:] == 1).all()
 
 
 @pytest.mark.parametrize("tree", (chain(3), FAN), ids=("chain", "tree"))
@@ -70,7 +77,7 @@ def test_below_zero_it_is_the_exact_rule_bit_for_bit(tree: Tree) -> None:
     p, q = contrasted_tables("both with zeros", 3, tree.max_depth, seed=2)
     draft, evidence = as_inputs(every_draft(tree, q, WITHOUT), tree, p, q, WITHOUT)
     exact, keys = RecursiveRejection() if tree.max_rank else TokenWise(), Keys.of(3, draft.batch)
-    (_, own), (_, other) = (verify(rule, draft, evidence, keys) for rule in (GroupedFuzzy(-1, group=GROUP), exact))
+    (_, own), (_, other) = (verify(rule, draft, evidence, keys) for rule in (grouped(-1, GROUP), exact))
     assert torch.equal(own.path, other.path) and torch.equal(own.correction, other.correction)
 
 
@@ -85,7 +92,7 @@ def test_groups_hold_neighbouring_codes() -> None:
 
 
 def test_values_that_are_no_codes_are_a_group() -> None:
-    rule = GroupedFuzzy(0.05, group=torch.tensor([0, 1, 0]))
+    rule = grouped(0.05, torch.tensor([0, 1, 0]))
     law = torch.tensor([0.1, 0.2, 0.3, 0.15, 0.25])
     assert torch.allclose(rule._pooled(law), torch.tensor([0.4, 0.2, 0.4]))
 
@@ -111,7 +118,7 @@ def test_images_differ_from_plain_ones_unless_the_threshold_is_negative() -> Non
     group = code_groups(model.codebook(), 4)
     drafts = parse("sjd:window=8", "image", "decoding").make()
     exact = generate(model, [0, 1, 3], drafts, "token", **settings)
-    same = generate(model, [0, 1, 3], drafts, GroupedFuzzy(-1, group=group), **settings)
-    loose = generate(model, [0, 1, 3], drafts, GroupedFuzzy(0.3, group=group), **settings)
+    same = generate(model, [0, 1, 3], drafts, grouped(-1, group), **settings)
+    loose = generate(model, [0, 1, 3], drafts, grouped(0.3, group), **settings)
     assert torch.equal(same.tokens, exact.tokens) and not loose.stats.exact
     assert loose.stats.target_passes < exact.stats.target_passes
