@@ -16,6 +16,7 @@ _PUBLIC = {
     "CausalRequest": "mmspec.imagegen.continuous.causal.pipeline",
     "ContinuousARPipeline": "mmspec.imagegen.continuous.causal.pipeline",
     "Geometry": "mmspec.imagegen.geometry",
+    "GridTable": "mmspec.imagegen.grid_memory",
     "Guidance": "mmspec.imagegen.target",
     "HeadSampling": "mmspec.imagegen.continuous.head_sampling.sampling:HeadSampling",
     "ImageEagle": "mmspec.imagegen.eagle.drafter",

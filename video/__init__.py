@@ -46,6 +46,7 @@ _PUBLIC = {
     "imagereward_from_state_dict": "mmspec.video.rewards.imagereward_load",
     "load_wan": "mmspec.video.wan.checkpoints",
     "pickscore_from_state_dict": "mmspec.video.rewards.clip",
+    "replayed_rewards": "mmspec.video.routing.replay",
     "save_wan": "mmspec.video.wan.checkpoints",
     "scored_pairs": "mmspec.video.routing.learned",
     "train_advantage": "mmspec.video.routing.learned",

@@ -5,7 +5,8 @@ from dataclasses import replace
 import rule  # noqa: F401  registers "eager"
 
 from mmspec.cli import app
-from mmspec.evaluate.image.suites import SUITES, ImageMethod
+from mmspec.evaluate.image.methods import ImageMethod
+from mmspec.evaluate.image.suites import SUITES
 
 speed = SUITES["speed"]
 rows = [

@@ -49,7 +49,7 @@ def drawn(*arguments: str) -> dict:
     return record
 
 
-@pytest.mark.parametrize("decoding", ["ar", "sjd", "scd", "pac", "rows", "eagle", "zipar", "pjd", "mulo"])
+@pytest.mark.parametrize("decoding", ["ar", "sjd", "scd", "pac", "rows", "eagle", "memory", "zipar", "pjd", "mulo"])
 def test_every_decoding_draws(decoding: str) -> None:
     record = drawn("a red circle", "--decoding", decoding, "--seed", "1")
     assert record["exact"] == (decoding not in ("zipar", "pjd", "mulo")) and record["plain_passes"] == 16

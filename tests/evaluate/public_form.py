@@ -57,6 +57,7 @@ SETTINGS: dict[str, dict[str, dict[str, Any]]] = {
         "speed": {"guidance": (3.0,), "top_k": (0,), "prompts": 2, "batches": (1, 2), "methods": _IMAGES},
         "quality": {**_IMAGE, "methods": ("sjd-16", "sjd-gsd")},
         "pareto": {"images": 8, "methods": ("sjd-16", "zipar")},
+        "families": {"guidance": (3.0,), "prompts": 2, "methods": ("eagle-ddd", "eagle-dyspec", "eagle-deep-lantern")},
     },
     "continuous": {
         "speed": {**_VECTORS, "prompts": 2, "batches": (2,), "methods": _MASKED},

@@ -107,6 +107,9 @@ class Advantage(Pretrained):
 class Learned(Router):
     """Accepts a draft if the predicted advantage of the target is at most `gain`. Relaxed.
 
+    This is the router of Arbitrage for blocks of videos: the advantage is the reward of the target's block minus that of
+    the draft. `replayed_rewards` compares it with others at equal numbers of rewritten blocks.
+
     Args:
         model: The model that predicts the advantage.
         gain: The largest accepted advantage; minus infinity is the target alone, infinity accepts every draft.
@@ -129,7 +132,7 @@ class Learned(Router):
 
 @method(
     "learned", domain="video", kind="router", title="learned gain", exact=False, order=6,
-    about="accepts drafts where a small model predicts a small gain from the target",
+    about="accepts drafts where a small model predicts a small gain from the target", paper="Arbitrage",
 )  # fmt: skip
 def learned(model: str, gain: float = 0.0) -> Learned:
     """`Learned` with a saved model.

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
-
 from mmspec.core.draft import Draft, Evidence, Verdict, learnable_nodes
+from mmspec.core.drafting.stored_laws import Ngram, NgramLaws, likeliest
 from mmspec.vlm.target import TextTarget
-
-Ngram = tuple[int, ...]
 
 
 class TableSettings(Protocol):
@@ -21,65 +17,6 @@ class TableSettings(Protocol):
     min_ngram: int
     width: int
     table: LawTable | None
-
-
-@dataclass(slots=True)
-class StoredLaw:
-    """The mean of the target's distributions after an n-gram, over its likeliest tokens.
-
-    Attributes:
-        ids: The tokens, the likeliest first.
-        mass: Their probabilities, all above 0; their sum is below 1 where further tokens are possible.
-        count: The number of distributions in the mean.
-    """
-
-    ids: Sequence[int]
-    mass: Sequence[float]
-    count: int = 1
-
-    def add(self, ids: Sequence[int], mass: Sequence[float], width: int) -> None:
-        """Add a distribution to the mean, over the union of the tokens, and keep the `width` likeliest."""
-        share = 1 / (self.count + 1)
-        total = {token: old * (1 - share) for token, old in zip(self.ids, self.mass, strict=True)}
-        for token, new in zip(ids, mass, strict=True):
-            total[token] = total.get(token, 0.0) + new * share
-        self.ids = sorted(total, key=total.get, reverse=True)[:width]
-        self.mass, self.count = [total[token] for token in self.ids], self.count + 1
-
-
-class NgramLaws:
-    """The distributions after the n-grams of texts, under fixed settings of sampling.
-
-    Args:
-        max_ngram: The longest n-gram.
-        min_ngram: The shortest n-gram.
-        width: The tokens that are stored for an n-gram.
-        most: The n-grams that are stored; beyond them the oldest are forgotten.
-    """
-
-    def __init__(self, max_ngram: int, min_ngram: int, width: int, most: int):
-        self.sizes, self.width, self.most = range(max_ngram, min_ngram - 1, -1), width, most
-        self.laws: dict[Ngram, StoredLaw] = {}
-
-    def find(self, text: Ngram) -> StoredLaw | None:
-        """Return the distribution after the longest known n-gram at the end of a text; None if none is known."""
-        for size in self.sizes:
-            if size <= len(text) and (law := self.laws.get(text[-size:])) is not None:
-                return law
-        return None
-
-    def store(self, text: Ngram, ids: Sequence[int], mass: Sequence[float]) -> None:
-        """Add the distribution after a text to those of the n-grams at its end."""
-        for size in self.sizes:
-            if size > len(text):
-                continue
-            law = self.laws.get(text[-size:])
-            if law is not None:
-                law.add(ids, mass, self.width)
-                continue
-            if len(self.laws) >= self.most:
-                del self.laws[next(iter(self.laws))]
-            self.laws[text[-size:]] = StoredLaw(ids, mass)
 
 
 class LawTable:
@@ -177,7 +114,7 @@ class NgramLawState:
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Store the distribution at every scored node of rows that go on, at rejected nodes too."""
         nodes = learnable_nodes(draft, evidence, target.live).tolist()
-        ids, mass = (x.tolist() for x in _likeliest(evidence.scores, self.laws[0].width))
+        ids, mass = (x.tolist() for x in likeliest(evidence.scores, self.laws[0].width))
         parents, values = draft.tree.parent.expand(draft.batch, -1).tolist(), draft.value.tolist()
         for row, depth in enumerate(verdict.depth.tolist()):
             if not target.live[row]:
@@ -192,9 +129,3 @@ class NgramLawState:
 
     def _storable(self, token: int, mass: float) -> bool:
         return mass > 0 and token not in self.barred
-
-
-def _likeliest(scores: Tensor, width: int) -> tuple[Tensor, Tensor]:
-    """Return the likeliest tokens of scores [B, N, V] and their probabilities, [B, N, width] each."""
-    best, ids = scores.topk(min(width, scores.shape[-1]), -1)
-    return ids, (best - scores.logsumexp(-1, keepdim=True)).exp_()

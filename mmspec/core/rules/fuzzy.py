@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -74,23 +75,31 @@ class Fuzzy(RelaxedRule):
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
         if self.threshold < 0:
             return weights.threshold
-        close = self._at_parents(weights, draft, self.divergence) <= self.threshold
+        close = self.divergence_at_parents(weights, draft) <= self.threshold
         return accepting(weights, draft, close.gather(1, expand_tree(draft.tree.parent, draft.batch)), live)
 
     def paid(self, evidence: Evidence, draft: Draft) -> Tensor:
         """Return the total variation from p that the acceptance of each node costs, float [B, N]; 0 where it is exact."""
         weights = exact_rule_for(draft).weigh(evidence, draft)
         parent = expand_tree(draft.tree.parent, draft.batch)
-        close = self._at_parents(weights, draft, self.divergence) <= self.threshold
-        paid = torch.where(close, self._at_parents(weights, draft, "tv"), 0.0).gather(1, parent)
+        close = self.divergence_at_parents(weights, draft) <= self.threshold
+        paid = torch.where(close, _at_parents(weights, draft, total_variation), 0.0).gather(1, parent)
         live = live_nodes(evidence, draft)
         paid = paid if live is None else torch.where(live, paid, 0.0)
         return paid.index_fill(1, torch.zeros(1, dtype=torch.long, device=paid.device), 0.0)
 
-    def _at_parents(self, weights: Weights, draft: Draft, divergence: str) -> Tensor:
+    def apart(self, p: Tensor, q: Tensor) -> Tensor:
+        """Return the divergence float [...] of distributions p and q, float [..., V]."""
+        return _DIVERGENCES[self.divergence](p, q)
+
+    def divergence_at_parents(self, weights: Weights, draft: Draft) -> Tensor:
         """Return the divergence of p and q at the nodes with children, float [B, N]; infinite at other nodes."""
-        node = sibling_table(draft.tree).node
-        p = dense(weights.p.index_select(1, node))
-        q = dense(weights.q.index_select(1, law_row(draft)[node]))
-        apart = torch.full_like(weights.threshold, torch.inf)
-        return apart.index_copy_(1, node, _DIVERGENCES[divergence](p, q).to(apart.dtype))
+        return _at_parents(weights, draft, self.apart)
+
+
+def _at_parents(weights: Weights, draft: Draft, apart: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    node = sibling_table(draft.tree).node
+    p = dense(weights.p.index_select(1, node))
+    q = dense(weights.q.index_select(1, law_row(draft)[node]))
+    result = torch.full_like(weights.threshold, torch.inf)
+    return result.index_copy_(1, node, apart(p, q).to(result.dtype))

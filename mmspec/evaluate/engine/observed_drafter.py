@@ -1,9 +1,11 @@
-"""A wrapper around a drafter that reports every draft and its time."""
+"""Wrappers around drafters: drafts that are reported with their time, and a memory that the requests of a row share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from time import perf_counter
+from typing import Any
 
 from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
@@ -64,3 +66,34 @@ class ObservedDraftState:
         began = self.clock()
         self.state.observe(target, draft, evidence, verdict)
         self.seconds = self.clock() - began
+
+
+class SharedMemory:
+    """A drafter whose requests share a memory, but for the first, which warms up with a prompt that is timed later.
+
+    Runs of several repeats would meet their own answers again: bench it with a single repeat.
+
+    Args:
+        drafter: The drafter without a shared memory.
+        field: Its field for the memory.
+        memory: The memory.
+    """
+
+    def __init__(self, drafter: Any, field: str, memory: Any):
+        self.alone, self.shared = drafter, replace(drafter, **{field: memory})
+        self.name, self.from_ids = f"{drafter.name}, shared", getattr(drafter, "from_ids", False)
+        self.warm = False
+
+    def open(self, target: Any) -> Any:
+        chosen, self.warm = self.shared if self.warm else self.alone, True
+        return chosen.open(target)
+
+
+def sharing(field: str, memory: Callable[[], Any]) -> Callable[[Any], SharedMemory]:
+    """Return a change of a drafter that lets the requests of a row share a memory.
+
+    Args:
+        field: The drafter's field for the memory.
+        memory: The function that makes an empty memory.
+    """
+    return lambda drafter: SharedMemory(drafter, field, memory())

@@ -21,6 +21,7 @@ class ImageSetting(DrawnSetting):
     Attributes:
         guidance: The guidance scale.
         top_k: The top-k, 0 for all values.
+        pictures: The pictures of each prompt, one after another.
     """
 
     varied: ClassVar[tuple[str, ...]] = ("guidance", "top_k")
@@ -28,6 +29,10 @@ class ImageSetting(DrawnSetting):
     guidance: float
     top_k: int
     model: str = "t2i"
+    pictures: int = 1
+
+    def row(self) -> dict:
+        return DrawnSetting.row(self) | ({"pictures": self.pictures} if self.pictures > 1 else {})
 
     def arguments(self) -> dict:
         """Return the arguments of the pipeline."""
@@ -43,18 +48,21 @@ class ImageBenchConfig(DrawnBenchConfig):
         images: The images of a quality figure; with fewer than 8, a distance means nothing.
         guidance: The guidance scales.
         top_k: The top-k values; 0 for all values.
+        pictures: The pictures of each prompt, which follow each other.
     """
 
     about: ClassVar[str] = (
         "The zoo's image model: plain, exact and relaxed decoding; seconds, steps, and quality against plain images."
     )
     setting: ClassVar[type[DrawnSetting]] = ImageSetting
+    copied: ClassVar[tuple[str, ...]] = (*DrawnBenchConfig.copied, "pictures")
 
-    suite: str = option("all", "all (speed and quality), speed, quality or pareto.")
+    suite: str = option("all", "all (speed and quality), speed, quality, pareto or families.")
     model: str = option("t2i", "The zoo's t2i or c2i.")
     images: int | None = option(None, "Images of every quality figure.", least=8, most=LARGEST)
     guidance: tuple[float, ...] | None = option(None, "Guidance scales.", shown="S,S", most=LARGEST_SCALE)
     top_k: tuple[int, ...] | None = option(None, "Top-k; 0 for all values.", shown="K,K")
+    pictures: int | None = option(None, "Pictures of each prompt, one after another.", least=1, most=LARGEST)
 
     def __post_init__(self) -> None:
         check_choice("--model", self.model, IMAGE_MODELS)

@@ -20,6 +20,7 @@ from mmspec.evaluate.engine.suite import PLAIN
 from mmspec.evaluate.image import page
 from mmspec.evaluate.image.config import ImageBenchConfig, ImageSetting
 from mmspec.evaluate.image.figures import codes_run, margin_at, observe_laws, target_figures
+from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import (
     ImageResources,
     decoding_names,
@@ -27,7 +28,7 @@ from mmspec.evaluate.image.resources import (
     folder_resources,
     zoo_resources,
 )
-from mmspec.evaluate.image.suites import SUITES, SWEPT, ImageMethod
+from mmspec.evaluate.image.suites import SUITES, SWEPT
 from mmspec.evaluate.model_kinds import IMAGE_MODELS
 from mmspec.evaluate.pictures import (
     GenerationRequest,
@@ -55,7 +56,8 @@ class ImageDomain(PictureDomain):
         return zoo_resources(model) if model in IMAGE_MODELS else folder_resources(Path(model))
 
     def requests(self, resources: ImageResources, setting: ImageSetting) -> list[GenerationRequest]:
-        return requests_of(setting.model, setting.prompts, setting.seed)
+        prompts = requests_of(setting.model, -(-setting.prompts // setting.pictures), setting.seed)
+        return [prompts[number // setting.pictures] for number in range(setting.prompts)]
 
     def arguments(self, method: ImageMethod, resources: ImageResources, setting: ImageSetting) -> dict[str, Any]:
         return {"decoding": method.make(resources), "rule": method.rule_of(resources), **setting.arguments()}

@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import ClassVar
-
-from mmspec.core.loop import Drafter
-from mmspec.core.rules.base import Rule
-from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
 from mmspec.evaluate.engine.suite import PLAIN, SAMPLED
-from mmspec.evaluate.image.resources import ImageResources
+from mmspec.evaluate.image.families import FAMILIES
+from mmspec.evaluate.image.methods import TIMED, ImageMethod, ImageSuite
 from mmspec.evaluate.report.bench_page import IMAGE_COLUMNS
-from mmspec.imagegen.base_pipeline import auto_decoding
-from mmspec.imagegen.request import AUTO
-from mmspec.methods import Domain, MethodInfo, methods, parse
+from mmspec.methods import MethodInfo, methods
 
-
-@dataclass(frozen=True, slots=True)
-class ImageMethod(DrawnMethod):
-    """A row of a bench.
-
-    Attributes:
-        decoding: The decoding as text, see `mmspec.methods.parse`.
-        domain: The domain in which the decoding is registered.
-    """
-
-    shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "rule")
-
-    decoding: str = PLAIN
-    domain: Domain = "image"
-
-    def make(self, resources: ImageResources) -> Drafter | None:
-        """Return the drafter, None for plain decoding; its parts are imported and loaded now."""
-        if self.decoding == AUTO:
-            return auto_decoding()  # without any history, so that its learning is timed
-        return parse(self.decoding, self.domain, "decoding").make(resources)
-
-    def rule_of(self, resources: ImageResources) -> str | Rule | None:
-        """Return the rule, None for the drafter's own."""
-        return None if self.rule == "exact" else resources.rule(self.rule)
-
-
-_TIMED = (
-    "method", "output", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
-)  # fmt: skip
 _JUDGED = tuple(IMAGE_COLUMNS)
 
 
@@ -134,21 +98,6 @@ def _ordered(*, swept: bool) -> tuple[ImageMethod, ...]:
     return tuple(rows)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ImageSuite(DrawnSuite):
-    """A suite of `mmspec bench image`.
-
-    Attributes:
-        images: The default number of judged images.
-        guidance: The default guidance scales.
-        top_k: The default top-k values.
-    """
-
-    images: int = 200
-    guidance: tuple[float, ...] = (1.0, 4.0)
-    top_k: tuple[int, ...] = (0, 1000)
-
-
 _ALL = (_AR, _AUTO, *_SJD, *_SCD, *_EAGLE, *_judged(swept=False), *_ordered(swept=False))
 _EXACT_FEW = (
     "sjd-16", "sjd-32", "scd-gumbel-32", "scd-gumbel-64", "scd-maximal-32", "scd-gumbel-32-tree", "eagle-tree",
@@ -160,14 +109,14 @@ SUITES: dict[str, ImageSuite] = {
         title="Images: speed and quality",
         methods=_ALL,
         judged=True,
-        columns=(*_TIMED, *_JUDGED, "identical"),
+        columns=(*TIMED, *_JUDGED, "identical"),
         temperatures=(1.0, 0.0),
     ),
     "speed": ImageSuite(
         about="every method timed beside plain decoding",
         title="Images: speed",
         methods=_ALL,
-        columns=(*_TIMED, "identical"),
+        columns=(*TIMED, "identical"),
         temperatures=(1.0, 0.0),
     ),
     "quality": ImageSuite(
@@ -189,6 +138,7 @@ SUITES: dict[str, ImageSuite] = {
         top_k=(0,),
         plot=True,
     ),
+    "families": FAMILIES,
 }
 
 # the default (decoding, rule) pairs of a sweep

@@ -19,8 +19,8 @@ from mmspec.evaluate.engine.placement import inputs_on
 from mmspec.evaluate.engine.runs import Runner
 from mmspec.evaluate.image.config import ImageSetting
 from mmspec.evaluate.image.domain import DOMAIN as IMAGES
+from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.resources import ImageResources
-from mmspec.evaluate.image.suites import ImageMethod
 from mmspec.evaluate.machine.measure import comparison_rows
 from mmspec.evaluate.vlm.requests import encode, held_out
 from mmspec.evaluate.vlm.runner import run_ours, run_peer, sampling_arguments

@@ -11,6 +11,7 @@ from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import HIT_RATES, Chain, DynamicTree, StaticTree, likeliest_tree
 from mmspec.core.entropy_stop import EntropyStop
 from mmspec.core.length import ConfidenceStop
+from mmspec.evaluate.engine.observed_drafter import sharing
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
 from mmspec.evaluate.vlm.methods import COMMON, DrafterChange, VlmMethod, VlmSuite, both, chained, shaped, with_lookup
 from mmspec.evaluate.vlm.requests import CAPTIONS, QUESTIONS, VlmPrompt, VlmTask, held_out
@@ -30,32 +31,6 @@ def several_answers(count: int, seed: int = 0) -> Sequence[VlmPrompt]:
     return [pictures[index // ANSWERS] for index in range(count)]
 
 
-class SharedMemory:
-    """A drafter whose requests share a memory, but for the first, which warms up with a prompt that is timed later.
-
-    Runs of several repeats would meet their own answers again: bench it with a single repeat.
-
-    Args:
-        drafter: The drafter without a shared memory.
-        field: Its field for the memory.
-        memory: The memory.
-    """
-
-    def __init__(self, drafter: Any, field: str, memory: Any):
-        self.alone, self.shared = drafter, replace(drafter, **{field: memory})
-        self.name, self.from_ids = f"{drafter.name}, shared", drafter.from_ids
-        self.warm = False
-
-    def open(self, target: Any) -> Any:
-        chosen, self.warm = self.shared if self.warm else self.alone, True
-        return chosen.open(target)
-
-
-def _sharing(field: str, memory: Callable[[], Any]) -> DrafterChange:
-    """Return a change that lets the requests of a row share a memory."""
-    return lambda drafter: SharedMemory(drafter, field, memory())
-
-
 def _over(make: Callable[..., Any], **settings: Any) -> DrafterChange:
     """Return a change that wraps a trained drafter."""
     return lambda drafter: make(drafter, **settings)
@@ -64,7 +39,7 @@ def _over(make: Callable[..., Any], **settings: Any) -> DrafterChange:
 def _memory(name: str, title: str, field: str, table: Callable[[], Any]) -> tuple[VlmMethod, VlmMethod]:
     """Return the rows of a drafter with a memory: a new memory a request, and one for all requests."""
     alone = VlmMethod(name, title, drafter=name)
-    shared = replace(alone, key=f"{name}-shared", title=f"{title}, shared table", change=_sharing(field, table))
+    shared = replace(alone, key=f"{name}-shared", title=f"{title}, shared table", change=sharing(field, table))
     return alone, shared
 
 

@@ -63,7 +63,7 @@ class AtTheNodeItself(Fuzzy):
     """The divergence behind a node decides about the node, instead of the divergence before it."""
 
     def relax(self, weights, draft, live):
-        return accepting(weights, draft, self._at_parents(weights, draft, self.divergence) <= self.threshold, live)
+        return accepting(weights, draft, self.divergence_at_parents(weights, draft) <= self.threshold, live)
 
 
 class AtTheGrandparent(Fuzzy):
@@ -71,7 +71,7 @@ class AtTheGrandparent(Fuzzy):
 
     def relax(self, weights, draft, live):
         parent = expand_tree(draft.tree.parent, draft.batch)
-        close = self._at_parents(weights, draft, self.divergence) <= self.threshold
+        close = self.divergence_at_parents(weights, draft) <= self.threshold
         return accepting(weights, draft, close.gather(1, parent).gather(1, parent), live)
 
 

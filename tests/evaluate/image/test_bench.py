@@ -14,8 +14,9 @@ from mmspec.evaluate.engine.domain import bench_failures
 from mmspec.evaluate.engine.rows import FIELDS
 from mmspec.evaluate.image.config import ImageBenchConfig
 from mmspec.evaluate.image.domain import DOMAIN
+from mmspec.evaluate.image.methods import ImageMethod
 from mmspec.evaluate.image.page import COLUMNS
-from mmspec.evaluate.image.suites import SUITES, ImageMethod
+from mmspec.evaluate.image.suites import SUITES
 from mmspec.evaluate.quality.gallery import GalleryReference
 from mmspec.evaluate.report.bench_page import markdown, tables
 from mmspec.evaluate.report.plots import draw

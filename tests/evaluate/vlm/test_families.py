@@ -9,8 +9,9 @@ import torch
 
 import mmspec
 from mmspec import drafters
+from mmspec.evaluate.engine.observed_drafter import SharedMemory
 from mmspec.evaluate.vlm.config import VlmBenchConfig
-from mmspec.evaluate.vlm.families import _NODES, ANSWERS, FAMILIES, SharedMemory, several_answers
+from mmspec.evaluate.vlm.families import _NODES, ANSWERS, FAMILIES, several_answers
 from tests.evaluate.tiny_zoo import use_tiny_zoo
 from tests.vlm.tiny import prompt, tiny
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
+from mmspec.core.entropy_stop import EntropyStop
 from mmspec.core.length import FixedLength
 from mmspec.imagegen.eagle.drafter import ImageEagle
 from mmspec.imagegen.geometry import Geometry
@@ -12,7 +14,16 @@ from tests.imagegen.tiny import TinyModel
 
 CHAIN, TREE = Chain(FixedLength(3)), StaticTree((0, 0, 0, 1, 1, 2, 3))
 ALIKE = StaticTree((0, 0, 0, 0, 1, 1, 4), drawn="with_replacement")
-SHAPES: dict[str, Shape] = {"chain": CHAIN, "tree": TREE, "alike": ALIKE, "dynamic": DynamicTree(8, 3, 3)}
+HEAP = BestFirst(6, 3, 3)
+SHAPES: dict[str, Shape] = {
+    "chain": CHAIN,
+    "tree": TREE,
+    "alike": ALIKE,
+    "dynamic": DynamicTree(8, 3, 3),
+    "stopped": DynamicTree(8, 3, 3, stop=((2, 0.5),)),
+    "fitted": Chain(EntropyStop(threshold=0.6, goal=0.5, scale=None)),
+    "heap": HEAP,
+}
 
 
 def drafter_for(model: TinyModel, seed: int = 0) -> ImageEagle:

@@ -13,7 +13,7 @@ from mmspec.imagegen.eagle.drafter import ImageEagle
 from mmspec.imagegen.eagle.training import teacher_pass
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.target import Guidance
-from tests.imagegen.eagle.small import ALIKE, CHAIN, SHAPES, TREE, drafter_for, lined
+from tests.imagegen.eagle.small import ALIKE, CHAIN, HEAP, SHAPES, TREE, drafter_for, lined
 from tests.imagegen.tiny import TinyModel, generate
 
 LABELS = [0, 1, 3]  # the prompts of odd ones are padded
@@ -75,10 +75,19 @@ def test_another_dtype_than_the_targets_is_refused() -> None:
         generate(model, [0], drafter_for(model).double())
 
 
-@pytest.mark.default_cells("shape1-token", "shape3-recursive", "shape4-exact", "shape5-kseq")
+@pytest.mark.default_cells("shape1-token", "shape3-recursive", "shape4-exact", "shape5-kseq", "shape6-exact")
 @pytest.mark.parametrize(
     ("shape", "rule"),
-    [(CHAIN, "exact"), (CHAIN, "token"), (TREE, "exact"), (TREE, "recursive"), (ALIKE, "exact"), (ALIKE, "kseq")],
+    [
+        (CHAIN, "exact"),
+        (CHAIN, "token"),
+        (TREE, "exact"),
+        (TREE, "recursive"),
+        (ALIKE, "exact"),
+        (ALIKE, "kseq"),
+        (HEAP, "exact"),
+        (HEAP, "recursive"),
+    ],
 )
 def test_sampled_images_have_the_distribution_of_plain_decoding(shape: object, rule: str) -> None:
     model = TinyModel(Geometry.square(2), codes=3, sharp=0.7)

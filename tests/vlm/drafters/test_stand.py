@@ -9,8 +9,9 @@ import torch
 
 import mmspec
 from mmspec.core.draft import Law
-from mmspec.vlm.drafters.ngram_laws import LawTable, NgramLaws
-from mmspec.vlm.drafters.stand import Stand, StandState
+from mmspec.core.drafting.stored_laws import NgramLaws, StoredLawTrees
+from mmspec.vlm.drafters.ngram_laws import LawTable
+from mmspec.vlm.drafters.stand import Stand
 from tests.vlm.drafters.watched import Watched
 from tests.vlm.test_sampled_law import PROMPT, ROWS, STEPS, exact_law, narrow, p_value
 from tests.vlm.tiny import IMAGE, VIDEO, prompt, tiny
@@ -131,9 +132,9 @@ def test_sampled_text_has_the_targets_joint_law(rule: str, drawn: str) -> None:
 
 
 def test_a_record_that_is_not_renormalised_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    record = StandState._record
+    record = StoredLawTrees.record
 
-    def with_rest(self: StandState, laws: object, device: torch.device) -> Law:
+    def with_rest(self: StoredLawTrees, laws: object, device: torch.device) -> Law:
         """The stored probabilities as they are, with the rest on tokens that are not stored."""
         law = record(self, laws, device)
         rest = [[max(1 - sum(one.mass), 1e-9) for one in row] for row in laws]
@@ -146,7 +147,7 @@ def test_a_record_that_is_not_renormalised_is_noticed(monkeypatch: pytest.Monkey
         )
 
     drafter = warm()
-    monkeypatch.setattr(StandState, "_record", with_rest)
+    monkeypatch.setattr(StoredLawTrees, "record", with_rest)
     assert p_value(sample(drafter, rows=ROWS // 2)[0], exact_law(1.0)) < 1e-6
 
 

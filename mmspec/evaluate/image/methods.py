@@ -1,0 +1,65 @@
+"""The rows and suites of `mmspec bench image`: a decoding as text with a rule, and the defaults of a suite."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from mmspec.core.loop import Drafter
+from mmspec.core.rules.base import Rule
+from mmspec.evaluate.engine.drawn import DrawnMethod, DrawnSuite
+from mmspec.evaluate.engine.suite import PLAIN
+from mmspec.evaluate.image.resources import ImageResources
+from mmspec.imagegen.base_pipeline import auto_decoding
+from mmspec.imagegen.request import AUTO
+from mmspec.methods import Domain, parse
+
+TIMED = (
+    "method", "output", "passes", "step compression", "seconds", "x plain (10-90 %)", "draft + target + verify share",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class ImageMethod(DrawnMethod):
+    """A row of a bench.
+
+    Attributes:
+        decoding: The decoding as text, see `mmspec.methods.parse`.
+        domain: The domain in which the decoding is registered.
+        change: The change of its drafter, such as a memory that its requests share.
+    """
+
+    shown: ClassVar[tuple[str, ...]] = (*DrawnMethod.shown, "rule")
+
+    decoding: str = PLAIN
+    domain: Domain = "image"
+    change: Callable[[Any], Any] | None = field(default=None, kw_only=True)
+
+    def make(self, resources: ImageResources) -> Drafter | None:
+        """Return the drafter, None for plain decoding; its parts are imported and loaded now."""
+        if self.decoding == AUTO:
+            return auto_decoding()  # without any history, so that its learning is timed
+        drafter = parse(self.decoding, self.domain, "decoding").make(resources)
+        return drafter if self.change is None else self.change(drafter)
+
+    def rule_of(self, resources: ImageResources) -> str | Rule | None:
+        """Return the rule, None for the drafter's own."""
+        return None if self.rule == "exact" else resources.rule(self.rule)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageSuite(DrawnSuite):
+    """A suite of `mmspec bench image`.
+
+    Attributes:
+        images: The default number of judged images.
+        guidance: The default guidance scales.
+        top_k: The default top-k values.
+        pictures: The pictures of each prompt, one after another.
+    """
+
+    images: int = 200
+    guidance: tuple[float, ...] = (1.0, 4.0)
+    top_k: tuple[int, ...] = (0, 1000)
+    pictures: int = 1
