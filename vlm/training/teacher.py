@@ -66,17 +66,27 @@ def teacher_pass(parts: Parts, inputs: dict, answer: Tensor, levels: tuple[int, 
         answer: bool [B, T], the tokens of answers.
         levels: The decoder layers whose inputs the drafter reads, None for the last states.
     """
-    mask = inputs.get("attention_mask")
-    prepared = parts.model.prepare_inputs_for_generation(
-        inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=1,
-        **_positions(parts.model, inputs), **{k: v for k, v in inputs.items() if k != "input_ids"},
-    )  # fmt: skip
+    mask, prepared = inputs.get("attention_mask"), forward_inputs(parts.model, inputs, 1)
     with record_states(parts.decoder, levels) as seen:
         parts.model(**prepared, return_dict=True)
     padding = None if mask is None or bool(mask.all()) else mask == 0
     hidden = seen.hidden if levels is None else seen.levels
     place = prepared.get("position_ids")
     return VlmTeacherBatch(inputs["input_ids"], answer, seen.embeds, seen.hidden, hidden, padding, place)
+
+
+def forward_inputs(model: nn.Module, inputs: dict, keep: int) -> dict:
+    """Return the arguments of a forward pass over answered requests, with the positions that `generate` would use.
+
+    Args:
+        model: The transformers model.
+        inputs: The inputs with the answers, see `with_answers`.
+        keep: The number of last tokens whose logits are computed.
+    """
+    return model.prepare_inputs_for_generation(
+        inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=keep,
+        **_positions(model, inputs), **{k: v for k, v in inputs.items() if k != "input_ids"},
+    )  # fmt: skip
 
 
 def _positions(model: nn.Module, inputs: dict) -> dict:
@@ -120,13 +130,36 @@ class Teacher:
         Raises:
             ValueError: An example has no answer.
         """
+        return self.over(examples, [self.answer_of(example) for example in examples])
+
+    def over(
+        self,
+        examples: Sequence[Example],
+        answers: Sequence[Sequence[int]],
+        taught: Sequence[Sequence[bool]] | None = None,
+    ) -> VlmTeacherBatch:
+        """Return the target's states on these examples with other answers.
+
+        Args:
+            examples: The examples.
+            answers: The ids of each example's answer.
+            taught: Of each answer, the tokens to train on; None for all.
+        """
         inputs = {name: value.to(self.model.device) for name, value in encode(self.processor, examples).items()}
         pad = getattr(self.processor, "tokenizer", self.processor).pad_token_id or 0
-        inputs, answer = with_answers(inputs, [self._answer(example) for example in examples], pad)
+        start = inputs["input_ids"].shape[1]
+        inputs, answer = with_answers(inputs, answers, pad)
+        for row, marks in enumerate(taught or ()):
+            answer[row, start : start + len(marks)] &= answer.new_tensor(marks)
         with self.autocast:
             return truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels), self.longest)
 
-    def _answer(self, example: Example) -> Sequence[int]:
+    def answer_of(self, example: Example) -> Sequence[int]:
+        """Return the ids of an example's answer.
+
+        Raises:
+            ValueError: The example has no answer.
+        """
         if self.answers is not None:
             if not self.answers.get(example.key):
                 raise ValueError(f"answers: expected an answer for {example.key!r}, got none; generate it first")
