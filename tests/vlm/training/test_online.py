@@ -231,7 +231,7 @@ def test_likelihoods_are_those_of_the_answers_tokens() -> None:
         position,
         None,
         None,
-        position,
+        torch.zeros_like(position),
     )
     out = drafter.unroll(slots, PromptView(embeds, embeds, position), first, 1)[0][0]
     law = drafter.own_logits(out, 1, parts.head).softmax(-1)
