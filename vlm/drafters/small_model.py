@@ -250,14 +250,20 @@ def load_small_model(source: str | Path, model: nn.Module) -> nn.Module:
     Args:
         source: A folder, a hub id, or zoo:NAME, with a model of the target's class or a causal model of text.
         model: The target.
+
+    Raises:
+        ValueError: The source has a model of another class.
     """
     if (loaded := from_zoo(source)) is not None:
         return loaded[0].to(model.device, model.dtype)  # beside its processor
-    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
 
     folder, target = str(folder_of(source)), unwrapped(model)
-    is_alike = type(load_part(AutoConfig, folder)) is type(target.config)
-    kind = type(target) if is_alike else AutoModelForCausalLM
+    config = type(load_part(AutoConfig, folder))
+    if config is not type(target.config) and config not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ValueError(f"{source}: expected a {type(target).__name__} or a model of text, got a {config.__name__}; use a "
+                         "model with the target's tokenizer")  # fmt: skip
+    kind = type(target) if config is type(target.config) else AutoModelForCausalLM
     return load_model(kind, folder, local=True, dtype=model.dtype).to(model.device)
 
 
