@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,10 +21,8 @@ from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.reduced_vocabulary import vocabulary_share
 from mmspec.vlm.training.answers import AnswerSettings, answers_to_streams
 from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData
+from mmspec.vlm.training.job_settings import Job
 from mmspec.vlm.training.recipes import Recipe
-
-if TYPE_CHECKING:
-    from mmspec.vlm.training.job import Job
 
 
 def initial_drafter(

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -22,13 +22,11 @@ from mmspec.vlm.drafters.base.draft_model import attention_parts
 from mmspec.vlm.drafters.small_model import SmallModel, load_small_model
 from mmspec.vlm.training.data import Batches, TrainingData
 from mmspec.vlm.training.examples import Example, encode, is_tokenizer, with_answers
+from mmspec.vlm.training.job_settings import Job
 from mmspec.vlm.training.recipes import Recipe, small_model_recipe
 from mmspec.vlm.training.run_setup import OnProgress, drafter_card, run_answers
 from mmspec.vlm.training.teacher import forward_inputs
 from mmspec.vlm.training.trainer import mean_accept_length
-
-if TYPE_CHECKING:
-    from mmspec.vlm.training.job import Job
 
 _SAVE_EVERY_S, _LOG_EVERY = 180.0, 20
 
