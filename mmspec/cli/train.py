@@ -121,7 +121,10 @@ def vlm_drafter(
         _show(card, curve, out)
         save_json(json, {**card, "curve": curve})
         named = "" if target == ZOO else f" --model {target}"
-        say_next(f"mmspec caption IMAGE --drafter {'small@' if kind == SMALL else ''}{out}{named} --compare")
+        if kind == SMALL:
+            say_next(f"mmspec check {target} --drafter small@{out}")
+        else:
+            say_next(f"mmspec caption IMAGE --drafter {out}{named} --compare")
 
 
 def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tells: bool) -> Path:
