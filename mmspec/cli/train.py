@@ -121,10 +121,8 @@ def vlm_drafter(
         _show(card, curve, out)
         save_json(json, {**card, "curve": curve})
         named = "" if target == ZOO else f" --model {target}"
-        if kind == SMALL:
-            say_next(f"mmspec check {target} --drafter small@{out}")
-        else:
-            say_next(f"mmspec caption IMAGE --drafter {out}{named} --compare")
+        form = "small@" if kind == SMALL else ""
+        say_next(f"mmspec caption IMAGE --drafter {form}{out}{named} --compare")
 
 
 def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tells: bool) -> Path:

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 import mmspec
 from mmspec.cli import app
 from mmspec.core.length import FixedLength
+from mmspec.evaluate.vlm.resources import VlmResources
 from mmspec.vlm.drafters.small_model import SmallModel, load_small_model
 from mmspec.vlm.training.data import TrainingData
 from mmspec.vlm.training.examples import Example, encode, with_answers
@@ -98,6 +99,10 @@ def test_the_command_trains_a_small_model_that_its_text_form_loads(small: Path, 
     assert result.exit_code == 0, (result.stderr, result.exception)
     card = json.loads((out / "card.json").read_text())
     assert card["kind"] == "small" and card["answers"] == "own" and card["training"]["accept_length"] >= 1
+    named = VlmResources(model, processor, "tiny").drafter(f"small:chain=2@{out}")  # as commands read --drafter
+    assert isinstance(named, SmallModel) and named.length.longest == 2
+    with pytest.raises(ValueError, match="large"):
+        VlmResources(model, processor, "tiny").drafter(f"large@{out}")
     inputs = encode(processor, ASKED[:1])
     common = dict(max_new_tokens=8, do_sample=False, return_dict=True, **inputs)
     drafted = mmspec.generate(model, drafter=f"small:chain=3@{out}", **common)
