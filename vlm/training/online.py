@@ -21,6 +21,7 @@ from mmspec.vlm.target import TextTarget
 from mmspec.vlm.training.lessons import Lesson, RequestRecord, lesson_loss, mean_likelihood
 
 _CLIP = 1.0  # the largest norm of the gradients
+_GAIN = 1.002  # the factor by which a step has to raise the likelihood of the next answers; steps on noise reach 1.0003
 
 
 class Online:
@@ -40,7 +41,7 @@ class Online:
         drafter: The trained copy, in float32.
         requests: The number of answered requests so far, a row each.
         steps: The number of optimizer steps so far.
-        undone: The number of steps that were undone.
+        undone: The number of steps that were undone, so that they never served.
         lessons: The lessons that wait, the newest last.
     """
 
@@ -58,7 +59,7 @@ class Online:
         self._records: list[RequestRecord] = []
         self._parts: Parts | None = None
         self._optimizer: torch.optim.Optimizer | None = None
-        self._before: dict[str, Tensor] | None = None  # the weights before the last step
+        self._next: dict[str, Tensor] | None = None  # the weights behind the last step, which do not serve yet
 
     def open(self, target: TextTarget) -> OnlineState:
         """Return the state of a request, after its prefill.
@@ -83,8 +84,8 @@ class Online:
     def step(self) -> dict[str, float] | None:
         """Take an optimizer step for every `every` answered requests that wait.
 
-        A step is undone before the next step if the requests since then were likelier under the weights before it. So a
-        drafter that has nothing to learn from its requests stays near its start.
+        The weights behind a step serve from the next step on, if they make the answers since then likelier; otherwise the
+        step is undone. So a drafter that has nothing to learn from its requests stays as it is.
 
         Returns:
             The mean `loss` before the steps, and the numbers of `requests`, `steps` and `undone` steps so far; None
@@ -106,27 +107,30 @@ class Online:
         return {"loss": sum(losses) / len(losses), **counts}
 
     def _learn(self, lessons: list[Lesson]) -> float:
-        """Undo the last step if it did not help with these lessons, then take a step on them and return its loss."""
-        if self._before is not None:
-            after = {name: value.clone() for name, value in self.drafter.state_dict().items()}
-            likelihood = mean_likelihood(self.drafter, self._parts, lessons)
-            self.drafter.load_state_dict(self._before)
-            if likelihood >= mean_likelihood(self.drafter, self._parts, lessons):
-                self.drafter.load_state_dict(after)
+        """Adopt the last step if it helps with these lessons, then take a step on them and return its loss."""
+        drafter = self.drafter
+        served = {name: value.clone() for name, value in drafter.state_dict().items()}
+        if self._next is not None:
+            before = mean_likelihood(drafter, self._parts, lessons)
+            drafter.load_state_dict(self._next)
+            if mean_likelihood(drafter, self._parts, lessons) > _GAIN * before:
+                served = self._next
             else:
                 self.undone += 1
-        self._before = {name: value.clone() for name, value in self.drafter.state_dict().items()}
-        self.drafter.requires_grad_(True)
+                drafter.load_state_dict(served)
+        drafter.requires_grad_(True)
         if self._optimizer is None:
-            self._optimizer = torch.optim.Adam(self.drafter.parameters(), lr=self.lr)
+            self._optimizer = torch.optim.Adam(drafter.parameters(), lr=self.lr)
         self._optimizer.zero_grad()
         with torch.enable_grad():
-            loss = lesson_loss(self.drafter, self._parts, lessons)
+            loss = lesson_loss(drafter, self._parts, lessons)
             loss.backward()
-        nn.utils.clip_grad_norm_(self.drafter.parameters(), _CLIP)
+        nn.utils.clip_grad_norm_(drafter.parameters(), _CLIP)
         self._optimizer.step()
-        self.drafter.requires_grad_(False)
+        drafter.requires_grad_(False)
         self.steps += 1
+        self._next = {name: value.clone() for name, value in drafter.state_dict().items()}
+        drafter.load_state_dict(served)
         return float(loss.detach())
 
     def card(self) -> dict[str, Any]:
