@@ -38,6 +38,7 @@ def generate(
     return_dict: bool = False,
     on_stats: Callable[[Stats], None] | None = None,
     strict: bool = False,
+    memory: str | None = None,
     **inputs: Any,
 ) -> Tensor | Generated:
     """Generate as `model.generate(**inputs)` does, with drafts by `drafter` that `rule` verifies.
@@ -58,6 +59,8 @@ def generate(
         on_stats: A function called with the request's Stats after it has run.
         strict: Whether passes over drafts have the bits of single-token passes. Greedy output then equals that of
             `drafter=None, strict=True` in any dtype and batch; each pass costs more. See `mmspec.core.strict`.
+        memory: A budget such as "8GB" for the weights and the request. Drafts of a trained drafter that would exceed it
+            are cut, with a warning; a request that does not fit without drafts is refused.
         **inputs: The arguments of `transformers.generate` for this model (input_ids, pixel_values, max_new_tokens,
             do_sample...). `past_key_values` may be a conversation, see `mmspec.vlm.conversation.Past`, or an empty cache,
             which is filled.
@@ -66,11 +69,12 @@ def generate(
         int64 [B, L] in the layout of `transformers.generate`, or a Generated with `return_dict=True`.
 
     Raises:
-        ValueError: The model or combination is not supported, or `strict` is not supported by the model.
+        ValueError: The model or combination is not supported, `strict` is not supported by the model, or the budget is
+            too small.
         RowsFailed: (a ValueError) Rows had NaN or Inf logits or, in sampling, processors that excluded every token.
     """
     check_call(model, inputs)
-    settings = RequestSettings(drafter, rule, seed, capture, strict, streamer, return_dict, on_stats)
+    settings = RequestSettings(drafter, rule, seed, capture, strict, memory, streamer, return_dict, on_stats)
     arguments, turn = inputs, None
     with ending(streamer):
         if (past := past_of(inputs)) is not None:
@@ -87,6 +91,7 @@ def start(
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
     strict: bool = False,
+    memory: str | None = None,
     **inputs,
 ) -> DecodingRun:
     """Return a request that has not run yet, with the arguments of `generate`.
@@ -95,7 +100,7 @@ def start(
     steps in any order.
     """
     check_call(model, inputs)
-    settings = RequestSettings(drafter, rule, seed, capture, strict, by_hand=True)
+    settings = RequestSettings(drafter, rule, seed, capture, strict, memory, by_hand=True)
     return drafted_generate(model)(**inputs, custom_generate=_CustomGenerate(settings, inputs))
 
 
@@ -110,6 +115,7 @@ def decode(
     seed: int | Sequence[int] | None = None,
     capture: bool | Rounds = False,
     strict: bool = False,
+    memory: str | None = None,
     tokenizer: object | None = None,
     **model_kwargs,
 ) -> Tensor | Generated:
@@ -119,7 +125,7 @@ def decode(
     transformers does not pass it on.
     """
     streamer = streamer_of_call()
-    engine = _CustomGenerate(RequestSettings(drafter, rule, seed, capture, strict, streamer), inputs_of_call())
+    engine = _CustomGenerate(RequestSettings(drafter, rule, seed, capture, strict, memory, streamer), inputs_of_call())
     with ending(streamer):
         return engine(model, input_ids, logits_processor, stopping_criteria, generation_config, **model_kwargs)
 

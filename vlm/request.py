@@ -18,6 +18,7 @@ from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.conversation.turn import Turn
 from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.hf_model import setting_of_call, unwrapped
+from mmspec.vlm.memory_budget import bytes_of, drafter_within
 from mmspec.vlm.output import check_implementation, check_layout
 from mmspec.vlm.prefill import prompt_inputs
 from mmspec.vlm.streaming import StreamerFeed
@@ -34,6 +35,7 @@ class RequestSettings:
         seed: An int, an int per row, or None.
         capture: Whether rounds are captured, or the Rounds to reuse.
         strict: Whether passes over drafts have the bits of single-token passes.
+        memory: A budget of memory, such as "8GB".
         streamer: A streamer of transformers.
         return_dict: Whether to return a Generated.
         on_stats: A function called with the request's Stats.
@@ -48,6 +50,7 @@ class RequestSettings:
     seed: int | Sequence[int] | None = None
     capture: bool | Rounds = False
     strict: bool = False
+    memory: str | None = None
     streamer: object | None = None
     return_dict: bool = False
     on_stats: Callable[[Stats], None] | None = None
@@ -150,6 +153,8 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     if request.cache is not None:
         check_layout(request.cache, target)
     admit(target)
+    if settings.memory is not None:
+        drafter = drafter_within(target, drafter, bytes_of(settings.memory))
     return target, drafter, rule_for(settings.rule, model, greedy=target.greedy)
 
 

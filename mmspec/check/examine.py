@@ -13,8 +13,7 @@ import torch
 from mmspec import zoo
 from mmspec.check.comparison import best_drafter, compare, picture_tokens, sample_prompt
 from mmspec.check.drafters import drafter_fits
-from mmspec.check.memory import in_units, memory_of, room_of
-from mmspec.check.memory_budget import budget_sentence, bytes_of
+from mmspec.check.memory import memory_of, room_of
 from mmspec.check.pipelines import check_pipeline, decodings_for
 from mmspec.check.report import CheckReport, Finding
 from mmspec.check.skeleton import BY_SIZE, Skeleton, layer_groups, named_groups, pictures_of, read_config, sketch_model
@@ -27,6 +26,8 @@ from mmspec.io.checkpoints import load_model, load_part
 from mmspec.methods import methods
 from mmspec.vlm.architectures import Parts, parts_of, supported
 from mmspec.vlm.drafters.from_text import drafter_from_text
+from mmspec.vlm.memory_budget import budget_sentence, bytes_of
+from mmspec.vlm.memory_needs import in_units
 
 _UNTRIED = "shown when the weights are there"
 _SPENT = 20.0  # seconds that trials may take

@@ -6,13 +6,11 @@ import os
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from mmspec.check.report import MemoryNeeds
 from mmspec.check.skeleton import Skeleton
 from mmspec.vlm.architectures import Parts
-
-UNITS = ("B", "kB", "MB", "GB", "TB")
+from mmspec.vlm.memory_needs import MemoryNeeds, slots_of, states_of
 
 
 def memory_of(skeleton: Skeleton, dtype: torch.dtype) -> MemoryNeeds:
@@ -36,8 +34,8 @@ def memory_of(skeleton: Skeleton, dtype: torch.dtype) -> MemoryNeeds:
             "." if heads is None else "; a token's is that of its heads."
         )
         return MemoryNeeds(name, counted, counted * size, None if heads is None else heads * size, note=note)
-    slots = sum(value.numel() * size for layer in layers for value in _slots(layer))
-    states = sum(value.nbytes for layer in layers for value in _states(layer))
+    slots = sum(value.numel() * size for layer in layers for value in slots_of(layer))
+    states = sum(value.nbytes for layer in layers for value in states_of(layer))
     cross = any(layer.kind == "cross" for layer in skeleton.parts.plan.layers)
     note = "Keys of pictures in layers of cross attention come on top." if cross else ""
     return MemoryNeeds(name, counted, counted * size, slots, states, note)
@@ -66,17 +64,6 @@ def _numbers_by_heads(skeleton: Skeleton) -> int | None:
     return 2 * sum(layer.slots for layer in plan.layers) * groups * width
 
 
-def _slots(layer: Any) -> list[Tensor]:
-    """The keys and values of a token."""
-    return [value for name in ("keys", "values") if torch.is_tensor(value := getattr(layer, name, None))]
-
-
-def _states(layer: Any) -> list[Tensor]:
-    """Convolution windows and recurrent states."""
-    states = (getattr(layer, name, None) for name in ("conv_states", "recurrent_states"))
-    return [value for named in states if isinstance(named, dict) for value in named.values() if torch.is_tensor(value)]
-
-
 def room_of(device: str) -> int | None:
     """Return the bytes that a device has for weights: the free memory of a GPU, or all memory of the machine.
 
@@ -97,13 +84,3 @@ def room_of(device: str) -> int | None:
 def parameters_of(drafter: nn.Module) -> int:
     """Return the number of weights of a drafter, without those that it shares with its target."""
     return sum(weight.numel() for weight in drafter.parameters())
-
-
-def in_units(count: float) -> str:
-    """Return a number of bytes as text, such as "1.5 MB"."""
-    value = float(count)
-    for unit in UNITS:
-        if value < 1000 or unit == UNITS[-1]:
-            return f"{value:.0f} {unit}" if unit == "B" or value >= 100 else f"{value:.3g} {unit}"
-        value /= 1000
-    raise AssertionError("the last unit takes any number")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from mmspec.vlm.memory_needs import MemoryNeeds
+
 
 @dataclass(frozen=True, slots=True)
 class Finding:
@@ -57,31 +59,6 @@ class DrafterFit:
     parameters: int | None = None
     detail: str = ""
     text: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class MemoryNeeds:
-    """The memory of a model and of its requests.
-
-    Attributes:
-        dtype: The precision of the weights and the cache.
-        parameters: The number of weights of the whole model.
-        weights: The bytes of the weights.
-        per_token: The bytes of a token's keys and values; None where they are unknown.
-        per_row: The bytes of a row's recurrent and convolution states; None where they are unknown.
-        note: The parts that these figures leave out.
-    """
-
-    dtype: str
-    parameters: int
-    weights: int
-    per_token: int | None = None
-    per_row: int | None = None
-    note: str = ""
-
-    def of_request(self, tokens: int) -> int | None:
-        """Return the bytes of a row with a number of tokens, None where they are unknown."""
-        return None if self.per_token is None else self.per_token * tokens + (self.per_row or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import wrap
 
-from mmspec.check.memory import in_units
 from mmspec.check.report import CheckReport, Finding
+from mmspec.vlm.memory_needs import in_units
 
 WIDTH, _LABEL = 100, 12
 _ROW = 4096  # tokens of the row in the memory line

@@ -24,6 +24,7 @@ from mmspec.cli.console import (
 )  # fmt: skip
 from mmspec.cli.options import named_paths, split_names, split_numbers
 from mmspec.cli.people import say_next
+from mmspec.cli.sizing import sizing
 from mmspec.cli.tables import print_table
 from mmspec.evaluate.engine.config import BenchConfig, flag_of
 from mmspec.evaluate.registry import DOMAINS, config_of, domain_of, machine_bench
@@ -192,6 +193,7 @@ _EXAMPLES = {
 }
 for _name in DOMAINS:
     app.command(_name, cls=LateHelp)(bench_command(_name))
+app.command(cls=LateHelp)(sizing)
 
 
 @app.command(cls=LateHelp)

@@ -122,13 +122,13 @@ def flag_of(name: str) -> str:
 
 
 def check_drafter(name: str | None) -> str | None:
-    """Return the short name of a drafter, or the folder that holds a drafter; None for None.
+    """Return the short name of a drafter, the folder that holds a drafter, or a text such as eagle@FOLDER; None for None.
 
     Raises:
-        BadOption: The name is neither a drafter nor a folder.
+        BadOption: The name is none of these.
     """
-    if name is None:
-        return None
+    if name is None or "@" in name:
+        return name
     from mmspec.evaluate.vlm.resources import drafter_names, short_name, unknown_drafter
 
     short = short_name(name)

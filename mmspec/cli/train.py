@@ -13,7 +13,7 @@ from mmspec.cli.options import ZOO, check_choice, check_range, is_of_zoo, open_r
 from mmspec.cli.people import say_next
 from mmspec.cli.tables import print_table
 from mmspec.cli.train_options import check_sizes, data_of, device_of, job_of, licence_of, own_prompts_of, sizes_of
-from mmspec.vlm.drafters.kinds import trained_kinds
+from mmspec.vlm.drafters.kinds import SMALL, trained_kinds
 
 if TYPE_CHECKING:
     from mmspec.evaluate.vlm.resources import VlmResources
@@ -34,13 +34,13 @@ def _root() -> None:
 
 
 @app.command("vlm-drafter", cls=LateHelp)
-@command(kinds=lambda: " or ".join(", ".join(trained_kinds()).rsplit(", ", 1)))
+@command(kinds=lambda: " or ".join(", ".join((*trained_kinds(), SMALL)).rsplit(", ", 1)))
 def vlm_drafter(
     *, out: Path, kind: str, target: str = ZOO, data: str = ZOO, texts: Path | None = None, size: list[str] | None = None,
     steps: int = 800, batch: int = 12, recipe: str = "equal", lr: float | None = None, loss: str | None = None,
-    answers: str | None = None, teacher: str | None = None, new_tokens: int = 128, longest: int | None = None,
-    start: Path | None = None, reference: Path | None = None, share: float = 0.4, held_out: int = 8,
-    eval_every: int | None = None, precision: str = "bf16", device: str = "auto", seed: int = 0,
+    answers: str | None = None, teacher: str | None = None, source: str = "target", new_tokens: int = 128,
+    longest: int | None = None, start: Path | None = None, reference: Path | None = None, share: float = 0.4,
+    held_out: int = 8, eval_every: int | None = None, precision: str = "bf16", device: str = "auto", seed: int = 0,
     licence: str | None = None, resume: bool = True, json: Path | None = None,
 ) -> None:  # fmt: skip
     """Train a drafter for a vision-language model on its own answers, and measure the acceptance meanwhile.
@@ -62,9 +62,11 @@ def vlm_drafter(
         loss (TERMS): Loss terms with their weights, such as l1:10,list_mle:0.1; the recipe's when left out.
         answers (NAME): Answers to train on: own (the target's own) or given (those of the data).
         teacher (NAME): Target states: online computes them in every step, offline stores them on disk first.
+        source (SOURCE): Tokens to train on: target (the answers), drafter (its own continuations of them, judged by the
+            target), or the drafter's share of the tokens, such as 0.5.
         new_tokens (N): Longest own answer in tokens.
         longest (N): Number of tokens that rows are cut to.
-        start (FOLDER): Folder of a drafter to start from.
+        start (FOLDER): Folder of a drafter to start from, or of the model that --kind small trains.
         reference (FOLDER): Folder of a drafter; only tokens where it is much better are trained on (AdaSPEC).
         share (R): Share of the tokens that are trained on with --reference.
         held_out (N): Held-out examples that measure the acceptance.
@@ -98,8 +100,8 @@ def vlm_drafter(
         raise BadOption("--data: expected a file of examples for this target, got none, name a JSONL file")
     job = job_of(
         kind=kind, sizes=sizes_of(size or []), steps=steps, batch=batch, lr=lr, loss=loss, answers=answers,
-        recipe=kind if recipe == "published" else recipe, teacher=teacher, new_tokens=new_tokens, longest=longest,
-        precision=precision, start=start, reference=reference, share=share, seed=seed,
+        recipe=kind if recipe == "published" else recipe, teacher=teacher, source=source, new_tokens=new_tokens,
+        longest=longest, precision=precision, start=start, reference=reference, share=share, seed=seed,
         eval_every=max(1, steps // 8) if eval_every is None else eval_every,
     )  # fmt: skip
     own = own_prompts_of(data)
@@ -119,7 +121,8 @@ def vlm_drafter(
         _show(card, curve, out)
         save_json(json, {**card, "curve": curve})
         named = "" if target == ZOO else f" --model {target}"
-        say_next(f"mmspec caption IMAGE --drafter {out}{named} --compare")
+        form = "small@" if kind == SMALL else ""
+        say_next(f"mmspec caption IMAGE --drafter {form}{out}{named} --compare")
 
 
 def _own_prompts(resources: VlmResources, count: int, file: Path, seed: int, tells: bool) -> Path:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from mmspec.cli.console import BadOption
 from mmspec.cli.options import ZOO, check_choice, is_of_zoo, placement_of, split_pairs
-from mmspec.vlm.drafters.kinds import trained_kinds
+from mmspec.vlm.drafters.kinds import SMALL, trained_kinds
 
 if TYPE_CHECKING:
     from mmspec.vlm.training.data import TrainingData
@@ -26,9 +26,11 @@ def job_of(**fields: Any) -> Job:
     """
     from mmspec.vlm.training.job import Job
 
-    check_choice(trained_kinds(), kind=fields["kind"])
+    check_choice((*trained_kinds(), SMALL), kind=fields["kind"])
     for name in ("start", "reference"):
-        if fields[name] is not None and not (fields[name] / "config.json").is_file():
+        if fields[name] is None or (fields["kind"] == SMALL and str(fields[name]).startswith("zoo:")):
+            continue
+        if not (fields[name] / "config.json").is_file():
             raise BadOption(
                 f"--{name}: expected a folder with a saved drafter, got {str(fields[name])!r}, name another"
             )

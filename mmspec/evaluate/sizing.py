@@ -142,3 +142,50 @@ def drafters_of_bench(bench: Mapping[str, Any], data: Mapping[str, float] | None
         if row.get("parameters") and row.get("accept_length") and amount:
             drafters.append(SizedDrafter(row["parameters"], amount, row["accept_length"]))
     return drafters
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTimes:
+    """The seconds of a round, fitted to measured drafters.
+
+    Attributes:
+        target: The median seconds of a round without its draft.
+        base: The seconds of a draft that do not depend on the drafter's size.
+        per_parameter: The seconds of a draft for each parameter.
+    """
+
+    target: float
+    base: float
+    per_parameter: float
+
+    def draft(self, parameters: float) -> float:
+        """Return the seconds of a draft by a drafter of this size."""
+        return self.base + self.per_parameter * parameters
+
+
+def round_times(rows: Sequence[Mapping[str, Any]]) -> RoundTimes:
+    """Fit the seconds of rounds to the rows of a bench by least squares; a slope below 0 counts as 0.
+
+    Args:
+        rows: At least 2 rows with parameters, seconds, target passes and the share of drafts.
+
+    Raises:
+        ValueError: There are fewer rows.
+    """
+    timed = [row for row in rows if row.get("parameters") and row.get("target_passes") and row.get("draft_share")]
+    if len(timed) < 2:
+        raise ValueError(f"rows: expected at least 2 timed drafters, got {len(timed)}; bench more drafters")
+    rounds = [row["seconds"] / row["target_passes"] for row in timed]
+    drafts = torch.tensor([time * row["draft_share"] for time, row in zip(rounds, timed, strict=True)]).double()
+    sizes = torch.tensor([float(row["parameters"]) for row in timed]).double()
+    spread = sizes - sizes.mean()
+    slope = float((spread @ drafts) / (spread @ spread).clamp(min=1e-300))
+    slope = max(slope, 0.0) if bool((spread != 0).any()) else 0.0
+    others = torch.tensor([time * (1 - row["draft_share"]) for time, row in zip(rounds, timed, strict=True)])
+    return RoundTimes(float(others.median()), max(float(drafts.mean() - slope * sizes.mean()), 0.0), slope)
+
+
+def rows_alike(benches: Iterable[Mapping[str, Any]], **fields: Any) -> list[Mapping[str, Any]]:
+    """Return the rows of finished benches whose fields have these values; a row without a field counts."""
+    rows = [row for bench in benches for row in bench["rows"]]
+    return [row for row in rows if all(row.get(name, value) == value for name, value in fields.items())]

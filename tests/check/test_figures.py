@@ -13,12 +13,13 @@ import mmspec
 from mmspec.check import comparison as compared
 from mmspec.check.drafters import drafter_fits
 from mmspec.check.examine import check
-from mmspec.check.memory import in_units, memory_of
+from mmspec.check.memory import memory_of
 from mmspec.check.skeleton import sketch_model
 from mmspec.check.source import find_model
 from mmspec.check.text import report_lines
 from mmspec.check.trials import _same_answer
 from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.memory_needs import in_units
 from tests.check.folders import of_class
 from tests.vlm.classes.build import config_of, model_of
 from tests.vlm.tiny import tiny

@@ -27,6 +27,7 @@ from mmspec.zoo.files.table import MODELS
 from tests.docs.examples import EXAMPLES, prepared
 from tests.evaluate import tiny_continuous, tiny_images, tiny_video, tiny_zoo
 from tests.evaluate.report.kept import grid, written
+from tests.evaluate.test_sizing import bench_rows
 
 pytestmark = pytest.mark.usefixtures("built_once")
 
@@ -143,6 +144,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for file in EXAMPLES.glob("*.py"):
         Path(file.name).symlink_to(file)
     Path("made/work/log.jsonl").write_text('{"step": 1, "accept_length": 2.0}\n')
+    Path("drafters.json").write_text(json.dumps({"env": {}, "rows": bench_rows()}))
     written(Path("runs/zoo"), grid(2), about={"code": code(), "seed": 0})
     Path("requests.jsonl").write_text((json.dumps({"text": "What?", "images": ["scene.png"]}) + "\n") * 12)
     monkeypatch.setattr("mmspec.methods.modules._imported", {})

@@ -7,7 +7,7 @@ from math import log
 
 import pytest
 
-from mmspec.evaluate.sizing import SizedDrafter, drafters_of_bench, fit_sizes
+from mmspec.evaluate.sizing import SizedDrafter, drafters_of_bench, fit_sizes, round_times, rows_alike
 
 
 def planted(base: float, by_data: float, by_size: float, noise: float = 0.0) -> list[SizedDrafter]:
@@ -67,3 +67,31 @@ def test_drafters_are_read_from_the_rows_of_a_bench() -> None:
     ]
     assert drafters_of_bench({"rows": rows}) == [SizedDrafter(900_000, 1200.0, 3.5)]
     assert drafters_of_bench({"rows": rows}, {"EAGLE": 5e6}) == [SizedDrafter(900_000, 5e6, 3.5)]
+
+
+def bench_rows(draft: float = 2e-9) -> list[dict]:
+    """Drafters whose rounds take 10 ms beside their drafts, of 2 ms and `draft` a parameter."""
+    rows = []
+    for one in planted(-5.0, 0.2, 0.3):
+        seconds = 0.002 + draft * one.parameters
+        rows.append(
+            {"method": f"eagle-{one.parameters:.0f}", "parameters": one.parameters, "training_seconds": one.data,
+             "accept_length": one.accept_length, "seconds": 30 * (0.01 + seconds), "target_passes": 30,
+             "draft_share": seconds / (0.01 + seconds), "temperature": 0.0, "batch": 1}
+        )  # fmt: skip
+    return rows
+
+
+def test_the_seconds_of_rounds_are_a_line_through_the_drafters() -> None:
+    times = round_times([*bench_rows(), {"method": "lookup", "parameters": None, "seconds": 9.0}])
+    assert (times.target, times.base) == pytest.approx((0.01, 0.002), rel=1e-5)
+    assert times.per_parameter == pytest.approx(2e-9) and times.draft(1e6) == pytest.approx(0.004)
+    assert round_times(bench_rows(-1e-12)).per_parameter == 0.0
+    with pytest.raises(ValueError, match="at least 2 timed drafters, got 1"):
+        round_times(bench_rows()[:1])
+
+
+def test_only_rows_of_the_same_setting_are_fitted() -> None:
+    rows = bench_rows()
+    benches = [{"rows": rows}, {"rows": [dict(rows[0], temperature=1.0), dict(rows[0], batch=4)]}]
+    assert rows_alike(benches, temperature=0.0, batch=1) == rows

@@ -12,7 +12,6 @@ from torch import nn
 from mmspec.core.fingerprint import made_once
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.by_name import resolve
-from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.methods import MethodCall, names, parse
 from mmspec.methods.text import split
 from mmspec.vlm.auto import offered_drafters
@@ -44,17 +43,10 @@ class DrafterParts:
         weights = source or self.call.weights
         if weights is None:
             return self._offered(name)
-        if name == "model" and (loaded := from_zoo(weights)) is not None:
-            return loaded[0].to(self.model.device, self.model.dtype)  # beside its processor
         if name == "model":
-            from transformers import AutoModelForCausalLM
+            from mmspec.vlm.drafters.small_model import load_small_model
 
-            from mmspec.io.checkpoints import load_model
-
-            folder = folder_of(weights)
-            return load_model(AutoModelForCausalLM, str(folder), local=True, dtype=self.model.dtype).to(
-                self.model.device
-            )
+            return load_small_model(weights, self.model)
         from mmspec.vlm.drafters.checkpoints import load_drafter
         from mmspec.vlm.drafters.kinds import published_kinds
 

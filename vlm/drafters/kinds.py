@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
 
+SMALL = "small"  # a small model is trained by the command for drafters too, but it is a model, no kind of drafter
+
+
 def _trained_methods() -> Iterator[MethodInfo]:
     """Yield the methods with weights: drafters, and heads that control the length of drafts or judge their tokens."""
     for kind in ("drafter", "controller", "rule"):

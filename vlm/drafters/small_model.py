@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 from torch import Tensor, nn
@@ -16,9 +17,12 @@ from mmspec.core.layer_plan import attention_masks
 from mmspec.core.length import FixedLength, LengthControl, control_for, grow_by, learn_lengths, show_drawn
 from mmspec.core.sampling import draw
 from mmspec.core.tree import chain
+from mmspec.io.checkpoints import load_model, load_part
+from mmspec.io.pretrained import folder_of, from_zoo
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.drafters.base.draft_model import attention_parts, check_fits, mask_placeholders, prompt_for
+from mmspec.vlm.hf_model import unwrapped
 from mmspec.vlm.hidden_states import record_states
 from mmspec.vlm.prefill import first_inputs, first_positions, wrapped_logits
 from mmspec.vlm.processors.guide import ProcessorGuide
@@ -238,6 +242,29 @@ class SmallModelContext:
     def _move(self, counts: list[int]) -> None:
         self.cache.advance(counts)
         self.next_position = self.next_position + torch.tensor(counts, device=self.next_position.device)
+
+
+def load_small_model(source: str | Path, model: nn.Module) -> nn.Module:
+    """Load a small model for a target, in the target's dtype and on its device.
+
+    Args:
+        source: A folder, a hub id, or zoo:NAME, with a model of the target's class or a causal model of text.
+        model: The target.
+
+    Raises:
+        ValueError: The source has a model of another class.
+    """
+    if (loaded := from_zoo(source)) is not None:
+        return loaded[0].to(model.device, model.dtype)  # beside its processor
+    from transformers import MODEL_FOR_CAUSAL_LM_MAPPING, AutoConfig, AutoModelForCausalLM
+
+    folder, target = str(folder_of(source)), unwrapped(model)
+    config = type(load_part(AutoConfig, folder))
+    if config is not type(target.config) and config not in MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise ValueError(f"{source}: expected a {type(target).__name__} or a model of text, got a {config.__name__}; use a "
+                         "model with the target's tokenizer")  # fmt: skip
+    kind = type(target) if config is type(target.config) else AutoModelForCausalLM
+    return load_model(kind, folder, local=True, dtype=model.dtype).to(model.device)
 
 
 @method(

@@ -2,100 +2,38 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
-from mmspec.io.files import LOCK, locked, write_json_atomic
+from mmspec.io.files import locked, write_json_atomic
 from mmspec.io.readers import read_json_lines
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.training.answers import AnswerSettings, answers_to_streams
-from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData
-from mmspec.vlm.training.losses import terms_of
+from mmspec.vlm.drafters.kinds import SMALL
+from mmspec.vlm.training.data import Batches, TrainingData
+from mmspec.vlm.training.job_settings import Job
 from mmspec.vlm.training.objective import Objective
 from mmspec.vlm.training.objective_wrappers import SelectTokens
-from mmspec.vlm.training.recipes import Recipe, equal_recipe, published_recipe, published_recipes, with_terms
-from mmspec.vlm.training.run_setup import check_same_run, fit_vocabulary, initial_drafter, process_state
+from mmspec.vlm.training.on_policy import OnPolicyTeacher
+from mmspec.vlm.training.recipes import (
+    Recipe,
+)
+from mmspec.vlm.training.run_setup import (
+    OnProgress,
+    drafter_card,
+    fit_vocabulary,
+    initial_drafter,
+    phase_of,
+    process_state,
+    run_answers,
+)
+from mmspec.vlm.training.small_model import run_small_job
 from mmspec.vlm.training.teacher import Teacher
 from mmspec.vlm.training.teacher_store import TeacherStore, batches_of_steps, check_image_dependence
 from mmspec.vlm.training.trainer import TrainSettings, train_drafter
-
-OnProgress = Callable[[str, int, int, dict[str, float]], None]
-
-
-@dataclass(frozen=True, slots=True)
-class Job:
-    """The settings of a training run.
-
-    Args:
-        kind: The kind of drafter, see `new_drafter`.
-        steps: The number of steps.
-        batch: The number of rows in a step.
-        sizes: Pairs of a size and its value in place of the recipe's, see `new_drafter`; empty with `start`.
-        recipe: "equal" (the same for all kinds) or a name of `published_recipes`.
-        lr: The learning rate in place of the recipe's.
-        loss: The loss in place of the recipe's, see `terms_of`.
-        answers: The source of answers in place of the recipe's.
-        teacher: The use of the teacher in place of the recipe's.
-        new_tokens: The most tokens of the target's own answers, which are greedy and sampled in turn.
-        longest: The number of tokens to which rows are cut, None for no limit.
-        precision: "bf16" trains in autocast, "no" in float32.
-        start: The folder of a drafter to start from, of this kind or of the kind of its first training stage.
-        reference: The folder of a reference drafter for `SelectTokens`; None trains on all tokens.
-        share: The share of tokens to train on with a reference, see `SelectTokens`.
-        eval_every: The number of steps between measurements of acceptance, 0 for none.
-        eval_tokens: The number of tokens generated for each prompt of a measurement.
-        seed: The seed of weights, answers and steps.
-    """
-
-    kind: str
-    steps: int
-    batch: int = 12
-    sizes: tuple[tuple[str, Any], ...] = ()
-    recipe: str = "equal"
-    lr: float | None = None
-    loss: str | None = None
-    answers: Literal["own", "given"] | None = None
-    teacher: Literal["online", "offline"] | None = None
-    new_tokens: int = 128
-    longest: int | None = None
-    precision: Literal["bf16", "no"] = "bf16"
-    start: Path | None = None
-    reference: Path | None = None
-    share: float = 0.4
-    eval_every: int = 0
-    eval_tokens: int = 64
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.recipe != "equal" and self.recipe not in (known := published_recipes()):
-            raise ValueError(f"recipe: expected equal or one of {', '.join(known)}, got {self.recipe!r}")
-        if self.loss is not None:
-            terms_of(self.loss)
-        if self.start is not None and self.sizes:
-            raise ValueError(
-                f"size: expected none with start, whose drafter has its own, got {dict(self.sizes)}; leave it out"
-            )
-
-    @property
-    def built(self) -> dict[str, Any]:
-        """The sizes of a new drafter: those of the recipe, overridden by those of the job."""
-        recipe = published_recipes().get(self.recipe)
-        return {**({} if recipe is None else dict(recipe.sizes)), **dict(self.sizes)}
-
-    def recipe_for(self, drafter: ShapedDrafter) -> Recipe:
-        """Return the recipe with the job's own settings."""
-        recipe = equal_recipe(drafter) if self.recipe == "equal" else published_recipe(self.recipe, drafter)
-        if self.loss is not None:
-            recipe = replace(recipe, objective=with_terms(recipe.objective, terms_of(self.loss)))
-        changes = {name: getattr(self, name) for name in ("lr", "answers", "teacher")}
-        return replace(recipe, **{name: value for name, value in changes.items() if value is not None})
 
 
 def run_job(
@@ -142,6 +80,8 @@ def run_job(
         )
     parallel = process_state(cpu=model.device.type == "cpu")
     with locked(out / "work") if parallel.is_main_process else nullcontext():
+        if job.kind == SMALL:
+            return run_small_job(job, model, processor, data, out, parallel, target, licence, resume, on_progress)
         return _run(job, model, processor, data, out, parallel, target, licence, resume, on_progress)
 
 
@@ -156,15 +96,8 @@ def _run(
     if recipe.curriculum is not None and batches.curriculum is None:
         on_progress(f"without its curriculum: {len(data.texts)} texts, {len(data.pictures)} pictures", 1, 1, {})
     with parallel.main_process_first():
-        if not resume and parallel.is_main_process:
-            _clear_folder(work)
-        decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
-        check_same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
-        how = AnswerSettings(job.new_tokens, batch=max(job.batch, 16), seed=job.seed)
-        streams = [ExampleSubset(stream, places) for stream, places in batches.used]
-        answers = answers_to_streams(
-            recipe.answers, model, processor, streams, work, how, _phase(on_progress, "answers")
-        )
+        restart = not resume and parallel.is_main_process
+        answers = run_answers(job, recipe, model, processor, data, batches, work, target, not restart, on_progress)
     drafter, share = fit_vocabulary(drafter, answers.values(), fresh=job.start is None)
     teacher = Teacher(
         model, processor, answers, levels=drafter.teacher_levels, longest=job.longest, precision=job.precision,
@@ -172,9 +105,13 @@ def _run(
     )  # fmt: skip
     shown = (batch for batch in map(batches.__getitem__, batches.needed) if any(example.images for example in batch))
     check_image_dependence(teacher, next(shown, ()))
-    store = None if recipe.teacher == "online" else TeacherStore(work / "states", teacher.parts.embed)
+    is_online = recipe.teacher == "online" or job.teaching.share
+    store = None if is_online else TeacherStore(work / "states", teacher.parts.embed)
     with parallel.main_process_first():
-        teacher_batches = batches_of_steps(teacher, batches, store, _phase(on_progress, "states"))
+        teacher_batches = batches_of_steps(teacher, batches, store, phase_of(on_progress, "states"))
+    if job.teaching.share:
+        judge = OnPolicyTeacher(teacher, drafter, job.teaching, job.seed)
+        teacher_batches = lambda step: judge(batches[batches.number(step)], step)  # noqa: E731
     settings = TrainSettings(
         recipe.schedule(job.steps), _objective(job, recipe, drafter, model), precision=job.precision, noise=recipe.noise,
         eval_every=job.eval_every, eval_tokens=job.eval_tokens, seed=job.seed,
@@ -193,19 +130,6 @@ def _run(
         write_json_atomic(out / "card.json", card)
     parallel.wait_for_everyone()
     return card
-
-
-def _phase(on_progress: OnProgress, name: str) -> Callable[[int, int], None]:
-    return lambda done, total: on_progress(name, done, total, {})
-
-
-def _clear_folder(work: Path) -> None:
-    """Remove all files except the lock, which this run holds."""
-    for path in work.iterdir():
-        if path.is_dir():
-            shutil.rmtree(path)
-        elif path.name != LOCK:
-            path.unlink()
 
 
 def _batches(job: Job, recipe: Recipe, data: TrainingData, processes: int) -> Batches:
@@ -231,45 +155,6 @@ def _objective(job: Job, recipe: Recipe, drafter: ShapedDrafter, model: nn.Modul
 
     reference = load_drafter(job.reference, target=model).float()
     return SelectTokens(recipe.objective, reference, job.share)
-
-
-def drafter_card(
-    job: Job,
-    recipe: Recipe,
-    drafter: ShapedDrafter,
-    batches: Batches,
-    figures: dict[str, float],
-    *,
-    target: str,
-    licence: str | None,
-    data_licence: str | None,
-) -> dict[str, Any]:
-    """Return the contents of `card.json`: the target, the settings of the run, and its last figures."""
-    return {
-        "class": f"{type(drafter).__module__}.{type(drafter).__qualname__}",
-        "kind": job.kind,
-        "target": target,
-        "target_licence": licence or "not stated",
-        "data_licence": data_licence or "not stated",
-        "parameters": sum(p.numel() for p in drafter.parameters()),
-        "recipe": job.recipe,
-        "loss": job.loss,
-        "lr": recipe.lr,
-        "steps": job.steps,
-        "batch": job.batch,
-        "examples": sum(len(places) for _, places in batches.used),
-        "curriculum": _curriculum_entry(recipe, batches),
-        "answers": recipe.answers,
-        "teacher": recipe.teacher,
-        "seed": job.seed,
-        "training": {name: value for name, value in figures.items() if name != "step"},
-    }
-
-
-def _curriculum_entry(recipe: Recipe, batches: Batches) -> dict[str, Any] | str | None:
-    if batches.curriculum is not None:
-        return asdict(batches.curriculum)
-    return None if recipe.curriculum is None else "left out, as the data holds texts alone or pictures alone"
 
 
 def read_training_log(out: Path) -> list[dict[str, Any]]:

@@ -145,6 +145,15 @@ def equal_recipe(drafter: ShapedDrafter) -> Recipe:
     return drafter.prescribed(recipe)
 
 
+def small_model_recipe() -> Recipe:
+    """Return the recipe of a small model: the cross-entropy of the target's own answers ("FastDraft").
+
+    The last stage of "FastDraft: How to Train Your Draft" is sequence-level distillation. The learning rate is that of
+    continued training, a tenth of the rate at which such models are trained from the start.
+    """
+    return depth_recipe("hard_cross_entropy", lr=2e-4, warmup=0.05, decay="cosine", final_lr=0.1, clip=1.0)
+
+
 def with_terms(objective: AnyObjective, terms: tuple[tuple[float, Loss], ...]) -> AnyObjective:
     """Return the objective with other terms."""
     if isinstance(objective, Objective | BlockObjective):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+import shutil
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,12 +13,16 @@ from typing import Any
 import torch
 from torch import nn
 
-from mmspec.io.files import write_json_atomic
+from mmspec.io.files import LOCK, write_json_atomic
 from mmspec.io.readers import read_json
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.reduced_vocabulary import vocabulary_share
+from mmspec.vlm.training.answers import AnswerSettings, answers_to_streams
+from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData
+from mmspec.vlm.training.job_settings import Job
+from mmspec.vlm.training.recipes import Recipe
 
 
 def initial_drafter(
@@ -97,6 +103,77 @@ def check_same_run(file: Path, decides: dict[str, Any]) -> None:
         changes = ", ".join(f"{name} {known.get(name)!r} instead of {decides.get(name)!r}" for name in other)
         raise ValueError(f"{file.parent}: expected the work of this run, got that of a run with {changes}; start over or "
                          "choose another folder")  # fmt: skip
+
+
+OnProgress = Callable[[str, int, int, dict[str, float]], None]
+
+
+def phase_of(on_progress: OnProgress, name: str) -> Callable[[int, int], None]:
+    """Return a function of a completed count and its total that reports a phase."""
+    return lambda done, total: on_progress(name, done, total, {})
+
+
+def run_answers(
+    job: Job, recipe: Recipe, model: nn.Module, processor: Any, data: TrainingData, batches: Batches, work: Path, target: str,
+    resume: bool, on_progress: OnProgress,
+) -> dict[str, Sequence[int]]:  # fmt: skip
+    """Return the answers to train on by key, after the check that the folder holds no other run."""
+    if not resume:
+        _clear_folder(work)
+    decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
+    check_same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
+    how = AnswerSettings(job.new_tokens, batch=max(job.batch, 16), seed=job.seed)
+    streams = [ExampleSubset(stream, places) for stream, places in batches.used]
+    return answers_to_streams(recipe.answers, model, processor, streams, work, how, phase_of(on_progress, "answers"))
+
+
+def _clear_folder(work: Path) -> None:
+    """Remove all files except the lock, which this run holds."""
+    for path in work.iterdir():
+        if path.is_dir():
+            shutil.rmtree(path)
+        elif path.name != LOCK:
+            path.unlink()
+
+
+def drafter_card(
+    job: Job,
+    recipe: Recipe,
+    drafter: nn.Module,
+    batches: Batches,
+    figures: dict[str, float],
+    *,
+    target: str,
+    licence: str | None,
+    data_licence: str | None,
+) -> dict[str, Any]:
+    """Return the contents of `card.json`: the target, the settings of the run, and its last figures."""
+    return {
+        "class": f"{type(drafter).__module__}.{type(drafter).__qualname__}",
+        "kind": job.kind,
+        "target": target,
+        "target_licence": licence or "not stated",
+        "data_licence": data_licence or "not stated",
+        "parameters": sum(p.numel() for p in drafter.parameters()),
+        "recipe": job.recipe,
+        "loss": job.loss,
+        "lr": recipe.lr,
+        "steps": job.steps,
+        "batch": job.batch,
+        "examples": sum(len(places) for _, places in batches.used),
+        "curriculum": _curriculum_entry(recipe, batches),
+        "answers": recipe.answers,
+        "teacher": recipe.teacher,
+        "source": job.source,
+        "seed": job.seed,
+        "training": {name: value for name, value in figures.items() if name != "step"},
+    }
+
+
+def _curriculum_entry(recipe: Recipe, batches: Batches) -> dict[str, Any] | str | None:
+    if batches.curriculum is not None:
+        return asdict(batches.curriculum)
+    return None if recipe.curriculum is None else "left out, as the data holds texts alone or pictures alone"
 
 
 def process_state(cpu: bool) -> Any:

@@ -74,11 +74,7 @@ def teacher_pass(
     """
     mask = inputs.get("attention_mask")
     most = shift if parts.most_positions is None else min(shift, parts.most_positions - ROOM)
-    position = shifted_positions(_positions(parts.model, inputs), inputs["input_ids"], most)
-    prepared = parts.model.prepare_inputs_for_generation(
-        inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=1,
-        position_ids=position, **{k: v for k, v in inputs.items() if k != "input_ids"},
-    )  # fmt: skip
+    prepared = forward_inputs(parts.model, inputs, 1, most)
     with record_states(parts.decoder, levels) as seen:
         parts.model(**prepared, return_dict=True)
     padding = None if mask is None or bool(mask.all()) else mask == 0
@@ -106,12 +102,27 @@ def shifted_positions(position: Tensor, ids: Tensor, most: int) -> Tensor:
     return torch.where(position < kept, position, position + moved)
 
 
+def forward_inputs(model: nn.Module, inputs: dict, keep: int, most: int = 0) -> dict:
+    """Return the arguments of a forward pass over answered requests, with the positions that `generate` would use.
+
+    Args:
+        model: The transformers model.
+        inputs: The inputs with the answers, see `with_answers`.
+        keep: The number of last tokens whose logits are computed.
+        most: The largest position of a moved token, see `shifted_positions`; 0 moves none.
+    """
+    position = shifted_positions(_positions(model, inputs), inputs["input_ids"], most)
+    return model.prepare_inputs_for_generation(
+        inputs["input_ids"], is_first_iteration=True, use_cache=False, logits_to_keep=keep, position_ids=position,
+        **{k: v for k, v in inputs.items() if k != "input_ids"},
+    )  # fmt: skip
+
+
 def _positions(model: nn.Module, inputs: dict) -> Tensor:
     """Return the position_ids that `generate` would use, with three axes for M-RoPE."""
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"]))
     if hasattr(model, "_prepare_position_ids_for_generation"):
-        ids = model._prepare_position_ids_for_generation(inputs["input_ids"], dict(inputs, attention_mask=mask))
-        return ids
+        return model._prepare_position_ids_for_generation(inputs["input_ids"], dict(inputs, attention_mask=mask))
     return (mask.cumsum(-1) - 1).clamp(min=0)
 
 
@@ -149,13 +160,36 @@ class Teacher:
         Raises:
             ValueError: An example has no answer.
         """
+        return self.over(examples, [self.answer_of(example) for example in examples])
+
+    def over(
+        self,
+        examples: Sequence[Example],
+        answers: Sequence[Sequence[int]],
+        taught: Sequence[Sequence[bool]] | None = None,
+    ) -> VlmTeacherBatch:
+        """Return the target's states on these examples with other answers.
+
+        Args:
+            examples: The examples.
+            answers: The ids of each example's answer.
+            taught: Of each answer, the tokens to train on; None for all.
+        """
         inputs = {name: value.to(self.model.device) for name, value in encode(self.processor, examples).items()}
         pad = getattr(self.processor, "tokenizer", self.processor).pad_token_id or 0
-        inputs, answer = with_answers(inputs, [self._answer(example) for example in examples], pad)
+        start = inputs["input_ids"].shape[1]
+        inputs, answer = with_answers(inputs, answers, pad)
+        for row, marks in enumerate(taught or ()):
+            answer[row, start : start + len(marks)] &= answer.new_tensor(marks)
         with self.autocast:
             return truncate_rows(teacher_pass(self.parts, inputs, answer, self.levels, self.shift), self.longest)
 
-    def _answer(self, example: Example) -> Sequence[int]:
+    def answer_of(self, example: Example) -> Sequence[int]:
+        """Return the ids of an example's answer.
+
+        Raises:
+            ValueError: The example has no answer.
+        """
         if self.answers is not None:
             if not self.answers.get(example.key):
                 raise ValueError(f"answers: expected an answer for {example.key!r}, got none; generate it first")

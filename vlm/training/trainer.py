@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
+from mmspec.core.loop import Drafter
 from mmspec.training.loop import train_steps
 from mmspec.training.run_state import RunState
 from mmspec.training.schedule import Schedule
@@ -176,15 +177,20 @@ def accept_length(
     drafter: ShapedDrafter, model: nn.Module, processor: Any, prompts: Sequence[Example], settings: TrainSettings
 ) -> float:
     """Return the tokens per target pass over the prompts at temperature 0, with chain drafts."""
-    from mmspec.vlm.api import generate
-
     # it is trained in float32, but drafts in the target's dtype
     chain = copy.deepcopy(drafter).to(model.dtype).eval().with_shape(Chain(FixedLength(settings.eval_length)))
+    return mean_accept_length(chain, model, processor, prompts, settings.eval_tokens)
+
+
+def mean_accept_length(
+    drafter: Drafter, model: nn.Module, processor: Any, prompts: Sequence[Example], tokens: int
+) -> float:
+    """Return the mean of the prompts' tokens per target pass at temperature 0, at most `tokens` tokens each."""
+    from mmspec.vlm.api import generate
+
     lengths = []
     for prompt in prompts:
         inputs = {name: value.to(model.device) for name, value in encode(processor, [prompt]).items()}
-        out = generate(
-            model, drafter=chain, max_new_tokens=settings.eval_tokens, do_sample=False, return_dict=True, **inputs
-        )
+        out = generate(model, drafter=drafter, max_new_tokens=tokens, do_sample=False, return_dict=True, **inputs)
         lengths.append(out.stats.accept_length)
     return sum(lengths) / len(lengths)

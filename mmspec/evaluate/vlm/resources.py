@@ -18,7 +18,7 @@ from mmspec.evaluate.engine.domain import Resources
 from mmspec.evaluate.engine.placement import AUTO, Placement
 from mmspec.io.checkpoints import cast_weights, load_model, load_part
 from mmspec.methods import MethodInfo, find, methods
-from mmspec.vlm import load_drafter
+from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.zoo.files.table import MODELS
 
 HYBRID, SMOL, SMOLLM2 = "vlm/hybrid", "vlm/smol", "smollm2"
@@ -195,11 +195,11 @@ class VlmResources(Resources):
         return part.fitted(self.model) if hasattr(part, "fitted") else part
 
     def drafter(self, name: str) -> Any:
-        """Return a drafter by its name in `drafter_specs` or from the folder `name`; None for "none"."""
+        """Return a drafter by its name in `drafter_specs`, from the folder `name` or by its text form; None for "none"."""
         if (spec := drafter_specs().get(short_name(name))) is not None:
             return spec.make(self)
-        if Path(name).is_dir():
-            return self.once(name, lambda: load_drafter(name, target=self.model))
+        if Path(name).is_dir() or "@" in name:
+            return drafter_from_text(name, self.model)
         raise ValueError(unknown_drafter(name))
 
     def variant(self, name: str, change: Callable[[Any], Any]) -> Any:

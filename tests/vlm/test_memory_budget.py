@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 
 import pytest
@@ -11,7 +12,13 @@ from torch.profiler import ProfilerActivity, profile
 import mmspec
 from mmspec.check.examine import check
 from mmspec.check.memory import memory_of
-from mmspec.check.memory_budget import (
+from mmspec.check.skeleton import sketch_model
+from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, likeliest_tree, nodes_of
+from mmspec.core.length import FixedLength
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters import SmallModel
+from mmspec.vlm.memory_budget import (
     RequestMemory,
     RequestShape,
     budget_sentence,
@@ -20,12 +27,7 @@ from mmspec.check.memory_budget import (
     request_memory,
     shape_within,
 )
-from mmspec.check.report import MemoryNeeds
-from mmspec.check.skeleton import sketch_model
-from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, likeliest_tree, nodes_of
-from mmspec.core.length import FixedLength
-from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters import SmallModel
+from mmspec.vlm.memory_needs import MemoryNeeds, needs_of
 from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, sample_scene
 from tests.vlm.drafters.watched import noisy
@@ -106,7 +108,7 @@ def test_the_estimate_is_within_5_percent_of_the_allocated_peak(name: str, rows:
 @pytest.mark.whole
 def test_slots_that_double_are_counted_while_both_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.vlm.target._ROOM", 8)
-    monkeypatch.setattr("mmspec.check.memory_budget._ROOM", 8)
+    monkeypatch.setattr("mmspec.vlm.memory_budget._ROOM", 8)
     peak, estimate = measured("plain", 1, 100, True, rounds=90, min_new_tokens=100)
     assert estimate == pytest.approx(peak, rel=0.05)
     assert of(None, RequestShape(157, 100)).copied > 0 == of(None, RequestShape(157, 8)).copied
@@ -173,3 +175,55 @@ def test_sizes_are_read_from_text() -> None:
     for wrong in ("8", "GB", "0GB", "-1GB", "3 bits"):
         with pytest.raises(ValueError, match="memory: expected a size such as 8GB or 500MB, got"):
             bytes_of(wrong)
+
+
+def caption(rows: int = 1) -> dict:
+    processor = mmspec.zoo.load("vlm")[1]
+    text = "USER: <image>\nDescribe this picture in detail. ASSISTANT:"
+    pictures = [render(sample_scene(EVAL_SEEDS[0]))] * rows
+    return dict(processor(images=pictures, text=[text] * rows, return_tensors="pt"))
+
+
+def test_a_loaded_model_has_the_needs_of_its_config() -> None:
+    model = mmspec.zoo.load("vlm")[0]
+    own, sketched = needs_of(take_apart(model)), sized("zoo")[1]
+    assert own == sketched and needs_of(take_apart(model)) is own
+    assert needs_of(take_apart(tiny("llama"))).per_token == 2 * 2 * 2 * 8 * 4  # layers, K and V, groups, width, bytes
+
+
+def test_generate_cuts_the_draft_to_a_budget() -> None:
+    """The output stays plain decoding's; the warning names the tokens that the drafts then have."""
+    model, inputs = mmspec.zoo.load("vlm")[0], caption()
+    drafter = mmspec.zoo.load("vlm/eagle").with_shape(Chain(FixedLength(40)))
+    common = dict(max_new_tokens=24, do_sample=False, return_dict=True, **inputs)
+    plain = mmspec.generate(model, **common)
+    own = sum(weight.nbytes for weight in drafter.parameters())
+    sizes = RequestShape(inputs["input_ids"].shape[1], 24, pictures=model.config.image_seq_length)
+    needs = sized("zoo")[1]
+    drafted = {n: own + needs.weights + of(Chain(FixedLength(n)), sizes, drafter).total for n in (6, 7)}
+    with pytest.warns(RuntimeWarning, match="drafts of 6 tokens in this request, not 40 tokens"):
+        cut = mmspec.generate(model, drafter=drafter, memory=f"{drafted[7] - 1}B", **common)
+    assert torch.equal(cut.sequences, plain.sequences) and max(n for (n,) in cut.stats.accepted) <= 6
+    assert cut.stats.target_passes < plain.stats.target_passes
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        whole = mmspec.generate(model, drafter=drafter, memory="1GB", **common)
+    assert torch.equal(whole.sequences, plain.sequences) and max(n for (n,) in whole.stats.accepted) > 6
+    least = own + needs.weights + of(None, sizes).total
+    with pytest.warns(RuntimeWarning, match="no draft beside plain decoding"):
+        none = mmspec.generate(model, drafter=drafter, memory=f"{least}B", **common)
+    assert none.stats.drafter == "none" and none.stats.target_passes == plain.stats.target_passes
+    for arguments in (dict(drafter=drafter), {}):
+        with pytest.raises(ValueError, match="memory: expected at least .* for the weights and 1 x"):
+            mmspec.generate(model, memory="10MB", **arguments, **common)
+
+
+def test_budgets_that_cannot_be_kept_are_refused() -> None:
+    model, inputs = tiny("llama"), {"input_ids": torch.tensor([[5, 6, 7]]), "max_new_tokens": 4}
+    with pytest.raises(ValueError, match="memory: expected a trained drafter or none, got PromptLookup"):
+        mmspec.generate(model, drafter="lookup", memory="1GB", **inputs)
+    with pytest.raises(ValueError, match="memory: expected a size such as 8GB"):
+        mmspec.generate(model, memory="much", **inputs)
+    assert mmspec.generate(model, memory="1GB", **inputs).shape == (1, 7)
+    decoded = model.generate(**inputs, custom_generate=mmspec.decode, memory="1GB")
+    assert decoded.shape == (1, 7)

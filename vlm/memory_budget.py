@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, fields, replace
 from typing import Any
+from warnings import warn
 
-from mmspec.check.memory import UNITS, in_units
-from mmspec.check.report import MemoryNeeds
+import torch
+
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree, nodes_of
 from mmspec.core.length import FixedLength
 from mmspec.vlm.architectures import Parts
+from mmspec.vlm.memory_needs import UNITS, MemoryNeeds, in_units, needs_of
+from mmspec.vlm.target import TextTarget
 
 _MOST = 256  # drafted tokens of the longest chain that a report tries
 _ROOM, _SPARE = 512, 64  # slots that a target allocates for new tokens, and for the nodes of drafts
@@ -133,14 +136,14 @@ def _drafter_bytes(drafter: Any, shape: Shape, request: RequestShape, slots: int
 
 
 def shape_within(
-    parts: Parts, needs: MemoryNeeds, shape: Shape, request: RequestShape, budget: int, drafter: Any = None
+    parts: Parts, needs: MemoryNeeds, shape: Shape | None, request: RequestShape, budget: int, drafter: Any = None
 ) -> Shape | None:
     """Return the largest draft of a kind that a budget of bytes allows, weights included; None for plain decoding.
 
     Args:
         parts: The parts of the target.
         needs: The memory of its weights and slots.
-        shape: The draft that is wanted. A smaller draft is a prefix of it.
+        shape: The draft that is wanted, None for plain decoding. A smaller draft is a prefix of it.
         request: The sizes of the request.
         budget: The bytes.
         drafter: As in `request_memory`; its weights count too.
@@ -157,13 +160,44 @@ def shape_within(
         raise ValueError(f"memory: expected at least {in_units(least(None))} for the weights and {request.rows} x "
                          f"{request.prompt + request.new:,} tokens, got {in_units(budget)}; use fewer tokens or rows, or a "
                          "smaller dtype")  # fmt: skip
-    low, high = 0, nodes_of(shape) - 1
-    if least(shape) <= budget:
+    if shape is None or least(shape) <= budget:
         return shape
+    low, high = 0, nodes_of(shape) - 1
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if least(cut_to(shape, middle)) <= budget else (low, middle)
     return cut_to(shape, low) if low else None
+
+
+def drafter_within(target: TextTarget, drafter: Any, budget: int) -> Any:
+    """Return a drafter whose drafts fit a budget of bytes in a request, None where only plain decoding fits.
+
+    A warning names the drafts that are left where they are smaller than the drafter's own.
+
+    Args:
+        target: The request, before its prefill.
+        drafter: A trained drafter, or None.
+        budget: The bytes, those of all weights included.
+
+    Raises:
+        ValueError: Not even plain decoding fits, the request has no limit of tokens, or the drafter has no shape.
+    """
+    if target.stopping.most is None:
+        raise ValueError("memory: expected max_new_tokens beside it, got a request without a limit; set it")
+    if drafter is not None and not hasattr(drafter, "shape_for"):
+        raise ValueError(f"memory: expected a trained drafter or none, got {type(drafter).__name__}, whose drafts have no "
+                         "shape to cut; leave memory out")  # fmt: skip
+    seen = torch.isin(target.prompt, target.prompt.new_tensor(target.parts.placeholders)).sum(1).max()
+    rows, prompt = target.prompt.shape
+    request = RequestShape(prompt, target.stopping.most, rows, target.greedy, int(seen))
+    shape = None if drafter is None else drafter.shape_for(target.greedy)
+    fitted = shape_within(target.parts, needs_of(target.parts), shape, request, budget, drafter)
+    if fitted is shape:
+        return drafter
+    left = "no draft beside plain decoding" if fitted is None else f"drafts of {nodes_of(fitted) - 1} tokens"
+    warn(f"memory: {in_units(budget)} holds {left} in this request, not {nodes_of(shape) - 1} tokens; the draft is cut",
+         RuntimeWarning, stacklevel=2)  # fmt: skip
+    return None if fitted is None else drafter.with_shape(fitted)
 
 
 def cut_to(shape: Shape, drafted: int) -> Shape:
