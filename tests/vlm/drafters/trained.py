@@ -37,6 +37,20 @@ def eagle3() -> ShapedDrafter:
     return drafter.with_vocabulary([i for i in range(SIZES["vocab_size"]) if i % 5])
 
 
+def s2d() -> ShapedDrafter:
+    """The exits are used in turn: thresholds lie where the likeliest tokens of random layers do."""
+    from mmspec.vlm.drafters.eagle3 import levels_of
+    from mmspec.vlm.drafters.s2d import S2D, S2DConfig
+
+    drafter = S2D(S2DConfig(**SIZES, levels=levels_of(2))).with_thresholds(0.3, 0.25)
+    with torch.no_grad():
+        drafter.fc.weight[:, -HIDDEN:].normal_(0, 0.1).add_(torch.eye(HIDDEN))
+        drafter.head.weight.normal_(0, 0.5)
+        for layer in drafter.rest:
+            layer.down.weight.normal_(0, 0.15)
+    return drafter
+
+
 def msd() -> ShapedDrafter:
     from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig
     from mmspec.vlm.drafters.msd import Msd
@@ -220,6 +234,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "eagle": eagle,
     "eagle_without_pictures": eagle_without_pictures,
     "eagle3": eagle3,
+    "s2d": s2d,
     "msd": msd,
     "medusa": medusa,
     "hydra": hydra,
@@ -248,6 +263,7 @@ VARIANTS = (
     "flash_autoregressive",
     "flash_residual",
     "dflash_with_vision",
+    "s2d",
     "chimera",
     "clover",
     "ppd",
