@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -47,13 +48,48 @@ class PromptObjective(ObjectiveWrapper):
             ValueError: The target has layers that see less than the whole text, it reads more than the embeddings, or
                 the states were stored without positions.
         """
-        anchor, drawn = draw_anchors(batch.answer, self.anchors)
+        depths = [depth for depth in self.predictions(drafter, parts, batch) if depth.count]
+        if depths:
+            return self.objective.over(depths, batch.embeds.device)
         # without any answer the loss has no gradient, but still the drafter's parameters
+        return sum(0 * weight.sum() for weight in drafter.parameters()), {}
+
+    def predictions(self, drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch) -> list[DepthPredictions]:
+        """Return the predictions of every depth at drawn anchors; none without any answer."""
+        anchor, drawn = draw_anchors(batch.answer, self.anchors)
         if not bool(drawn.any()):
-            return 0 * drafter.prompts.sum(), {}
-        states = prompt_states(parts, batch, anchor, drafter.prompts)
-        depths = [_depth(drafter, parts, batch, anchor, drawn, states, depth) for depth in range(states.shape[2])]
-        return self.objective.over([depth for depth in depths if depth.count], batch.embeds.device)
+            return []
+        states = self.states(drafter, parts, batch, anchor)
+        return [_depth(drafter, parts, batch, anchor, drawn, states, depth) for depth in range(states.shape[2])]
+
+    def states(self, drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch, anchor: Tensor) -> Tensor:
+        """Return the target's states [B, A, K, H] at the prompts behind anchors int64 [B, A]."""
+        return prompt_states(parts, batch, anchor, drafter.prompts)
+
+
+@torch.no_grad()
+def rank_accuracies(
+    objective: PromptObjective, drafter: nn.Module, parts: Parts, batches: Iterable[VlmTeacherBatch], ranks: int = 8
+) -> Tensor:
+    """Return how often the target's best token has each rank in a drafter's distributions, float64 [K, ranks].
+
+    Args:
+        objective: The drafter's objective, whose anchors are measured.
+        drafter: The drafter.
+        parts: The target's parts.
+        batches: The target's states on texts, best on its own greedy answers.
+        ranks: The number of ranks.
+    """
+    depths = drafter.config.prompts
+    counts, places = torch.zeros(depths, ranks, dtype=torch.float64), torch.zeros(depths, 1, dtype=torch.float64)
+    for batch in batches:
+        for depth in objective.predictions(drafter, parts, batch):
+            made = depth.whole()
+            best = made.student.topk(min(ranks, depth.vocabulary), -1).indices
+            hits = (best == made.teacher.argmax(-1, keepdim=True)).sum(0).cpu()
+            counts[depth.depth, : len(hits)] += hits
+            places[depth.depth] += depth.count
+    return counts / places.clamp(min=1)
 
 
 def _depth(
