@@ -121,27 +121,36 @@ def prompt_states(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, prompts:
     Raises:
         ValueError: See `PromptObjective`.
     """
-    (rows, length), (count, width) = batch.ids.shape, prompts.shape
+    position, mask = rows_behind(parts, batch, anchor, len(prompts))
+    cache = read_text(parts, batch)
+    embeds = prompts.to(batch.embeds).expand(*anchor.shape, -1, -1).flatten(1, 2)
+    inputs = dict(inputs_embeds=embeds, position_ids=position, past_key_values=cache, use_cache=True)
+    mask = as_decoder_masks(parts.plan, mask, [mask] * len(parts.plan.narrow))
+    states = parts.decoder(**inputs, attention_mask=mask).last_hidden_state
+    return states.view(*anchor.shape, *prompts.shape)
+
+
+def rows_behind(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the positions [B, A * K] or [axes, B, A * K] of K = `count` rows behind each anchor, and their mask.
+
+    Raises:
+        ValueError: See `PromptObjective`.
+    """
+    rows, length = batch.ids.shape
     if batch.place is None:
         raise ValueError("teacher: expected the online teacher for prompts, got stored states; use online")
     if parts.plan.stateful or not parts.plan.hides_nothing(length + count):
         raise ValueError("target: expected layers of attention that see the whole text, got layers with states or a "
                          "narrow window; train another kind of drafter")  # fmt: skip
-    cache = _read_text(parts, batch)
-    embeds = prompts.to(batch.embeds).expand(rows, anchor.shape[1], -1, -1).flatten(1, 2)
     step = torch.arange(1, count + 1, device=anchor.device)
     place = batch.place.expand(*batch.place.shape[:-2], rows, -1)
     spots = anchor.expand(*place.shape[:-1], -1)
     position = (place.gather(-1, spots)[..., None] + step).flatten(-2)
-    inputs = dict(inputs_embeds=embeds, position_ids=position, past_key_values=cache, use_cache=True)
-    mask = _sight(batch, anchor, count).to(parts.dtype)
-    mask = as_decoder_masks(parts.plan, mask, [mask] * len(parts.plan.narrow))
-    states = parts.decoder(**inputs, attention_mask=mask).last_hidden_state
-    return states.view(rows, anchor.shape[1], count, width)
+    return position, _sight(batch, anchor, count).to(parts.dtype)
 
 
 @torch.no_grad()
-def _read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
+def read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
     """Return a cache with the keys and values of the texts."""
     cache = DynamicCache()
     mask = None if batch.padding is None else (~batch.padding).long()

@@ -230,6 +230,14 @@ def ppd() -> ShapedDrafter:
     return PPD(PPDConfig(HIDDEN, SIZES["vocab_size"]))
 
 
+def hidden_transfer() -> ShapedDrafter:
+    from mmspec.vlm.drafters.hidden_transfer import HiddenTransfer, HiddenTransferConfig
+
+    drafter = HiddenTransfer(HiddenTransferConfig(HIDDEN, SIZES["vocab_size"]))
+    drafter.maps.data.add_(torch.randn_like(drafter.maps) * 0.1)
+    return drafter
+
+
 DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "eagle": eagle,
     "eagle_without_pictures": eagle_without_pictures,
@@ -253,6 +261,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "chimera": chimera,
     "clover": clover,
     "ppd": ppd,
+    "hidden_transfer": hidden_transfer,
 }
 
 # the default lane leaves these out where names multiply: a class that stands here under another name too, with another
@@ -267,6 +276,7 @@ VARIANTS = (
     "chimera",
     "clover",
     "ppd",
+    "hidden_transfer",
 )
 NAMES = [pytest.param(name, marks=pytest.mark.whole) if name in VARIANTS else name for name in DRAFTERS]
 
