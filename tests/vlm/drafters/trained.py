@@ -58,6 +58,17 @@ def msd() -> ShapedDrafter:
     return leaning(Msd(FeatureConfig(**SIZES)))
 
 
+def falcon() -> ShapedDrafter:
+    from mmspec.vlm.drafters.falcon import Falcon, FalconConfig
+
+    drafter = Falcon(FalconConfig(**SIZES))
+    with torch.no_grad():
+        for weight in drafter.lstm.parameters():
+            if weight.dim() > 1:
+                weight.normal_(0, 0.3)
+    return drafter
+
+
 def vispec() -> ShapedDrafter:
     """With something injected, so that pictures matter."""
     from mmspec.vlm.drafters.vispec import ViSpec, ViSpecConfig
@@ -250,6 +261,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "flash": flash,
     "flash_autoregressive": flash_autoregressive,
     "flash_residual": flash_residual,
+    "falcon": falcon,
     "vispec": vispec,
     "specvlm": specvlm,
     "dflash": dflash,
@@ -267,6 +279,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
 # the default lane leaves these out where names multiply: a class that stands here under another name too, with another
 # option, and heads of which Medusa and Hydra stand for the family
 VARIANTS = (
+    "falcon",
     "eagle_without_pictures",
     "hydra_with_prefix_layer",
     "flash_autoregressive",
