@@ -21,11 +21,7 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
 @dataclass(frozen=True, slots=True)
 class FalconConfig(FeatureConfig):
-    """The sizes of Falcon; `bias` and `input_norm` have no effect.
-
-    Attributes:
-        block: The tokens that a pass drafts.
-    """
+    """The sizes of Falcon: a pass drafts `block` tokens. `bias` and `input_norm` have no effect."""
 
     block: int = 2
 

@@ -22,8 +22,6 @@ from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.vlm.drafters.eagle3.state import Eagle3State
 from mmspec.vlm.partial import slots_ahead
 
-THRESHOLD = 0.6
-
 
 @dataclass(frozen=True, slots=True)
 class S2DConfig(Eagle3Config):
@@ -31,10 +29,12 @@ class S2DConfig(Eagle3Config):
 
     Attributes:
         exits: The trained prefixes as ascending numbers of layers, the last of which is all layers; empty for each.
+        thresholds: Per exit but the last, the probability that its likeliest token must exceed; empty for 0.6.
     """
 
     num_hidden_layers: int = 3
     exits: tuple[int, ...] = ()
+    thresholds: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         Eagle3Config.__post_init__(self)
@@ -43,13 +43,17 @@ class S2DConfig(Eagle3Config):
         object.__setattr__(self, "exits", exits)
         if list(exits) != sorted(set(exits)) or exits[0] < 1 or exits[-1] != count:
             raise ValueError(f"exits: expected ascending numbers of layers, the last of which is {count}, got {exits}")
+        thresholds = tuple(number("thresholds", value, 0, 1) for value in self.thresholds) or (0.6,) * (len(exits) - 1)
+        object.__setattr__(self, "thresholds", thresholds)
+        if len(thresholds) != len(exits) - 1:
+            raise ValueError(f"thresholds: expected {len(exits) - 1} numbers, one an early exit, got {thresholds}")
         if any(self.windows):
             raise ValueError(f"windows: expected layers that see all earlier slots, got windows {self.windows}")
 
 
 def s2d_settings(
     chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, length: LengthControl | str | None = None,
-    threshold: float = THRESHOLD,
+    threshold: float | None = None,
 ) -> None:  # fmt: skip
     """Take the settings of `S2D`.
 
@@ -59,7 +63,7 @@ def s2d_settings(
         depth: The levels of that tree.
         width: The nodes expanded in a level of that tree.
         length: The controller of a chain's length.
-        threshold: The probability of an exit's likeliest token above which the next token is drafted there.
+        threshold: The probability that an exit's likeliest token must exceed; the drafter's own when left out.
     """
 
 
@@ -74,9 +78,6 @@ class S2D(Eagle3):
     Paper: "S2D: Sorted Speculative Decoding For More Efficient Deployment of Nested Large Language Models" (arXiv
     2407.01955). All exits share EAGLE-3's final norm and head. The exit depends on distributions that nothing has been
     drawn from yet, and the recorded distribution is that of the exit. Confidence is read in front of the temperature.
-
-    Attributes:
-        thresholds: Per exit but the last, the probability that its likeliest token must exceed.
     """
 
     kind: ClassVar[str] = "s2d"
@@ -89,14 +90,14 @@ class S2D(Eagle3):
     def __init__(self, config: S2DConfig):
         super().__init__(config)
         self.prefix = config.num_hidden_layers
-        self.thresholds = (THRESHOLD,) * (len(config.exits) - 1)
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
         """See `ShapedDrafter.make`; the setting `threshold` is that of `with_thresholds`."""
         settings = dict(settings)
-        threshold = settings.pop("threshold", THRESHOLD)
-        return super().make(settings, parts).with_thresholds(threshold)
+        threshold = settings.pop("threshold", None)
+        drafter = super().make(settings, parts)
+        return drafter if threshold is None else drafter.with_thresholds(threshold)
 
     def with_thresholds(self, *thresholds: float) -> Self:
         """Return a drafter with the same weights and other thresholds: one for all exits, or one per exit but the last.
@@ -104,12 +105,9 @@ class S2D(Eagle3):
         Raises:
             ValueError: The number of thresholds is another, or one is not in [0, 1].
         """
-        exits = len(self.config.exits) - 1
-        if len(thresholds) not in (1, exits):
-            raise ValueError(f"thresholds: expected 1 or {exits} numbers, got {len(thresholds)}; name one an exit")
+        each = thresholds * (len(self.config.exits) - 1) if len(thresholds) == 1 else thresholds
         other = copy.copy(self)
-        each = thresholds * exits if len(thresholds) == 1 else thresholds
-        other.thresholds = tuple(number("threshold", value, 0, 1) for value in each)
+        other.config = replace(self.config, thresholds=each)
         return other
 
     def with_exit(self, layers: int) -> Self:
@@ -219,7 +217,7 @@ class S2DState(Eagle3State):
             scores = mine if scores is None else torch.where(left[..., None], scores, mine)
             if index + 1 == drafter.prefix:
                 break
-            sure = mine.softmax(-1).amax(-1) > drafter.thresholds[drafter.config.exits.index(index + 1)]
+            sure = mine.softmax(-1).amax(-1) > drafter.config.thresholds[drafter.config.exits.index(index + 1)]
             used = torch.where(sure & ~left, index + 1, used)
             left = left | sure
             if bool(left.all()):

@@ -17,6 +17,7 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.checkpoints import load_drafter
+from mmspec.vlm.drafters.from_text import drafter_from_text
 from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.s2d import S2D, S2DConfig, S2DState
 from mmspec.vlm.hidden_states import record_states
@@ -191,7 +192,9 @@ def test_settings_are_saved_and_checked(tmp_path) -> None:
     drafter.save_pretrained(tmp_path)
     again = load_drafter(tmp_path, target=tiny("llama"))
     assert again.config == drafter.config and again.config.exits == (1, 2, 3)
-    assert again.with_thresholds(0.5).thresholds == (0.5, 0.5) and drafter.with_thresholds(1, 0).thresholds == (1, 0)
+    assert again.config.thresholds == (0.3, 0.25) and drafter.with_thresholds(0.5).config.thresholds == (0.5, 0.5)
+    assert drafter_from_text(f"s2d:chain=4,threshold=0.7@{tmp_path}", tiny("llama")).config.thresholds == (0.7, 0.7)
+    assert drafter_from_text(f"s2d@{tmp_path}", tiny("llama")).config.thresholds == (0.3, 0.25)
     wrong = {"expected ascending": dict(exits=(2, 1, 3)), "the last of which is 3": dict(exits=(1, 2)),
              "layers that see all earlier slots": dict(windows=(4, 0, 0))}  # fmt: skip
     for reason, settings in wrong.items():
@@ -199,6 +202,5 @@ def test_settings_are_saved_and_checked(tmp_path) -> None:
             S2DConfig(32, 48, 4, 101, (0, 1), **settings)
     with pytest.raises(ValueError, match="exit: expected one of .*, got 4"):
         drafter.with_exit(4)
-    with pytest.raises(ValueError, match="thresholds: expected 1 or 2 numbers, got 3"):
+    with pytest.raises(ValueError, match="thresholds: expected 2 numbers"):
         drafter.with_thresholds(0.1, 0.2, 0.3)
-    assert mmspec.methods.parse("s2d:chain=4,threshold=0.7@runs/x", domain="vlm").settings["threshold"] == 0.7
