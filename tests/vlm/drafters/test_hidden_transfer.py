@@ -137,7 +137,8 @@ def test_greedy_text_is_that_of_generate_at_every_accepted_length(kind: str, sha
     assert {0, 1, 2} <= {count for counts in out.stats.accepted for count in counts if count is not None}
 
 
-@pytest.mark.parametrize("shape", ["static", pytest.param("chain", marks=pytest.mark.whole)])
+@pytest.mark.whole
+@pytest.mark.parametrize("shape", ["static", "chain"])
 def test_a_sampled_row_alone_equals_the_row_in_a_batch(shape: str) -> None:
     model, inputs, drafter = tiny("llama"), prompt("llama", batch=4), make("hidden_transfer").with_shape(SHAPES[shape])
     how = dict(drafter=drafter, do_sample=True, max_new_tokens=12)

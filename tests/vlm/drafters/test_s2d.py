@@ -151,7 +151,8 @@ def test_words_are_those_of_transformers(shape: Shape) -> None:
     assert out.stats.accept_length > 1.5 and out.stats.exact
 
 
-@pytest.mark.parametrize("shape", (CHAIN, pytest.param(SHAPES[2], marks=pytest.mark.whole)), ids=("chain", "tree"))
+@pytest.mark.whole
+@pytest.mark.parametrize("shape", (CHAIN, SHAPES[2]), ids=("chain", "tree"))
 def test_a_row_drafts_the_same_alone_and_in_a_batch(shape: Shape) -> None:
     """Though rows of a batch leave at different exits."""
     inputs, model, drafter = prompt("llama", batch=4), tiny("llama"), make("s2d").with_shape(shape)
