@@ -19,6 +19,7 @@ from mmspec.vlm.conversation.turn import StateCheckpoint, Turn
 from mmspec.vlm.distributed import agreed
 from mmspec.vlm.generated_rows import GeneratedRows
 from mmspec.vlm.hidden_states import Level, record_states
+from mmspec.vlm.joined_pass import JoiningProbes, joined_pass
 from mmspec.vlm.mixers import stepwise
 from mmspec.vlm.partial import entry_of, pass_from
 from mmspec.vlm.pass_rows import PassRows, surroundings_of
@@ -184,8 +185,9 @@ class TextTarget(GeneratedRows):
     @torch.no_grad()
     def score(self, draft: Draft) -> Evidence:
         tree, nodes = draft.pass_tree, draft.tree.nodes
-        entry = entry_of(self, draft)
-        width = self.pass_costs.padded(tree.nodes, self.adapts) if self.pads and entry is None else tree.nodes
+        entry, joins = entry_of(self, draft), isinstance(draft.probes, JoiningProbes)
+        pads = self.pads and entry is None and not joins
+        width = self.pass_costs.padded(tree.nodes, self.adapts) if pads else tree.nodes
         self.scored = width if entry is None else 0
         rows = PassRows.of(draft, width)
         inputs = dict(
@@ -202,7 +204,9 @@ class TextTarget(GeneratedRows):
         with ExitStack() as stack:
             for make in self.surroundings:
                 stack.enter_context(make(self, tree))
-            if entry is None:
+            if joins:
+                logits, hidden = joined_pass(self.parts, draft, inputs)
+            elif entry is None:
                 logits, hidden = self._pass(inputs, None if draft.probes is None else nodes)
             else:
                 logits, hidden = pass_from(self.parts, inputs, entry, self.levels)

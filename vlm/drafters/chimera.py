@@ -93,14 +93,9 @@ class Chimera(PrefixHeadDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """Return a recipe of the paper's losses: cross-entropy with the target's distributions and with the text."""
-        from mmspec.vlm.training.recipes import depth_recipe
+        from mmspec.vlm.training.recipes import head_recipe
 
-        return {
-            cls.kind: depth_recipe(
-                "cross_entropy,hard_cross_entropy", depth_decay=0.8,
-                lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0, answers="given",
-            )
-        }  # fmt: skip
+        return {cls.kind: head_recipe("cross_entropy,hard_cross_entropy")}
 
 
 class ChimeraState(PrefixState):

@@ -2,26 +2,39 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Literal
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.methods import method
+from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock
 from mmspec.vlm.drafters.base.prefix_heads import PrefixConfig, PrefixHeadDrafter, PrefixState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
+from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
 
 
 @dataclass(frozen=True, slots=True)
 class CloverConfig(PrefixConfig):
-    """The sizes of Clover: its augmenting block is the prefix layer; by default all levels share the target's head."""
+    """The sizes of Clover: its augmenting block is the prefix layer; by default all levels share the target's head.
+
+    Attributes:
+        cell: The fold of a token into the state: "attention" (Clover) or "recurrent" (Clover-2).
+    """
 
     prefix_layer: bool = True
     own_head: bool = False
+    cell: Literal["attention", "recurrent"] = "attention"
+
+    def __post_init__(self) -> None:
+        PrefixConfig.__post_init__(self)
+        if self.cell not in ("attention", "recurrent"):
+            raise ValueError(f"cell: expected 'attention' or 'recurrent', got {self.cell!r}")
 
 
 class TokenFold(nn.Module):
@@ -52,6 +65,25 @@ class TokenFold(nn.Module):
         return rms_norm(self.norm, state + self.out(read))
 
 
+class TokenCell(nn.Module):
+    """A gated recurrent cell, norm(s + SiLU(A [e; s]) * B [e; s]), of 4 H^2 weights; `TokenFold` has 5 H^2.
+
+    Args:
+        width: The width H of states and embeddings.
+        eps: The epsilon of the norm.
+    """
+
+    def __init__(self, width: int, eps: float):
+        super().__init__()
+        self.gate_up = nn.Linear(2 * width, 2 * width, bias=False)
+        self.norm = nn.RMSNorm(width, eps=eps)
+
+    def forward(self, state: Tensor, embed: Tensor) -> Tensor:
+        """Return the next state [..., H] of a state and the embedding of the token behind it, [..., H] each."""
+        gate, up = F.linear(torch.cat([embed, state], -1), self.gate_up.weight).chunk(2, -1)
+        return rms_norm(self.norm, state + F.silu(gate) * up)
+
+
 @method(
     "clover", domain="vlm", kind="drafter", title="Clover", exact=True, needs=("weights",), takes=shape_of, order=12,
     about="a recurrent head that folds each drafted token into its state",
@@ -62,12 +94,15 @@ class Clover(PrefixHeadDrafter):
 
     Paper: "Clover: Regressive Lightweight Speculative Decoding with Sequential Knowledge" (arXiv 2405.00263). A draft
     starts from the augmenting block's state, a decoder layer over the target's states. Every token behind it is folded
-    into the state, and the target's head reads the state through residual blocks.
+    into the state, and the target's head reads the state through residual blocks. Clover-2 (arXiv 2408.00264) is the kind
+    "clover2": a recurrent cell in place of the attention, and distillation of the target's states too. Its cell and the
+    weights of its loss are ours.
     """
 
     kind: ClassVar[str] = "clover"
     config_class = CloverConfig
     name = "clover"
+    variants = {"clover2": {"cell": "recurrent"}}
     config: CloverConfig
 
     def __init__(self, config: CloverConfig):
@@ -75,8 +110,21 @@ class Clover(PrefixHeadDrafter):
         width, heads = config.hidden_size, config.num_attention_heads or 1
         if width % heads:
             raise ValueError(f"num_attention_heads: expected a divisor of hidden_size {width}, got {heads}; change it")
-        self.fold = TokenFold(width, heads, config.rms_norm_eps)
+        eps = config.rms_norm_eps
+        self.fold = TokenFold(width, heads, eps) if config.cell == "attention" else TokenCell(width, eps)
         self.output = nn.Sequential(*(HeadBlock(width) for _ in range(config.layers)))
+
+    @property
+    def predicts_states(self) -> bool:
+        """Whether training compares the states that the head reads, as Clover-2's does."""
+        return self.config.cell == "recurrent"
+
+    def prediction(
+        self, out: Tensor, depth: int, parts: Parts, teacher: Tensor, token: Tensor, truth: Tensor
+    ) -> DraftPrediction:
+        """See `ShapedDrafter.prediction`; the predicted states are those that the head reads."""
+        whole = super().prediction(out, depth, parts, teacher, token, truth)
+        return replace(whole, feature=self.output(out), truth=truth) if self.predicts_states else whole
 
     def new_state(self, target: object) -> CloverState:
         return CloverState(self, target)
@@ -95,15 +143,10 @@ class Clover(PrefixHeadDrafter):
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
-        """Return a recipe of the paper's loss, cross-entropy with the text at every depth."""
-        from mmspec.vlm.training.recipes import depth_recipe
+        """Return Medusa's recipe with the papers' losses: the text, or the target's distributions and states."""
+        from mmspec.vlm.training.recipes import head_recipe
 
-        return {
-            cls.kind: depth_recipe(
-                "hard_cross_entropy", depth_decay=0.8,
-                lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0, answers="given",
-            )
-        }  # fmt: skip
+        return {cls.kind: head_recipe(), "clover2": head_recipe("cross_entropy,smooth_l1")}
 
 
 class CloverState(PrefixState):

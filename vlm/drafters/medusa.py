@@ -76,14 +76,9 @@ class Medusa(HeadDrafter):
     @classmethod
     def recipes(cls) -> dict[str, Any]:
         """Return the published recipe: all 3 heads, 2 epochs, batch 32."""
-        from mmspec.vlm.training.recipes import depth_recipe
+        from mmspec.vlm.training.recipes import head_recipe
 
-        return {
-            cls.kind: depth_recipe(
-                "hard_cross_entropy", depth_decay=0.8,
-                lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0, answers="given",
-            )
-        }  # fmt: skip
+        return {cls.kind: head_recipe()}
 
 
 _TARGETS = ("model.", "lm_head.")

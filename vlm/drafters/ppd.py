@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.draft import Draft, Evidence, Probes, Verdict, expand_tree, gather_nodes
-from mmspec.core.drafting.growth import DraftBudget
+from mmspec.core.draft import Draft, Evidence, Probes, Verdict, gather_nodes
+from mmspec.core.drafting.growth import DraftBudget, grow_draft
 from mmspec.core.drafting.shapes import DynamicTree, StaticTree
 from mmspec.core.keys import Keys
 from mmspec.core.length import LengthControl
-from mmspec.core.tree import dynamic_tree
+from mmspec.core.tree import Tree
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.head_drafter import HeadState
+from mmspec.vlm.drafters.base.probe_plan import Accuracies, ProbePlan, allot, probe_tree
 from mmspec.vlm.drafters.base.trained_drafter import LogitTransform, ShapedDrafter
 
 PROBES = 8  # of a row and pass
-_STEP = 0.6  # the assumed ratio between the gains of a level and of the level above
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,20 +33,25 @@ class PPDConfig:
     Attributes:
         hidden_size, vocab_size: The target's.
         prompts: The trained embeddings, as many as levels of a draft.
+        accuracies: Per level, the chance of each rank to be right, see `rank_accuracies`; empty without measurements.
     """
 
     hidden_size: int
     vocab_size: int
     prompts: int = 3
+    accuracies: Accuracies = ()
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "accuracies", tuple(map(tuple, self.accuracies)))  # lists when read from a file
+        if self.accuracies and len(self.accuracies) != self.prompts:
+            raise ValueError(f"accuracies: expected those of {self.prompts} levels, got {len(self.accuracies)}")
         if min(self.hidden_size, self.vocab_size, self.prompts) < 1:
             raise ValueError(f"expected hidden_size, vocab_size and prompts of at least 1, got {self}; change them")
 
 
 def ppd_settings(
     chain: int = 0, nodes: int = 0, depth: int = 3, width: int = 4, length: LengthControl | str | None = None,
-    probes: int = PROBES,
+    probes: int = PROBES, budget: int = 0,
 ) -> None:  # fmt: skip
     """Take the settings of `PPD`.
 
@@ -56,6 +62,7 @@ def ppd_settings(
         width: The nodes expanded in a level of that tree.
         length: The controller of a chain's length.
         probes: The prompt embeddings in a pass.
+        budget: The rows of a pass whose nodes and prompts follow from measured accuracies; 0 for the settings above.
     """
 
 
@@ -73,6 +80,7 @@ class PPD(ShapedDrafter):
 
     Attributes:
         probes: The most prompt embeddings of a row and pass.
+        plan: The drafts and prompts by measured accuracies; None for the drafter's own distributions.
     """
 
     kind: ClassVar[str] = "ppd"
@@ -87,7 +95,7 @@ class PPD(ShapedDrafter):
     def __init__(self, config: PPDConfig):
         super().__init__(config)
         self.trained_depth = self.own_depths = config.prompts
-        self.probes = PROBES
+        self.probes, self.plan = PROBES, None
         self.prompts = nn.Parameter(torch.randn(config.prompts, config.hidden_size))
         self.shapes = DynamicTree(nodes=6).cut(config.prompts), StaticTree((0, 0, 0, 1, 1, 2, 3)).cut(config.prompts)
 
@@ -99,20 +107,44 @@ class PPD(ShapedDrafter):
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
-        """See `ShapedDrafter.make`; the setting `probes` is that of `with_probes`."""
-        settings = dict(settings)
-        probes = settings.pop("probes", PROBES)
-        return super().make(settings, parts).with_probes(probes)
+        """See `ShapedDrafter.make`; `probes` is that of `with_probes`, and `budget` the largest of `planned`."""
+        own = {name: value for name, value in settings.items() if name not in ("probes", "budget")}
+        drafter = super().make(own, parts).with_probes(settings.get("probes", PROBES))
+        return drafter.planned(lambda rows: 1.0, settings["budget"]) if settings.get("budget") else drafter
 
     def with_probes(self, probes: int) -> Self:
-        """Return a drafter with the same weights and at most `probes` prompt embeddings in a pass.
-
-        Raises:
-            ValueError: The number is below 1.
-        """
+        """Return a drafter with the same weights and at most `probes` prompt embeddings in a pass, at least 1."""
         other = copy.copy(self)
         other.probes = whole("probes", probes, 1)
         return other
+
+    def planned(self, cost: Callable[[int], float], most: int = 24) -> Self:
+        """Return a drafter whose drafts and prompts give most tokens per unit of time; a batch shares its longest draft.
+
+        Args:
+            cost: The cost of a pass over a number of rows, see `measure_pass_costs`.
+            most: The most rows of a pass.
+
+        Raises:
+            ValueError: The drafter has no measured accuracies, or `most` is below 3.
+        """
+        if not self.config.accuracies:
+            raise ValueError(
+                f"budget: expected a drafter with measured accuracies, got none; call {self.name}.calibrated"
+            )
+        other = copy.copy(self)
+        other.plan = ProbePlan.best(self.config.accuracies, cost, whole("budget", most, 3))
+        return other
+
+    def calibrated(self, accuracies: Tensor) -> Self:
+        """Return a drafter with the same weights and accuracies [K, ranks], see `rank_accuracies`."""
+        other = copy.copy(self)
+        other.config = replace(self.config, accuracies=tuple(map(tuple, accuracies.cummin(-1).values.tolist())))
+        return other
+
+    def probe_inputs(self, tree: Tree, chains: Tensor) -> Probes:
+        """Return the probes `chains` of a draft, see `allot`; `tree` holds them behind the nodes."""
+        return Probes(tree, self.prompts[chains % self.config.prompts])
 
     def check(self, parts: Parts) -> None:
         super().check(parts)
@@ -148,6 +180,7 @@ class PPDState(HeadState):
 
     Attributes:
         known: Per row, the number of these prompts, which limits the levels of the row's next draft.
+        levels: The levels of the present draft.
         rows: float [B, K, H], their states.
         scores: float32 [B, K, V], the log-weights of the next draft's levels; None until `ready`.
         chains: int64 [B, P], the probes of the last pass in order: probe k of node v is v * K + k.
@@ -161,15 +194,14 @@ class PPDState(HeadState):
 
     def serve(self, target: object) -> None:
         super().serve(target)
-        self.known: list[int] = [0] * target.batch
+        self.known, self.levels = [0] * target.batch, 0
         self.rows = self.scores = self.chains = self.probes = None
 
     def observe(self, target: object, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Note the states at the prompts behind the last accepted node; other drafters' passes have none."""
-        self.scores, self.known = None, [0] * target.batch
+        self.scores, self.known, count = None, [0] * target.batch, self.drafter.config.prompts
         if draft.probes is None or draft.probes is not self.probes:
             return
-        count = self.drafter.config.prompts
         wanted = verdict.node[:, None] * count + torch.arange(count, device=verdict.node.device)
         place = torch.searchsorted(self.chains, wanted).clamp(max=self.chains.shape[1] - 1)
         self.rows = gather_nodes(evidence.probed, place)
@@ -185,66 +217,32 @@ class PPDState(HeadState):
 
     def draft_budget(self, longest: int | None = None) -> DraftBudget:
         budget = super().draft_budget(longest)
-        return replace(budget, rooms=[min(room, known) for room, known in zip(budget.rooms, self.known, strict=True)])
+        rooms = [min(room, known) for room, known in zip(budget.rooms, self.known, strict=True)]
+        self.levels = max(rooms)
+        return replace(budget, rooms=rooms)
+
+    def draft(self, target: object, keys: Keys, budget: DraftBudget) -> Draft:
+        """Return the draft in the request's shape, or with a plan in its tree for the row of most levels."""
+        if self.drafter.plan is None:
+            return super().draft(target, keys, budget)
+        return grow_draft(self, target, StaticTree(self.drafter.plan.trees[self.levels]), keys, budget)
 
     @torch.no_grad()
     def propose(self, target: object, keys: Keys, longest: int | None = None) -> Draft:
         """Return the draft with prompts behind its nodes, except before the last token of a request."""
         draft, self.probes = super().propose(target, keys, longest), None
         if any(target.rooms(1)):
-            self.chains, self.probes = allot(draft, self.scores, self.drafter.prompts, self.drafter.probes)
+            plan, count = self.drafter.plan, self.drafter.config.prompts
+            if plan is None:
+                self.chains = allot(draft, self.scores, count, self.drafter.probes)
+            else:
+                self.chains = draft.value.new_tensor(plan.chains[self.levels]).expand(draft.batch, -1)
+            self.probes = self.drafter.probe_inputs(probe_tree(draft, self.chains, count), self.chains)
         return replace(draft, probes=self.probes)
 
     def logits(self, out: Tensor, depth: int) -> Tensor:
         return self.scores[:, depth - 1 : depth].expand(-1, out.shape[1], -1)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return the state at the next prompt, the same for all nodes of the level; see `PairState.expand`."""
+        """Return the state at the next prompt, the same for the whole level; see `PairState.expand`."""
         return self.rows[:, depth : depth + 1].expand(-1, token.shape[1], -1)
-
-
-def allot(draft: Draft, scores: Tensor | None, prompts: Tensor, most: int) -> tuple[Tensor, Probes]:
-    """Put prompts behind the nodes of a draft where the next round gains most by them.
-
-    The gain of prompt k behind a node is the chance that the accepted path ends there, times the assumed gain of level
-    k + 1 of the next draft. It falls with k, so the prompts of a node are a chain.
-
-    Args:
-        draft: The draft, without probes.
-        scores: float32 [B, K, V], the log-weights of its levels; None for a root alone.
-        prompts: float [K, H].
-        most: The most probes of a row.
-
-    Returns:
-        int64 [B, P], ascending: probe k of node v is v * K + k; and the probes.
-    """
-    tree, nodes, count = draft.tree, draft.tree.nodes, len(prompts)
-    gain = end_chances(draft, scores)[..., None] * _STEP ** torch.arange(count, device=draft.value.device)
-    chains = gain.flatten(1).topk(min(most, nodes * count), -1).indices.sort(-1).values
-    node, prompt = chains // count, chains % count
-    before = nodes - 1 + torch.arange(chains.shape[1], device=chains.device)
-    parent = torch.cat([expand_tree(tree.parent, draft.batch), torch.where(prompt > 0, before, node)], 1)
-    deepest, last = tree.max_depth + min(count, chains.shape[1]), parent.shape[1] - 1
-    # a tree as deep as its number of nodes counts as a chain, which only prompts behind a root alone are
-    deepest += deepest == last and nodes > 1
-    return chains, Probes(dynamic_tree(parent, deepest, last), prompts[prompt])
-
-
-def end_chances(draft: Draft, scores: Tensor | None) -> Tensor:
-    """Return the chance that the accepted path ends at each node, by the drafter's own distributions, float32 [B, N].
-
-    Args:
-        draft: The draft.
-        scores: float32 [B, K, V], the log-weights of its levels; None for a root alone.
-    """
-    tree = draft.tree
-    if tree.nodes == 1:
-        return torch.ones(draft.value.shape, device=draft.value.device)
-    level = (expand_tree(tree.depth, draft.batch) - 1).clamp(min=0)
-    chosen = scores.log_softmax(-1).flatten(1).gather(1, level * scores.shape[-1] + draft.value).clamp(min=-20)
-    chosen[:, 0] = 0
-    chosen = chosen if draft.valid is None else torch.where(draft.valid, chosen, -20.0)
-    chance = (tree.ancestor.float() @ chosen[..., None])[..., 0].exp()
-    child = torch.cat([torch.zeros_like(chance[:, :1]), chance[:, 1:]], 1)
-    passed = torch.zeros_like(chance).scatter_add(1, expand_tree(tree.parent, draft.batch), child)
-    return (chance - passed).clamp(min=1e-9)

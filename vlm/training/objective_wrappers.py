@@ -1,4 +1,4 @@
-"""Objectives that wrap another objective: glancing (Falcon), random block lengths, and token selection (AdaSPEC)."""
+"""Objectives that wrap another objective: glancing (Falcon), random block lengths, exits (S2D), token selection (AdaSPEC)."""
 
 from __future__ import annotations
 
@@ -116,6 +116,24 @@ class RandomBlockLength(ObjectiveWrapper):
         """Return loss and notes of the objective; the length is drawn from torch's generator."""
         block = int(torch.randint(1, drafter.config.block + 1, ()))
         return self.objective(drafter.with_block(block), parts, batch, progress)
+
+
+@dataclass(frozen=True, slots=True)
+class SortedExits(ObjectiveWrapper):
+    """The sum of an objective over the exits of a nested drafter ("S2D: Sorted Speculative Decoding For More Efficient
+    Deployment of Nested Large Language Models"), each of which drafts with its own features.
+    """
+
+    def __call__(
+        self, drafter: nn.Module, parts: object, batch: VlmTeacherBatch, progress: float = 0.0
+    ) -> tuple[Tensor, dict[str, float]]:
+        """Return the sum of the losses, and the notes of the last exit with those of exit e as `exit{e}_hit0`..."""
+        total, notes = torch.zeros((), device=batch.embeds.device), {}
+        for layers in drafter.config.exits:
+            loss, own = self.objective(drafter.with_exit(layers), parts, batch, progress)
+            total = total + loss
+            notes |= {f"exit{layers}_{name}": value for name, value in own.items()}
+        return total, {**notes, **own}
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -47,13 +48,48 @@ class PromptObjective(ObjectiveWrapper):
             ValueError: The target has layers that see less than the whole text, it reads more than the embeddings, or
                 the states were stored without positions.
         """
-        anchor, drawn = draw_anchors(batch.answer, self.anchors)
+        depths = [depth for depth in self.predictions(drafter, parts, batch) if depth.count]
+        if depths:
+            return self.objective.over(depths, batch.embeds.device)
         # without any answer the loss has no gradient, but still the drafter's parameters
+        return sum(0 * weight.sum() for weight in drafter.parameters()), {}
+
+    def predictions(self, drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch) -> list[DepthPredictions]:
+        """Return the predictions of every depth at drawn anchors; none without any answer."""
+        anchor, drawn = draw_anchors(batch.answer, self.anchors)
         if not bool(drawn.any()):
-            return 0 * drafter.prompts.sum(), {}
-        states = prompt_states(parts, batch, anchor, drafter.prompts)
-        depths = [_depth(drafter, parts, batch, anchor, drawn, states, depth) for depth in range(states.shape[2])]
-        return self.objective.over([depth for depth in depths if depth.count], batch.embeds.device)
+            return []
+        states = self.states(drafter, parts, batch, anchor)
+        return [_depth(drafter, parts, batch, anchor, drawn, states, depth) for depth in range(states.shape[2])]
+
+    def states(self, drafter: nn.Module, parts: Parts, batch: VlmTeacherBatch, anchor: Tensor) -> Tensor:
+        """Return the target's states [B, A, K, H] at the prompts behind anchors int64 [B, A]."""
+        return prompt_states(parts, batch, anchor, drafter.prompts)
+
+
+@torch.no_grad()
+def rank_accuracies(
+    objective: PromptObjective, drafter: nn.Module, parts: Parts, batches: Iterable[VlmTeacherBatch], ranks: int = 8
+) -> Tensor:
+    """Return how often the target's best token has each rank in a drafter's distributions, float64 [K, ranks].
+
+    Args:
+        objective: The drafter's objective, whose anchors are measured.
+        drafter: The drafter.
+        parts: The target's parts.
+        batches: The target's states on texts, best on its own greedy answers.
+        ranks: The number of ranks.
+    """
+    depths = drafter.config.prompts
+    counts, places = torch.zeros(depths, ranks, dtype=torch.float64), torch.zeros(depths, 1, dtype=torch.float64)
+    for batch in batches:
+        for depth in objective.predictions(drafter, parts, batch):
+            made = depth.whole()
+            best = made.student.topk(min(ranks, depth.vocabulary), -1).indices
+            hits = (best == made.teacher.argmax(-1, keepdim=True)).sum(0).cpu()
+            counts[depth.depth, : len(hits)] += hits
+            places[depth.depth] += depth.count
+    return counts / places.clamp(min=1)
 
 
 def _depth(
@@ -85,27 +121,36 @@ def prompt_states(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, prompts:
     Raises:
         ValueError: See `PromptObjective`.
     """
-    (rows, length), (count, width) = batch.ids.shape, prompts.shape
+    position, mask = rows_behind(parts, batch, anchor, len(prompts))
+    cache = read_text(parts, batch)
+    embeds = prompts.to(batch.embeds).expand(*anchor.shape, -1, -1).flatten(1, 2)
+    inputs = dict(inputs_embeds=embeds, position_ids=position, past_key_values=cache, use_cache=True)
+    mask = as_decoder_masks(parts.plan, mask, [mask] * len(parts.plan.narrow))
+    states = parts.decoder(**inputs, attention_mask=mask).last_hidden_state
+    return states.view(*anchor.shape, *prompts.shape)
+
+
+def rows_behind(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Return the positions [B, A * K] or [axes, B, A * K] of K = `count` rows behind each anchor, and their mask.
+
+    Raises:
+        ValueError: See `PromptObjective`.
+    """
+    rows, length = batch.ids.shape
     if batch.place is None:
         raise ValueError("teacher: expected the online teacher for prompts, got stored states; use online")
     if parts.plan.stateful or not parts.plan.hides_nothing(length + count):
         raise ValueError("target: expected layers of attention that see the whole text, got layers with states or a "
                          "narrow window; train another kind of drafter")  # fmt: skip
-    cache = _read_text(parts, batch)
-    embeds = prompts.to(batch.embeds).expand(rows, anchor.shape[1], -1, -1).flatten(1, 2)
     step = torch.arange(1, count + 1, device=anchor.device)
     place = batch.place.expand(*batch.place.shape[:-2], rows, -1)
     spots = anchor.expand(*place.shape[:-1], -1)
     position = (place.gather(-1, spots)[..., None] + step).flatten(-2)
-    inputs = dict(inputs_embeds=embeds, position_ids=position, past_key_values=cache, use_cache=True)
-    mask = _sight(batch, anchor, count).to(parts.dtype)
-    mask = as_decoder_masks(parts.plan, mask, [mask] * len(parts.plan.narrow))
-    states = parts.decoder(**inputs, attention_mask=mask).last_hidden_state
-    return states.view(rows, anchor.shape[1], count, width)
+    return position, _sight(batch, anchor, count).to(parts.dtype)
 
 
 @torch.no_grad()
-def _read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
+def read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
     """Return a cache with the keys and values of the texts."""
     cache = DynamicCache()
     mask = None if batch.padding is None else (~batch.padding).long()

@@ -94,6 +94,12 @@ def feature_recipe(terms: str = "smooth_l1,cross_entropy:0.1", **changes: Any) -
     return depth_recipe(terms, **eagle | changes)
 
 
+def head_recipe(terms: str = "hard_cross_entropy") -> Recipe:
+    """Return the recipe of Medusa's public code with these terms: all heads at once, 2 epochs, batch 32."""
+    optimizer = dict(lr=1e-3, warmup=0.1, decay="cosine", betas=(0.9, 0.999), clip=1.0)
+    return depth_recipe(terms, depth_decay=0.8, answers="given", **optimizer)
+
+
 def block_recipe(**objective: Any) -> Recipe:
     """Return the recipe of DFlash's paper with these fields of its `BlockObjective`."""
     return Recipe(

@@ -88,7 +88,7 @@ class _LayerPasses:
         return self.layer.finish(carry, self._attended(query, start, depth, hidden))
 
     def _attended(self, query: Tensor, start: int, depth: int, hidden: Tensor | None) -> Tensor:
-        window, scale = self.layer.config.window, query.shape[-1] ** -0.5
+        window = self.layer.config.window
         key, value = self.true
         place = torch.arange(key.shape[2], device=key.device)
         slot = place[start:, None]
@@ -97,16 +97,32 @@ class _LayerPasses:
             hides = hides | (place <= slot - window)
         if hidden is not None:
             hides = hides | hidden[:, None, None]
-        scores = (query @ key.transpose(-1, -2) * scale).masked_fill(hides, -torch.inf)
         # depth t + 1 of the draft is depth - 1 - t slots back
         back = [(depth - 1 - t, pair) for t, pair in enumerate(self.drafted) if not window or depth - 1 - t < window]
         own = [(_back(k, steps), _back(v, steps)) for steps, (k, v) in back]
-        diagonal = [(query * k).sum(-1, keepdim=True) * scale for k, _ in own]
-        weight = torch.cat([scores, *diagonal], -1).float().softmax(-1).to(value.dtype)
-        attended = weight[..., : len(place)] @ value
-        for column, (_, v) in enumerate(own, len(place)):
-            attended = attended + weight[..., column, None] * v
-        return attended
+        return attend_own_draft(query, key, value, hides, own)
+
+
+def attend_own_draft(
+    query: Tensor, key: Tensor, value: Tensor, hides: Tensor, own: Sequence[tuple[Tensor, Tensor]]
+) -> Tensor:
+    """Return the attended values of slots that each see true slots and the drafted slots of their own draft.
+
+    Args:
+        query: float [B, heads, m, dim].
+        key: float [B, heads, R, dim], of the true slots.
+        value: float [B, heads, R, dim].
+        hides: bool [.., m, R], the true slots that a slot does not see.
+        own: The keys and values of drafted slots, [B, heads, m, dim] each: row i is seen by slot i alone.
+    """
+    scale = query.shape[-1] ** -0.5
+    scores = (query @ key.transpose(-1, -2) * scale).masked_fill(hides, -torch.inf)
+    diagonal = [(query * k).sum(-1, keepdim=True) * scale for k, _ in own]
+    weight = torch.cat([scores, *diagonal], -1).float().softmax(-1).to(value.dtype)
+    attended = weight[..., : key.shape[2]] @ value
+    for column, (_, v) in enumerate(own, key.shape[2]):
+        attended = attended + weight[..., column, None] * v
+    return attended
 
 
 def _wide(x: Tensor, repeat: int) -> Tensor:

@@ -6,17 +6,34 @@ import pytest
 import torch
 from torch import Tensor
 
+import mmspec
+from mmspec.core.drafting.shapes import Chain
+from mmspec.core.length import FixedLength
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.api import start
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.clover import Clover, CloverConfig, TokenFold
+from mmspec.vlm.drafters.kinds import new_drafter
+from mmspec.vlm.training.recipes import equal_recipe, published_recipes
+from mmspec.vlm.training.teacher import teacher_pass
 from tests.vlm.drafters.test_chimera import chains_differ
 from tests.vlm.drafters.trained import make
-from tests.vlm.tiny import HIDDEN, VOCAB, tiny
+from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
 
 @pytest.mark.parametrize(("kind", "images"), [("llava", 1), pytest.param("qwen2_5_vl", 2, marks=pytest.mark.whole)])
 def test_a_cached_draft_is_that_of_the_whole_text(kind: str, images: int) -> None:
     assert not chains_differ("clover", kind, images)
+
+
+def clover2() -> Clover:
+    """Clover-2 with residual blocks that are not identities."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        drafter = new_drafter("clover2", tiny("llama"), heads=3).eval()
+        drafter.output[0].linear.weight.data.normal_(0, 0.1)
+    return drafter.requires_grad_(False)
 
 
 def changes(drafter: Clover, place: int) -> list[bool]:
@@ -30,8 +47,9 @@ def changes(drafter: Clover, place: int) -> list[bool]:
     return [not torch.allclose(a[:, depth], b[:, depth]) for depth, (a, b) in enumerate(zip(one, two, strict=True))]
 
 
-def test_a_level_depends_on_the_token_before_it_and_on_those_above() -> None:
-    drafter = make("clover")
+@pytest.mark.parametrize("made", [lambda: make("clover"), clover2], ids=("clover", "clover2"))
+def test_a_level_depends_on_the_token_before_it_and_on_those_above(made) -> None:
+    drafter = made()
     assert changes(drafter, 0) == [True, True, True]
     assert changes(drafter, 1) == [False, True, True]
     assert changes(drafter, 2) == [False, False, True]
@@ -72,3 +90,28 @@ def test_all_depths_share_their_weights_and_are_saved(tmp_path) -> None:
     assert all(torch.equal(value, again.state_dict()[name]) for name, value in drafter.state_dict().items())
     with pytest.raises(ValueError, match="num_attention_heads: expected a divisor of hidden_size 32, got 5"):
         Clover(CloverConfig(HIDDEN, VOCAB, prefix_layer=False, num_attention_heads=5))
+
+
+def test_clover_2_drafts_what_training_unrolls_and_learns_states() -> None:
+    """A chain of a request has the states of the training pass over the text with these tokens."""
+    model, inputs, drafter = tiny("llama"), prompt("llama"), clover2().with_shape(Chain(FixedLength(3)))
+    assert not any("query" in name for name, _ in drafter.named_parameters()) and drafter.predicts_states
+    run = start(model, drafter=drafter, max_new_tokens=16, do_sample=False, **inputs)
+    run.step()
+    run.step()
+    draft = run.state.propose(run.target, run.keys)
+    ids = torch.cat([inputs["input_ids"], torch.tensor(run.target.tokens), draft.value[:, 1:]], 1)
+    batch = teacher_pass(take_apart(model), {"input_ids": ids}, torch.ones_like(ids) > 0)
+    view = batch.prompt_view(take_apart(model))
+    outputs = drafter.unroll(drafter.read(view), view, 0, 3)
+    count = draft.value.shape[1] - 1
+    best = [drafter.logits(outputs[d][:, d - count - 1], d + 1, model.lm_head).argmax(-1) for d in range(count)]
+    assert torch.stack(best, 1).tolist() == draft.value[:, 1:].tolist()
+    out = mmspec.generate(model, drafter=drafter, max_new_tokens=12, do_sample=False, **inputs)
+    assert torch.equal(out, model.generate(**inputs, max_new_tokens=12, do_sample=False))
+    made = drafter.prediction(outputs[0][0], 0, take_apart(model), None, None, batch.last[0])
+    torch.testing.assert_close(model.lm_head(made.feature), made.student)
+    assert [term.__name__ for _, term in equal_recipe(drafter).objective.terms] == ["cross_entropy", "smooth_l1"]
+    assert published_recipes()["clover2"].objective.depths == 1
+    with pytest.raises(ValueError, match="cell: expected"):
+        CloverConfig(HIDDEN, VOCAB, intermediate_size=48, num_attention_heads=4, cell="lstm")

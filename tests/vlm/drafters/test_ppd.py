@@ -13,9 +13,10 @@ from mmspec.core.draft import Draft, Law
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree
 from mmspec.core.length import FixedLength
 from mmspec.core.tree import chain, static_tree
+from mmspec.vlm.drafters.base.probe_plan import allot, end_chances, probe_tree
 from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.from_text import drafter_from_text
-from mmspec.vlm.drafters.ppd import PPD, PPDConfig, PPDState, allot, end_chances
+from mmspec.vlm.drafters.ppd import PPD, PPDConfig, PPDState
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Planted, Watched
 from tests.vlm.tiny import HIDDEN, IMAGE, VOCAB, prompt, tiny
@@ -106,10 +107,10 @@ def test_prompts_form_chains_behind_the_likeliest_ends(parents: tuple[int, ...],
     scores = None if len(parents) == 1 else torch.randn(2, 3, 11)
     value = torch.randint(11, (2, len(parents)))
     draft = Draft(value, static_tree(parents), Law("deterministic"))
-    prompts = torch.randn(3, 4)
-    chains, probes = allot(draft, scores, prompts, most)
+    chains = allot(draft, scores, 3, most)
+    probes = make("ppd").probe_inputs(probe_tree(draft, chains, 3), chains)
     nodes, count = len(parents), min(most, 3 * len(parents))
-    assert chains.shape == (2, count) and torch.equal(probes.embeds, prompts[chains % 3])
+    assert chains.shape == (2, count) and torch.equal(probes.embeds, make("ppd").prompts[chains % 3])
     assert torch.equal(probes.tree.parent[:, :nodes], draft.tree.parent.expand(2, -1))
     end = end_chances(draft, scores)
     for row in range(2):
@@ -126,7 +127,7 @@ def test_prompts_form_chains_behind_the_likeliest_ends(parents: tuple[int, ...],
 def test_a_chain_of_nodes_with_scattered_prompts_does_not_count_as_a_chain() -> None:
     for most in range(1, 9):
         draft = Draft(torch.randint(9, (1, 3)), chain(2), Law("deterministic"))
-        tree = allot(draft, torch.randn(1, 3, 9), torch.randn(3, 4), most)[1].tree
+        tree = probe_tree(draft, allot(draft, torch.randn(1, 3, 9), 3, most), 3)
         lined = all(int(tree.parent[0, n]) == max(n - 1, 0) for n in range(tree.nodes))
         assert tree.straight <= lined
 

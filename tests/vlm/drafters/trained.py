@@ -37,11 +37,36 @@ def eagle3() -> ShapedDrafter:
     return drafter.with_vocabulary([i for i in range(SIZES["vocab_size"]) if i % 5])
 
 
+def s2d() -> ShapedDrafter:
+    """The exits are used in turn: thresholds lie where the likeliest tokens of random layers do."""
+    from mmspec.vlm.drafters.eagle3 import levels_of
+    from mmspec.vlm.drafters.s2d import S2D, S2DConfig
+
+    drafter = S2D(S2DConfig(**SIZES, levels=levels_of(2))).with_thresholds(0.3, 0.25)
+    with torch.no_grad():
+        drafter.fc.weight[:, -HIDDEN:].normal_(0, 0.1).add_(torch.eye(HIDDEN))
+        drafter.head.weight.normal_(0, 0.5)
+        for layer in drafter.rest:
+            layer.down.weight.normal_(0, 0.15)
+    return drafter
+
+
 def msd() -> ShapedDrafter:
     from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig
     from mmspec.vlm.drafters.msd import Msd
 
     return leaning(Msd(FeatureConfig(**SIZES)))
+
+
+def falcon() -> ShapedDrafter:
+    from mmspec.vlm.drafters.falcon import Falcon, FalconConfig
+
+    drafter = Falcon(FalconConfig(**SIZES))
+    with torch.no_grad():
+        for weight in drafter.lstm.parameters():
+            if weight.dim() > 1:
+                weight.normal_(0, 0.3)
+    return drafter
 
 
 def vispec() -> ShapedDrafter:
@@ -239,10 +264,19 @@ def moa() -> ShapedDrafter:
     return drafter
 
 
+def hidden_transfer() -> ShapedDrafter:
+    from mmspec.vlm.drafters.hidden_transfer import HiddenTransfer, HiddenTransferConfig
+
+    drafter = HiddenTransfer(HiddenTransferConfig(HIDDEN, SIZES["vocab_size"]))
+    drafter.maps.data.add_(torch.randn_like(drafter.maps) * 0.1)
+    return drafter
+
+
 DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "eagle": eagle,
     "eagle_without_pictures": eagle_without_pictures,
     "eagle3": eagle3,
+    "s2d": s2d,
     "msd": msd,
     "medusa": medusa,
     "hydra": hydra,
@@ -250,6 +284,7 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "flash": flash,
     "flash_autoregressive": flash_autoregressive,
     "flash_residual": flash_residual,
+    "falcon": falcon,
     "vispec": vispec,
     "specvlm": specvlm,
     "dflash": dflash,
@@ -263,21 +298,25 @@ DRAFTERS: dict[str, Callable[[], ShapedDrafter]] = {
     "ppd": ppd,
     "longspec": longspec,
     "moa": moa,
+    "hidden_transfer": hidden_transfer,
 }
 
 # the default lane leaves these out where names multiply: a class that stands here under another name too, with another
 # option, and heads of which Medusa and Hydra stand for the family
 VARIANTS = (
+    "falcon",
     "eagle_without_pictures",
     "hydra_with_prefix_layer",
     "flash_autoregressive",
     "flash_residual",
     "dflash_with_vision",
+    "s2d",
     "chimera",
     "clover",
     "ppd",
     "longspec",
     "moa",
+    "hidden_transfer",
 )
 NAMES = [pytest.param(name, marks=pytest.mark.whole) if name in VARIANTS else name for name in DRAFTERS]
 
