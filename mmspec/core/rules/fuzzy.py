@@ -49,8 +49,8 @@ class Fuzzy(RelaxedRule):
     """Accepts a drafted token whose distributions q and p diverge by at most a threshold, else by the exact test. Relaxed.
 
     "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff". A drafted position has the distribution q where
-    D(p, q) <= threshold and p elsewhere, so the total variation paid there is that of p and q. The statistics hold its sum as `paid`. Of siblings the
-    first is accepted. Both distributions are those after temperature, top-k and top-p. Greedy requests use target-match,
+    D(p, q) <= threshold and p elsewhere, so the total variation paid there is that of p and q, and the
+    statistics hold its sum. Of siblings the first is accepted. Both distributions are those after temperature, top-k and top-p. Greedy requests use target-match,
     since their distributions are one-hot. With "kl" it resembles the
     training-free judge of 2601.04766, which reads KL(p || q).
 
