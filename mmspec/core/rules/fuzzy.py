@@ -49,10 +49,10 @@ class Fuzzy(RelaxedRule):
     """Accepts a drafted token whose distributions q and p diverge by at most a threshold, else by the exact test. Relaxed.
 
     "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff". A drafted position has the distribution q where
-    D(p, q) <= threshold and p elsewhere, so the total variation paid there is that of p and q, and the
-    statistics hold its sum. Of siblings the first is accepted. Both distributions are those after temperature, top-k and top-p. Greedy requests use target-match,
-    since their distributions are one-hot. With "kl" it resembles the
-    training-free judge of 2601.04766, which reads KL(p || q).
+    D(p, q) <= threshold and p elsewhere. The total variation paid there is that of p and q, and the statistics hold its sum.
+    Of siblings the first is accepted. Both distributions are those after temperature, top-k and top-p. Greedy requests use
+    target-match, since their distributions are one-hot. With "kl" it resembles the training-free judge of 2601.04766, which
+    reads KL(p || q).
 
     Args:
         threshold: The largest divergence at which a token is accepted unseen; below 0 the rule is exact.
