@@ -154,10 +154,13 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
 
 
 def retrieval_of(memory: Literal["lookup", "suffix"], index: SuffixIndex | None = None) -> Retrieval:
-    """Return the source of continuations by name, with copies of up to 16 tokens; an index shares answers between requests."""
+    """Return the source of continuations by name; requests share their answers by an index.
+
+    Prompt lookup copies up to 16 tokens, suffix lookup up to 32, since answers that are given again repeat for long.
+    """
     if memory == "lookup":
         return PromptLookup(longest=16, doubling=True)
-    return SuffixLookup(nodes=16, depth=16, doubling=True, index=index)
+    return SuffixLookup(nodes=32, depth=32, doubling=True, index=index)
 
 
 @method(
