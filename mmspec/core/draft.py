@@ -268,6 +268,7 @@ class Verdict:
         correction: The value after the path, [B] or [B, d] ("path", "regenerate"), or [B, N, ...] ("mask").
         keep: bool [B, N].
         redo: bool [B].
+        paid: float [B], the total variation that the accepted values cost, see `Weights.paid`; None where that is None.
     """
 
     kind: Literal["path", "mask", "regenerate"]
@@ -277,6 +278,7 @@ class Verdict:
     correction: Tensor | None = None
     keep: Tensor | None = None
     redo: Tensor | None = None
+    paid: Tensor | None = None
 
 
 def run_of(draft: Draft, verdict: Verdict) -> tuple[Tensor, Tensor]:

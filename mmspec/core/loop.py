@@ -213,6 +213,7 @@ class DecodingRun:
         stats.row_passes += sum(worked)
         stats.accepted.append(accepted)
         stats.emitted = list(target.emitted)
+        stats.add_paid(verdict.paid)
         stats.took(perf_counter() - started)
         return not target.done
 

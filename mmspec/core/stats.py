@@ -5,6 +5,10 @@ from __future__ import annotations
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from time import perf_counter
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 @dataclass(slots=True)
@@ -26,6 +30,8 @@ class Stats:
         target_s: Later target passes, and regeneration.
         verify_s: Weigh, select, resample and commit.
         other_s: The rest of the call.
+        paid: The total variation from the target's distribution that accepted values cost, summed over all of them, where
+            a relaxed rule knows it, such as "fuzzy"; else None. See `mean_paid`.
     """
 
     rule: str = "exact"
@@ -41,11 +47,22 @@ class Stats:
     target_s: float = 0.0
     verify_s: float = 0.0
     other_s: float = 0.0
+    paid: float | None = None
 
     @property
     def accept_length(self) -> float:
         """Values emitted per target pass and row, the bonus value included (1.0 is plain decoding)."""
         return sum(self.emitted) / max(self.row_passes, 1)
+
+    @property
+    def mean_paid(self) -> float | None:
+        """The mean total variation from the target's distribution of an emitted value; None where it is unknown."""
+        return None if self.paid is None else self.paid / max(sum(self.emitted), 1)
+
+    def add_paid(self, paid: Tensor | None) -> None:
+        """Add the total variation that the accepted values of a round cost, float [B]; None adds nothing."""
+        if paid is not None:
+            self.paid = (self.paid or 0.0) + float(paid.sum())
 
     @contextmanager
     def time(self, part: str):
@@ -69,5 +86,5 @@ class Stats:
         self.other_s = seconds - sum(self.seconds().values())
 
     def to_dict(self) -> dict:
-        """Return all fields and `accept_length`, for JSON."""
-        return {**asdict(self), "accept_length": self.accept_length}
+        """Return all fields, `accept_length` and `mean_paid`, for JSON."""
+        return {**asdict(self), "accept_length": self.accept_length, "mean_paid": self.mean_paid}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from mmspec.core.stats import Stats
 
@@ -26,3 +27,12 @@ def test_a_part_that_is_timed_inside_another_has_its_seconds_alone(monkeypatch: 
     with pytest.raises(KeyError), stats.time("verify"), stats.time("target"):
         raise KeyError
     assert (stats.target_s, stats.verify_s) == (3.0, 7.0)
+
+
+def test_the_total_variation_paid_is_none_until_a_round_pays_some() -> None:
+    stats = Stats(emitted=[6, 4])
+    stats.add_paid(None)
+    assert stats.paid is None and stats.to_dict()["mean_paid"] is None
+    stats.add_paid(torch.tensor([0.25, 0.5]))
+    stats.add_paid(torch.tensor([0.25, 0.0]))
+    assert stats.paid == 1.0 and stats.to_dict()["mean_paid"] == pytest.approx(0.1)

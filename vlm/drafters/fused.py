@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from mmspec.core.draft import Draft
 from mmspec.core.drafting.merge import Paths
 from mmspec.core.drafting.picks import values_of
@@ -9,44 +11,8 @@ from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
-from mmspec.vlm.drafters.merged import Merged, MergedState
-from mmspec.vlm.drafters.prompt_lookup import PromptLookup
+from mmspec.vlm.drafters.merged import Merged, MergedState, Retrieval, retrieval_of
 from mmspec.vlm.target import TextTarget
-
-
-class Fused(Merged):
-    """`Merged` with several continuations of a match, of which only those stay that the drafter's first step finds plausible.
-
-    "RASD: Retrieval-Augmented Speculative Decoding". The continuations form a trie. A branch stays if its first token is
-    among the drafter's `keep` likeliest next tokens, and the trie is merged with the drafter's tree by their common
-    prefixes. The pruning reads a distribution and no draw, so it is exact like `Merged`.
-
-    Args:
-        drafter: A trained drafter whose drafts grow level by level.
-        retrieval: The source of continuations; None for `PromptLookup(longest=16, doubling=True)`.
-        alone_from: The length of a match from which a row copies its latest continuation alone, see `Merged`.
-        branches: The most continuations of a row.
-        keep: The number of the drafter's likeliest next tokens with which a branch may begin.
-        most: The most nodes of a draft, root included, at which no more copies are added; None for no limit.
-
-    Raises:
-        ValueError: An argument is of another kind or below 1.
-    """
-
-    def __init__(
-        self, drafter: ShapedDrafter, retrieval: PromptLookup | None = None, *, alone_from: int | None = 8,
-        branches: int = 4, keep: int = 8, most: int | None = None,
-    ):  # fmt: skip
-        super().__init__(drafter, retrieval, alone_from=alone_from)
-        self.branches, self.keep = whole("branches", branches, 1), whole("keep", keep, 1)
-        self.most = None if most is None else whole("most", most, 1)
-        self.name = f"fused({self.retrieval.name}, {drafter.name})"
-
-    def open(self, target: TextTarget) -> FusedState:
-        return FusedState(self, self.drafter.open(target), target)
-
-    def open_without_prefill(self, target: TextTarget) -> FusedState:
-        return FusedState(self, self.drafter.open_without_prefill(target), target)
 
 
 class FusedState(MergedState):
@@ -77,6 +43,37 @@ class FusedState(MergedState):
         return [set(row) for row in values_of(best, ids).tolist()]
 
 
+class Fused(Merged):
+    """`Merged` with several continuations of a match, of which only those stay that the drafter's first step finds plausible.
+
+    "RASD: Retrieval-Augmented Speculative Decoding". The continuations form a trie. A branch stays if its first token is
+    among the drafter's `keep` likeliest next tokens, and the trie is merged with the drafter's tree by their common
+    prefixes. The pruning reads a distribution and no draw, so it is exact like `Merged`.
+
+    Args:
+        drafter: A trained drafter whose drafts grow level by level.
+        retrieval: The source of continuations; None for `PromptLookup(longest=16, doubling=True)`.
+        alone_from: The length of a match from which a row copies its latest continuation alone, see `Merged`.
+        branches: The most continuations of a row.
+        keep: The number of the drafter's likeliest next tokens with which a branch may begin.
+        most: The most nodes of a draft, root included, at which no more copies are added; None for no limit.
+
+    Raises:
+        ValueError: An argument is of another kind or below 1.
+    """
+
+    state = FusedState
+
+    def __init__(
+        self, drafter: ShapedDrafter, retrieval: Retrieval | None = None, *, alone_from: int | None = 8,
+        branches: int = 4, keep: int = 8, most: int | None = None,
+    ):  # fmt: skip
+        super().__init__(drafter, retrieval, alone_from=alone_from)
+        self.branches, self.keep = whole("branches", branches, 1), whole("keep", keep, 1)
+        self.most = None if most is None else whole("most", most, 1)
+        self.name = f"fused({self.retrieval.name}, {drafter.name})"
+
+
 @method(
     "fused", domain="vlm", kind="drafter", title="RASD", exact=True, needs=("weights",), order=24,
     drafts=("dynamic tree", "sampled tree with copies"), steps=("levels", 1, 2),
@@ -86,7 +83,7 @@ class FusedState(MergedState):
 def fused(
     parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, shape: str | None = None,
     alone_from: int | None = 8,
-    branches: int = 4, keep: int = 8, most: int | None = None,
+    branches: int = 4, keep: int = 8, most: int | None = None, memory: Literal["lookup", "suffix"] = "lookup",
 ) -> Fused:  # fmt: skip
     """Return `Fused` over a trained drafter.
 
@@ -101,8 +98,9 @@ def fused(
         branches: The most copied continuations of a draft.
         keep: The number of the drafter's likeliest next tokens with which a copy may begin.
         most: The most nodes of a draft at which no more copies are added.
+        memory: The source of continuations: prompt lookup, or the likeliest by suffix lookup.
     """
     drafter = parts.part("weights")
     shape = shape_of(chain, nodes, depth, width, shape=value_of(shape, "vlm", "shape", parts))
     shaped = drafter if shape is None else drafter.with_shape(shape)
-    return Fused(shaped, alone_from=alone_from, branches=branches, keep=keep, most=most)
+    return Fused(shaped, retrieval_of(memory), alone_from=alone_from, branches=branches, keep=keep, most=most)

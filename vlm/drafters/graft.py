@@ -14,6 +14,7 @@ from mmspec.core.loop import DraftState
 from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.merged import DrafterWithMemory, StateWithMemory
 from mmspec.vlm.drafters.token_recycling import HIT_RATES, RecyclingState, RecyclingTable, TokenRecycling
 from mmspec.vlm.target import TextTarget
 
@@ -21,72 +22,15 @@ from mmspec.vlm.target import TextTarget
 STAGES = ((1, 8 / 60), (2, 24 / 60), (6, 40 / 60))
 
 
-class Graft:
-    """A trained drafter and a recycling table that share a fixed number of nodes.
-
-    "Graft: Draft Less, Retrieve More". A tree stops at a checkpoint where the drafter gives no path a chance of `least`.
-    It then keeps its best nodes, and the table's successors of the last token fill the rest. Nodes that the table knows
-    no token for stay unused. Drawn nodes of a sampled request all stay, since a draw must not be dropped, and the table
-    fills the rest of the nodes there too. The table is read before anything is drawn. Exact with the rules "exact",
-    "traversal", "recursive" and "match".
-
-    Args:
-        drafter: A trained drafter whose drafts grow level by level.
-        table: A table that requests share, None for an empty table per row of a request.
-        nodes: The nodes of a draft, without the root.
-        least: The chance that a path needs for the tree to grow on; 0 never stops.
-
-    Raises:
-        ValueError: `drafter` is of another kind, or a number is out of range.
-    """
-
-    def __init__(
-        self, drafter: ShapedDrafter, table: RecyclingTable | None = None, *, nodes: int = 24, least: float = 0.1
-    ):
-        if not isinstance(drafter, ShapedDrafter):
-            raise ValueError(f"drafter: expected a trained drafter such as EAGLE-3, got {type(drafter).__name__}")
-        if not 0 <= least <= 1:
-            raise ValueError(f"least: expected a chance from 0 to 1, got {least}")
-        self.nodes, self.least = whole("nodes", nodes, 1), least
-        shape, sampled = (drafter.shape_for(greedy) for greedy in (True, False))
-        if isinstance(shape, DynamicTree):
-            stops = TreeStops((level, least, "best", max(int(nodes * share), 1)) for level, share in STAGES)
-            most = min(nodes, DynamicTree.pool(shape.depth, shape.width))
-            shape = replace(shape, nodes=most, stop=stops)
-        self.drafter = drafter.with_shape(shape, sampled)
-        # half as many nodes again, since tokens that the drafter has too take no node
-        template = likeliest_tree(1 + nodes + nodes // 2, 5, HIT_RATES)
-        self.recycling = TokenRecycling(width=len(HIT_RATES), template=template, table=table)
-        self.name = f"graft({self.recycling.name}, {drafter.name})"
-
-    @property
-    def levels(self) -> tuple[object, ...] | None:
-        """The target's states that the drafter reads."""
-        return self.drafter.levels
-
-    def open(self, target: TextTarget) -> GraftState:
-        return GraftState(self, self.drafter.open(target), target)
-
-    def open_without_prefill(self, target: TextTarget) -> GraftState:
-        """Return the state of a request whose prompt is read before the first draft."""
-        return GraftState(self, self.drafter.open_without_prefill(target), target)
-
-
-class GraftState:
+class GraftState(StateWithMemory):
     """The state of a request: the drafter's state, and the table."""
 
+    control: Graft
+
     def __init__(self, control: Graft, inner: DraftState, target: TextTarget):
-        self.control, self.inner = control, inner
+        super().__init__(control, inner, target)
         self.retrieval: RecyclingState = control.recycling.open(target)
         self.deepest = max(inner.deepest, self.retrieval.tree.max_depth)
-
-    @property
-    def passes(self) -> int:
-        return self.inner.passes
-
-    def follow(self, target: TextTarget) -> GraftState:
-        """Return the state of a follow-up request, with an empty table unless requests share a table."""
-        return GraftState(self.control, self.inner.follow(target), target)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """Return a draft of both sources, of at most `longest` levels; None for `deepest`."""
@@ -110,8 +54,48 @@ class GraftState:
         return paths
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        self.inner.observe(target, draft, evidence, verdict)
+        super().observe(target, draft, evidence, verdict)
         self.retrieval.observe(target, draft, evidence, verdict)
+
+
+class Graft(DrafterWithMemory):
+    """A trained drafter and a recycling table that share a fixed number of nodes.
+
+    "Graft: Draft Less, Retrieve More". A tree stops at a checkpoint where the drafter gives no path a chance of `least`.
+    It then keeps its best nodes, and the table's successors of the last token fill the rest. Nodes that the table knows
+    no token for stay unused. Drawn nodes of a sampled request all stay, since a draw must not be dropped, and the table
+    fills the rest of the nodes there too. The table is read before anything is drawn. Exact with the rules "exact",
+    "traversal", "recursive" and "match".
+
+    Args:
+        drafter: A trained drafter whose drafts grow level by level.
+        table: A table that requests share, None for an empty table per row of a request.
+        nodes: The nodes of a draft, without the root.
+        least: The chance that a path needs for the tree to grow on; 0 never stops.
+
+    Raises:
+        ValueError: `drafter` is of another kind, or a number is out of range.
+    """
+
+    state = GraftState
+
+    def __init__(
+        self, drafter: ShapedDrafter, table: RecyclingTable | None = None, *, nodes: int = 24, least: float = 0.1
+    ):
+        super().__init__(drafter)
+        if not 0 <= least <= 1:
+            raise ValueError(f"least: expected a chance from 0 to 1, got {least}")
+        self.nodes, self.least = whole("nodes", nodes, 1), least
+        shape, sampled = (drafter.shape_for(greedy) for greedy in (True, False))
+        if isinstance(shape, DynamicTree):
+            stops = TreeStops((level, least, "best", max(int(nodes * share), 1)) for level, share in STAGES)
+            most = min(nodes, DynamicTree.pool(shape.depth, shape.width))
+            shape = replace(shape, nodes=most, stop=stops)
+        self.drafter = drafter.with_shape(shape, sampled)
+        # half as many nodes again, since tokens that the drafter has too take no node
+        template = likeliest_tree(1 + nodes + nodes // 2, 5, HIT_RATES)
+        self.recycling = TokenRecycling(width=len(HIT_RATES), template=template, table=table)
+        self.name = f"graft({self.recycling.name}, {drafter.name})"
 
 
 @method(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Self
+from typing import ClassVar, Literal, Self
 
 from mmspec.core.draft import Draft, Evidence, Law, Verdict
 from mmspec.core.drafting.merge import Paths, with_copied_paths
@@ -15,51 +15,64 @@ from mmspec.io.validation import whole
 from mmspec.methods import MethodParts, method, value_of
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.prompt_lookup import LookupState, PromptLookup
+from mmspec.vlm.drafters.suffix_lookup import SuffixIndex, SuffixLookup, SuffixState
 from mmspec.vlm.target import TextTarget
 
+Retrieval = PromptLookup | SuffixLookup
 
-class Merged:
-    """Drafts of prompt lookup and of a trained drafter in a single tree, verified in one pass ("Graft", "RASD").
 
-    The copied continuation follows the drafter's tree as long as both agree, and branches off there. A round without a
-    match uses the drafter's draft alone. Exact with the rules "exact", "traversal", "recursive" and "match".
+class StateWithMemory:
+    """The state of a request: that of the trained drafter; subclasses add the memory."""
+
+    def __init__(self, control: DrafterWithMemory, inner: DraftState, target: TextTarget):
+        self.control, self.inner = control, inner
+
+    @property
+    def passes(self) -> int:
+        return self.inner.passes
+
+    def follow(self, target: TextTarget) -> Self:
+        """Return the state of a follow-up request; the memory reads the text again, unless requests share it."""
+        return type(self)(self.control, self.inner.follow(target), target)
+
+    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
+        self.inner.observe(target, draft, evidence, verdict)
+
+
+class DrafterWithMemory:
+    """Base of drafters that add the tokens of a memory to the drafts of a trained drafter.
 
     Args:
         drafter: A trained drafter whose drafts grow level by level: the EAGLE family, heads, blocks.
-        retrieval: The source of continuations; None for `PromptLookup(longest=16, doubling=True)`.
-        alone_from: The length of a match from which a row's draft is the copied continuation alone. A batch skips the
-            drafter's steps when every row has such a match. None never skips them.
+
+    Attributes:
+        state: The class of a request's state.
 
     Raises:
-        ValueError: `drafter` or `retrieval` is of another kind, or `alone_from` is below 1.
+        ValueError: `drafter` is of another kind.
     """
 
-    most: int | None = None  # the nodes at which a draft takes no more copies
+    state: ClassVar[type[StateWithMemory]]
 
-    def __init__(self, drafter: ShapedDrafter, retrieval: PromptLookup | None = None, *, alone_from: int | None = 8):
-        retrieval = PromptLookup(longest=16, doubling=True) if retrieval is None else retrieval
+    def __init__(self, drafter: ShapedDrafter):
         if not isinstance(drafter, ShapedDrafter):
             raise ValueError(f"drafter: expected a trained drafter such as EAGLE-3, got {type(drafter).__name__}")
-        if not isinstance(retrieval, PromptLookup):
-            raise ValueError(f"retrieval: expected a PromptLookup, got {type(retrieval).__name__}")
-        self.drafter, self.retrieval = drafter, retrieval
-        self.alone_from = None if alone_from is None else whole("alone_from", alone_from, 1)
-        self.name = f"{retrieval.name}+{drafter.name}"
+        self.drafter = drafter
 
     @property
     def levels(self) -> tuple[object, ...] | None:
         """The target's states that the drafter reads."""
         return self.drafter.levels
 
-    def open(self, target: TextTarget) -> MergedState:
-        return MergedState(self, self.drafter.open(target), target)
+    def open(self, target: TextTarget) -> StateWithMemory:
+        return self.state(self, self.drafter.open(target), target)
 
-    def open_without_prefill(self, target: TextTarget) -> MergedState:
+    def open_without_prefill(self, target: TextTarget) -> StateWithMemory:
         """Return the state of a request whose prompt is read before the first draft."""
-        return MergedState(self, self.drafter.open_without_prefill(target), target)
+        return self.state(self, self.drafter.open_without_prefill(target), target)
 
 
-class MergedState:
+class MergedState(StateWithMemory):
     """The state of a request: the drafter's state, and the copies.
 
     Attributes:
@@ -67,20 +80,15 @@ class MergedState:
         skipped: The rounds that skipped the drafter's steps.
     """
 
+    control: Merged
+
     def __init__(self, control: Merged, inner: DraftState, target: TextTarget):
-        self.control, self.inner, self.skipped = control, inner, 0
-        self.copies: LookupState = control.retrieval.open(target)
+        super().__init__(control, inner, target)
+        self.skipped = 0
+        self.copies: LookupState | SuffixState = control.retrieval.open(target)
         self.deepest = max(self.copies.deepest, inner.deepest)
         shape = control.drafter.shape_for(target.greedy)
         self.root_law = _law_of_root(shape, target.greedy)
-
-    @property
-    def passes(self) -> int:
-        return self.inner.passes
-
-    def follow(self, target: TextTarget) -> Self:
-        """Return the state of a follow-up request; only the copies read the text again."""
-        return type(self)(self.control, self.inner.follow(target), target)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """Return a draft of both sources, of at most `longest` levels; None for `deepest`."""
@@ -107,8 +115,36 @@ class MergedState:
         """Return the paths that join the drafter's draft; here all. It must not depend on drawn values."""
         return paths
 
-    def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
-        self.inner.observe(target, draft, evidence, verdict)
+
+class Merged(DrafterWithMemory):
+    """Drafts of prompt lookup and of a trained drafter in a single tree, verified in one pass ("Graft", "RASD").
+
+    The copied continuation follows the drafter's tree as long as both agree, and branches off there. A round without a
+    match uses the drafter's draft alone. Exact with the rules "exact", "traversal", "recursive" and "match".
+
+    Args:
+        drafter: A trained drafter whose drafts grow level by level: the EAGLE family, heads, blocks.
+        retrieval: The source of continuations: prompt lookup, or suffix lookup, whose index requests may share; None for
+            `PromptLookup(longest=16, doubling=True)`.
+        alone_from: The length of a match from which a row's draft is the copied continuation alone. A batch skips the
+            drafter's steps when every row has such a match. None never skips them.
+
+    Raises:
+        ValueError: `drafter` or `retrieval` is of another kind, or `alone_from` is below 1.
+    """
+
+    state = MergedState
+
+    most: int | None = None  # the nodes at which a draft takes no more copies
+
+    def __init__(self, drafter: ShapedDrafter, retrieval: Retrieval | None = None, *, alone_from: int | None = 8):
+        super().__init__(drafter)
+        retrieval = retrieval_of("lookup") if retrieval is None else retrieval
+        if not isinstance(retrieval, PromptLookup | SuffixLookup):
+            raise ValueError(f"retrieval: expected a PromptLookup or a SuffixLookup, got {type(retrieval).__name__}")
+        self.retrieval = retrieval
+        self.alone_from = None if alone_from is None else whole("alone_from", alone_from, 1)
+        self.name = f"{retrieval.name}+{drafter.name}"
 
 
 def _law_of_root(shape: Shape, greedy: bool) -> Law:
@@ -116,6 +152,16 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
     if greedy or isinstance(shape, DynamicTree) or shape.drawn == "deterministic":
         return Law("deterministic")
     return Law(shape.drawn, reused=isinstance(shape, StaticTree) and shape.shared)
+
+
+def retrieval_of(memory: Literal["lookup", "suffix"], index: SuffixIndex | None = None) -> Retrieval:
+    """Return the source of continuations by name; requests share their answers by an index.
+
+    Prompt lookup copies up to 16 tokens, suffix lookup up to 32, since answers that are given again repeat for long.
+    """
+    if memory == "lookup":
+        return PromptLookup(longest=16, doubling=True)
+    return SuffixLookup(nodes=32, depth=32, doubling=True, index=index)
 
 
 @method(
@@ -126,6 +172,7 @@ def _law_of_root(shape: Shape, greedy: bool) -> Law:
 def both(
     parts: MethodParts, chain: int = 0, nodes: int = 0, depth: int = 7, width: int = 4, shape: str | None = None,
     alone_from: int | None = 8,
+    memory: Literal["lookup", "suffix"] = "lookup",
 ) -> Merged:  # fmt: skip
     """Return `Merged` over a trained drafter.
 
@@ -137,7 +184,8 @@ def both(
         width: The nodes expanded in a level of that tree.
         shape: The shape of its drafts in place of these, such as (best:nodes=16).
         alone_from: The length of a match from which a draft is the copied continuation alone.
+        memory: The source of continuations: prompt lookup, or the likeliest by suffix lookup.
     """
     drafter = parts.part("weights")
     shape = shape_of(chain, nodes, depth, width, shape=value_of(shape, "vlm", "shape", parts))
-    return Merged(drafter if shape is None else drafter.with_shape(shape), alone_from=alone_from)
+    return Merged(drafter if shape is None else drafter.with_shape(shape), retrieval_of(memory), alone_from=alone_from)

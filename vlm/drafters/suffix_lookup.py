@@ -136,6 +136,7 @@ class SuffixLookup:
         depth: The most levels.
         least: The least cumulative share of a node among the continuations.
         shortest: The length of the shortest match that is continued.
+        doubling: Whether a match of n tokens is continued by at most 2^n levels, see `PromptLookup`.
         index: None looks up a row's own text only; all requests of this drafter share a SuffixIndex.
 
     Raises:
@@ -146,6 +147,7 @@ class SuffixLookup:
     depth: int = 8
     least: float = 0.05
     shortest: int = 1
+    doubling: bool = False
     index: SuffixIndex | None = None
 
     name = "suffix_lookup"
@@ -197,14 +199,35 @@ class SuffixState:
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:
         """Return the likeliest continuations of at most `longest` levels; None for `deepest`."""
-        rows, settings = [], self.drafter
+        return draft_of_paths(target, self._trees(target, longest))
+
+    def _trees(self, target: TextTarget, longest: int | None) -> list[LikeliestPaths]:
+        """Read the target's tokens and return the tree of every row, of at most `longest` levels."""
+        trees, settings = [], self.drafter
         for row, room in enumerate(target.rooms(self.deepest if longest is None else min(longest, self.deepest))):
             self._read(row, target.tokens[row][self.taken[row] :])
             self.taken[row] = len(target.tokens[row])
+            place, length = self._longest(row)
+            room = min(room, 1 << min(length, self.deepest)) if settings.doubling else room
             tree = LikeliestPaths(settings.nodes, room, settings.least)
-            place, length = max((match.continued() for match in self.matches[row]), key=lambda found: found[1])
-            rows.append(tree.grow(place, _continuations) if length >= settings.shortest else tree)
-        return draft_of_paths(target, rows)
+            trees.append(tree.grow(place, _continuations) if length >= settings.shortest else tree)
+        return trees
+
+    def _longest(self, row: int) -> tuple[_Place, int]:
+        """Return the place of the longest match of a row, and its length."""
+        return max((match.continued() for match in self.matches[row]), key=lambda found: found[1])
+
+    def branches(self, target: TextTarget, count: int, longest: int | None = None) -> list[list[list[int]]]:
+        """Return up to `count` paths of every row's tree, the likeliest first, of at most `longest` tokens."""
+        return [tree.paths()[:count] for tree in self._trees(target, longest)]
+
+    def continuations(self, target: TextTarget, longest: int | None = None) -> list[list[int]]:
+        """Return the likeliest continuation of every row, of at most `longest` tokens."""
+        return [paths[0] if paths else [] for paths in self.branches(target, 1, longest)]
+
+    def matched(self, most: int) -> list[int]:
+        """Return the length of every row's match, at most `most`."""
+        return [min(self._longest(row)[1], most) for row in range(len(self.matches))]
 
     def observe(self, target: TextTarget, draft: Draft, evidence: Evidence, verdict: Verdict) -> None:
         """Do nothing: the target's tokens are read before a draft."""

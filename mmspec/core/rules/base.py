@@ -36,6 +36,8 @@ class Weights:
         alpha: float [B, N]; after all children of node i were rejected, its residual is [alpha p - beta q]+.
         beta: float [B, N], see `alpha`.
         extra: float [B, N], a further scalar per node for rules that need it.
+        paid: float [B, N], the total variation from the target's distribution that the acceptance of each node costs; None
+            where the rule is exact or does not know it.
     """
 
     threshold: Tensor
@@ -45,6 +47,7 @@ class Weights:
     alpha: Tensor | None = None
     beta: Tensor | None = None
     extra: Tensor | None = None
+    paid: Tensor | None = None
 
 
 @lru_cache(maxsize=64)
@@ -166,7 +169,11 @@ class Rule:
             weights.threshold, uniform, tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank,
             draft.valid, weights.order == "descend",
         )  # fmt: skip
-        return Verdict("path", node, at_node(tree.path, node), at_node(tree.depth, node))
+        path, depth, paid = at_node(tree.path, node), at_node(tree.depth, node), None
+        if weights.paid is not None:
+            accepted = torch.arange(1, path.shape[1], device=node.device) <= depth[:, None]
+            paid = (weights.paid.gather(1, path)[:, 1:] * accepted).sum(-1)
+        return Verdict("path", node, path, depth, paid=paid)
 
     def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:
         """Draw the value after the accepted node int64 [B], int64 [B].

@@ -8,9 +8,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, expand_tree
-from mmspec.core.rules.base import Weights, law_row, live_nodes
-from mmspec.core.rules.relaxed import RelaxedRule, accepting, exact_rule_for
+from mmspec.core.draft import Draft, expand_tree
+from mmspec.core.rules.base import Weights, law_row
+from mmspec.core.rules.relaxed import RelaxedRule, accepting
 from mmspec.core.rules.siblings import sibling_table
 from mmspec.io.validation import number
 from mmspec.kernels.law import dense
@@ -50,10 +50,10 @@ class Fuzzy(RelaxedRule):
     """Accepts a drafted token whose distributions q and p diverge by at most a threshold, else by the exact test. Relaxed.
 
     "Fuzzy Speculative Decoding for a Tunable Accuracy-Runtime Tradeoff". A drafted position has the distribution q where
-    D(p, q) <= threshold and p elsewhere, so the total variation paid there is that of p and q, see `paid`. Of siblings the
-    first is accepted. Both distributions are those after temperature, top-k and top-p. Greedy requests use target-match,
-    since their distributions are one-hot. With "kl" it resembles the
-    training-free judge of 2601.04766, which reads KL(p || q).
+    D(p, q) <= threshold and p elsewhere. The total variation paid there is that of p and q, and the statistics hold its sum.
+    Of siblings the first is accepted. Both distributions are those after temperature, top-k and top-p. Greedy requests use
+    target-match, since their distributions are one-hot. With "kl" it resembles the training-free judge of 2601.04766, which
+    reads KL(p || q).
 
     Args:
         threshold: The largest divergence at which a token is accepted unseen; below 0 the rule is exact.
@@ -75,18 +75,10 @@ class Fuzzy(RelaxedRule):
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
         if self.threshold < 0:
             return weights.threshold
-        close = self.divergence_at_parents(weights, draft) <= self.threshold
-        return accepting(weights, draft, close.gather(1, expand_tree(draft.tree.parent, draft.batch)), live)
-
-    def paid(self, evidence: Evidence, draft: Draft) -> Tensor:
-        """Return the total variation from p that the acceptance of each node costs, float [B, N]; 0 where it is exact."""
-        weights = exact_rule_for(draft).weigh(evidence, draft)
         parent = expand_tree(draft.tree.parent, draft.batch)
         close = self.divergence_at_parents(weights, draft) <= self.threshold
-        paid = torch.where(close, _at_parents(weights, draft, total_variation), 0.0).gather(1, parent)
-        live = live_nodes(evidence, draft)
-        paid = paid if live is None else torch.where(live, paid, 0.0)
-        return paid.index_fill(1, torch.zeros(1, dtype=torch.long, device=paid.device), 0.0)
+        weights.paid = torch.where(close, _at_parents(weights, draft, total_variation), 0.0).gather(1, parent)
+        return accepting(weights, draft, close.gather(1, parent), live)
 
     def apart(self, p: Tensor, q: Tensor) -> Tensor:
         """Return the divergence float [...] of distributions p and q, float [..., V]."""

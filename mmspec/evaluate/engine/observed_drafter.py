@@ -74,15 +74,14 @@ class SharedMemory:
     Runs of several repeats would meet their own answers again: bench it with a single repeat.
 
     Args:
-        drafter: The drafter without a shared memory.
-        field: Its field for the memory.
-        memory: The memory.
+        alone: The drafter without a shared memory.
+        shared: The drafter with the memory.
     """
 
-    def __init__(self, drafter: Any, field: str, memory: Any):
-        self.alone, self.shared = drafter, replace(drafter, **{field: memory})
-        self.name, self.from_ids = f"{drafter.name}, shared", getattr(drafter, "from_ids", False)
-        self.warm = False
+    def __init__(self, alone: Any, shared: Any):
+        self.alone, self.shared, self.warm = alone, shared, False
+        self.name, self.levels = f"{alone.name}, shared", getattr(alone, "levels", None)
+        self.from_ids = getattr(alone, "from_ids", False)
 
     def open(self, target: Any) -> Any:
         chosen, self.warm = self.shared if self.warm else self.alone, True
@@ -96,4 +95,4 @@ def sharing(field: str, memory: Callable[[], Any]) -> Callable[[Any], SharedMemo
         field: The drafter's field for the memory.
         memory: The function that makes an empty memory.
     """
-    return lambda drafter: SharedMemory(drafter, field, memory())
+    return lambda drafter: SharedMemory(drafter, replace(drafter, **{field: memory()}))

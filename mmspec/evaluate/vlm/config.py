@@ -75,7 +75,7 @@ class VlmBenchConfig(BenchConfig):
         if twice:
             raise ValueError(f"--drafter-path: expected names that no row has yet, got {', '.join(twice)}, rename")
         for name in self.task_names or ():
-            check_choice("--tasks", name, [task.name for task in self.plan().tasks])
+            check_choice("--tasks", name, [task.name for task in self.plan().tasks_of(self.model or "")])
         for task in self.chosen():
             if self.prompts and task.most and self.prompts > task.most:
                 raise ValueError(f"--prompts: expected 1 to {task.most} of a task, got {self.prompts}, change it")
@@ -98,7 +98,8 @@ class VlmBenchConfig(BenchConfig):
 
     def chosen(self) -> list[VlmTask]:
         """Return the chosen tasks, in the order of the suite."""
-        return [task for task in self.plan().tasks if self.task_names is None or task.name in self.task_names]
+        tasks = self.plan().tasks_of(self.model or "")
+        return [task for task in tasks if self.task_names is None or task.name in self.task_names]
 
     def settings(self) -> Iterator[VlmSetting]:
         for task, batch, temperature in product(self.chosen(), self.batches, self.temperatures):
@@ -112,7 +113,7 @@ class VlmBenchConfig(BenchConfig):
     def check(self, resources: VlmResources) -> None:
         if not resources.takes_pictures and any(task.pictures for task in self.chosen()):
             raise ValueError(
-                f"--suite: expected a suite without pictures for {resources.name}, got {self.suite!r}, take real"
+                f"--suite: expected a suite without pictures for {resources.name}, got {self.suite!r}, take real or families"
             )
         for folder in self.folders():
             resources.drafter(str(folder))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mmspec import drafters
@@ -11,24 +12,52 @@ from mmspec.core.drafting.heap import BestFirst
 from mmspec.core.drafting.shapes import HIT_RATES, Chain, DynamicTree, StaticTree, likeliest_tree
 from mmspec.core.entropy_stop import EntropyStop
 from mmspec.core.length import ConfidenceStop
-from mmspec.evaluate.engine.observed_drafter import sharing
+from mmspec.evaluate.engine.observed_drafter import SharedMemory, sharing
 from mmspec.evaluate.engine.suite import GREEDY, SAMPLED
+from mmspec.evaluate.vlm.documents import DOCUMENT_REQUESTS, PAGES_AGAIN
 from mmspec.evaluate.vlm.methods import COMMON, DrafterChange, VlmMethod, VlmSuite, both, chained, shaped, with_lookup
-from mmspec.evaluate.vlm.requests import CAPTIONS, QUESTIONS, VlmPrompt, VlmTask, held_out
+from mmspec.evaluate.vlm.requests import (
+    CAPTIONS,
+    QUESTIONS,
+    REAL_COUNT,
+    REAL_TASKS,
+    VlmPrompt,
+    VlmTask,
+    held_out,
+    real_prompts,
+)
 from mmspec.vlm.drafters.fused import Fused
 from mmspec.vlm.drafters.graft import Graft
+from mmspec.vlm.drafters.merged import Merged, retrieval_of
+from mmspec.vlm.drafters.token_recycling import HIT_RATES as TABLE_RATES
 
 ANSWERS = 4  # answers to each picture
+_SEVERAL = "several answers"
+_KINDS = ("chat", "story", "editing")  # of the real prompts, for models without pictures
+_MOST = ANSWERS * REAL_COUNT
 _NODES, _DEPTH = 16, 7
 _JUDGED = 8  # the tokens of chains that relaxed rules judge
 # the rates at which a child of rank 0, 1, ... is accepted: 16 nodes reach seven levels, or spread over four
 _DEEP_RATES, _FLAT_RATES = HIT_RATES, (0.4, 0.2, 0.12, 0.08)
 
 
-def several_answers(count: int, seed: int = 0) -> Sequence[VlmPrompt]:
-    """Return `count` requests for captions, `ANSWERS` in a row for every picture."""
-    pictures = held_out(-(-count // ANSWERS), seed)
-    return [pictures[index // ANSWERS] for index in range(count)]
+def several_answers(make: Callable[[int, int], Sequence[VlmPrompt]], count: int, seed: int = 0) -> Sequence[VlmPrompt]:
+    """Return `count` requests, `ANSWERS` in a row for every request of `make`, a function of (count, seed)."""
+    asked = make(-(-count // ANSWERS), seed)
+    return [asked[index // ANSWERS] for index in range(count)]
+
+
+def _sharing_answers(make: Callable[..., Any]) -> DrafterChange:
+    """Return a change that wraps a trained drafter with copies from the answers of all requests."""
+    return lambda drafter: SharedMemory(
+        make(drafter, retrieval_of("suffix")), make(drafter, retrieval_of("suffix", drafters.SuffixIndex()))
+    )
+
+
+def _sharing_candidates(drafter: Any) -> Any:
+    """Wrap a trained drafter by Graft with a table of all requests."""
+    table = drafters.RecyclingTable(len(TABLE_RATES))
+    return SharedMemory(Graft(drafter, nodes=_NODES), Graft(drafter, table, nodes=_NODES))
 
 
 def _over(make: Callable[..., Any], **settings: Any) -> DrafterChange:
@@ -76,23 +105,35 @@ def _rows_of(name: str, title: str) -> tuple[VlmMethod, ...]:
         row("deep", "static tree of 16, 7 levels", shaped(deep), at=SAMPLED),
         row("dyspec", "DySpec's tree of 16", shaped(BestFirst(_NODES, _DEPTH, 3)), at=SAMPLED),
         row("both", "with prompt lookup", both(shaped(tree), with_lookup)),
+        row("both-chain-4", "chain of 4 with prompt lookup", both(chained(4), with_lookup)),
+        row("both-shared", "chain of 4 with shared suffix lookup", both(chained(4), _sharing_answers(Merged))),
         row("rasd", "RASD", both(shaped(tree), _over(Fused))),
+        row("rasd-shared", "RASD, shared suffix lookup", both(shaped(tree), _sharing_answers(Fused))),
         row("graft", "Graft, 16 nodes", both(shaped(tree), _over(Graft, nodes=_NODES))),
+        row("graft-shared", "Graft, 16 nodes, shared table", both(shaped(tree), _sharing_candidates)),
         row("chain-8", "chain of 8", long),
         row("chain-8-fuzzy", "chain of 8, fuzzy", long, rule="fuzzy:threshold=0.05", at=SAMPLED),
     )
     judge = row("chain-8-judge", "chain of 8, judge", long, rule="judge:threshold=0.7@zoo:vlm/judge", part="vlm/judge")
-    return rows if name.startswith("smollm2") else (*rows, judge)
+    return (*rows, judge) if name == "eagle" else rows
 
 
 FAMILIES = VlmSuite(
     about="systems of the field beside the nearest method of the house: memories, self-drafters, trees, stops, relaxed rules",
     title="Text: families of systems",
-    tasks=(CAPTIONS, QUESTIONS, VlmTask("several answers", several_answers, 128)),
+    tasks=(
+        CAPTIONS,
+        QUESTIONS,
+        VlmTask(_SEVERAL, partial(several_answers, held_out), 128),
+        PAGES_AGAIN,
+        *(task for task in REAL_TASKS if task.name in _KINDS),
+        DOCUMENT_REQUESTS,
+        VlmTask(_SEVERAL, partial(several_answers, partial(real_prompts, kind="chat")), 128, pictures=0, most=_MOST),
+    ),
     methods=_UNTRAINED,
     each=_rows_of,
-    drafters=("eagle", "smollm2-eagle3"),
-    prompts=12,
+    drafters=("eagle", "smollm2-eagle3", "hybrid-mtp"),
+    prompts=REAL_COUNT,
     batches=(1,),
     columns=(*COMMON, "ms a round: draft + target + verify + other", "identical"),
 )

@@ -12,7 +12,7 @@ from mmspec.core.drafting.shapes import Chain, Shape
 from mmspec.core.length import FixedLength, LengthControl
 from mmspec.evaluate.engine.suite import Method, Suite
 from mmspec.evaluate.vlm.requests import VlmTask
-from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs
+from mmspec.evaluate.vlm.resources import VlmResources, drafter_specs, takes_pictures
 
 PEER, PLAIN = "hf", "plain"
 HEAD = "vlm/specdecpp"  # an acceptance head of the zoo, trained for vlm/eagle
@@ -166,6 +166,19 @@ class VlmSuite(Suite):
     narrowed: bool = False
     curve: bool = False
     alone: bool = False
+
+    def tasks_of(self, model: str) -> tuple[VlmTask, ...]:
+        """Return the tasks of a model: where the suite has tasks with and without pictures, those of the model's kind.
+
+        Args:
+            model: The decoded model, "" for the suite's own.
+        """
+        model = model or self.model
+        known = [task for task in self.tasks if task.only in ("", model)]
+        if len({task.pictures > 0 for task in known}) > 1:
+            shown = takes_pictures(model)
+            known = [task for task in known if (task.pictures > 0) == shown]
+        return tuple(known)
 
     def rows(self, saved: Iterable[tuple[str, str]] = (), model: str = "") -> tuple[VlmMethod, ...]:
         """Return all methods, baselines first, including those of saved drafters.

@@ -239,6 +239,7 @@ class VlmTask:
         pictures: The pictures per request.
         times: A multiple of the bench's number of prompts; short answers need more prompts for a steady median.
         most: The number of requests that exist; None for any number.
+        only: The only model of the zoo that was trained for it, "" for any model.
     """
 
     name: str
@@ -248,6 +249,7 @@ class VlmTask:
     pictures: int = 1
     times: int = 1
     most: int | None = None
+    only: str = ""
 
 
 CAPTIONS = VlmTask("captions", held_out, 128)

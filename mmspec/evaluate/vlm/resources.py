@@ -222,13 +222,15 @@ def open_target(spec: str, dtype: str = AUTO) -> VlmResources:
     """
     if spec in TARGETS:
         return zoo_resources(spec, "float32" if dtype == AUTO else dtype)
-    local = Path(spec).is_dir()
-    if not local and not _HUB_ID.fullmatch(spec):
-        names = ", ".join(TARGETS)
-        raise ValueError(
-            f"--model: expected one of {names}, a folder or a hub id 'owner/name', got {spec!r}, correct it"
-        )
-    return published_resources(spec, local, dtype)
+    return published_resources(spec, _is_local(spec), dtype)
+
+
+def _is_local(spec: str) -> bool:
+    """Return whether the name of a model is a folder; refuse names that are no hub ids either."""
+    if not (local := Path(spec).is_dir()) and not _HUB_ID.fullmatch(spec):
+        known = f"{', '.join(TARGETS)}, a folder or a hub id 'owner/name'"
+        raise ValueError(f"--model: expected one of {known}, got {spec!r}, correct it")
+    return local
 
 
 def zoo_resources(name: str = "vlm", dtype: str = "float32") -> VlmResources:
@@ -244,33 +246,31 @@ def published_resources(spec: str, local: bool, dtype: str = "auto") -> VlmResou
         spec: The folder or the hub id.
         local: Use local files only.
         dtype: The precision, "auto" for that of the files.
-
-    Returns:
-        The model with its processor; a text-only model with its tokenizer.
-
-    Raises:
-        ValueError: There is no model that generates text. The readers raise errors of their own.
     """
-    from transformers import (
-        MODEL_FOR_CAUSAL_LM_MAPPING,
-        MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING,
-        AutoConfig,
-        AutoModelForCausalLM,
-        AutoModelForImageTextToText,
-        AutoProcessor,
-    )
+    from transformers import AutoProcessor
 
     # the processor of a text-only model is its tokenizer; read first, since it refuses a checkpoint with its own code
     processor = load_part(AutoProcessor, spec, local=local)
-    config = type(load_part(AutoConfig, spec, local=local))
-    if config in MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
-        kind = AutoModelForImageTextToText
-    elif config in MODEL_FOR_CAUSAL_LM_MAPPING:
-        kind = AutoModelForCausalLM
-    else:
-        raise ValueError(f"{spec}: expected a model that writes text, got {config.__name__}; use another")
-    model = load_model(kind, spec, local=local, dtype=dtype if dtype == "auto" else getattr(torch, dtype))
+    precision = dtype if dtype == "auto" else getattr(torch, dtype)
+    model = load_model(_kind_of(spec, local), spec, local=local, dtype=precision)
     return VlmResources(model, processor, _described(spec, model), zoo="")
+
+
+def _kind_of(spec: str, local: bool) -> type:
+    """Return the auto class of a transformers model; refuse a model that writes no text."""
+    import transformers as hf
+
+    config = type(load_part(hf.AutoConfig, spec, local=local))
+    if config in hf.MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING:
+        return hf.AutoModelForImageTextToText
+    if config in hf.MODEL_FOR_CAUSAL_LM_MAPPING:
+        return hf.AutoModelForCausalLM
+    raise ValueError(f"{spec}: expected a model that writes text, got {config.__name__}; use another")
+
+
+def takes_pictures(spec: str) -> bool:
+    """Return whether prompts of a model may show pictures; reads no weights. The model is named as for `open_target`."""
+    return spec != SMOLLM2 if spec in TARGETS else "Image" in _kind_of(spec, _is_local(spec)).__name__
 
 
 def _described(name: str, model: Any) -> str:

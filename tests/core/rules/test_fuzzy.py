@@ -95,12 +95,15 @@ def test_below_zero_it_is_the_exact_rule_bit_for_bit(kind: str) -> None:
         assert torch.equal(own.path, other.path) and torch.equal(own.correction, other.correction)
 
 
-@pytest.mark.whole
-def test_what_it_pays_is_the_total_variation_of_the_drafted_positions() -> None:
-    p, q = random_tables(3, 3, 0), random_tables(3, 2, 50)
+def test_what_it_pays_is_the_total_variation_of_the_accepted_positions() -> None:
+    p, q = random_tables(3, 3, 2), random_tables(3, 2, 52)
     draft, evidence = as_inputs(every_draft(chain(2), q, WITHOUT), chain(2), p, q, WITHOUT)
-    for threshold in (-1.0, 0.05, math.inf):
-        paid = Fuzzy(threshold).paid(evidence, draft)
+    assert Fuzzy(-1.0).weigh(evidence, draft).paid is None
+    first = float(_DIVERGENCES["js"](p[0][0], q[0][0])) + 1e-9  # only the first position passes
+    for threshold in (0.05, first, math.inf):
+        rule = Fuzzy(threshold)
+        paid = rule.weigh(evidence, draft).paid
+        _, verdict = verify(rule, draft, evidence, Keys.of(3, draft.batch))
         for row in range(draft.batch):
             code = [0, int(draft.value[row, 1])]
             for depth, prefix in enumerate(code):
@@ -108,9 +111,12 @@ def test_what_it_pays_is_the_total_variation_of_the_drafted_positions() -> None:
                 near = _DIVERGENCES["js"](a, b) <= threshold
                 expected = (a - b).abs().sum() / 2 if near else torch.zeros(())
                 torch.testing.assert_close(paid[row, depth + 1], expected.double(), atol=1e-12, rtol=0)
-        assert (paid[:, 0] == 0).all()
+            accepted = int(verdict.depth[row])
+            torch.testing.assert_close(verdict.paid[row], paid[row, 1 : accepted + 1].sum(), atol=1e-12, rtol=0)
+        assert threshold != first or len(set(verdict.depth.tolist())) == 2
     most = middling(p, q, "tv")
-    assert 0 < Fuzzy(most, "tv").paid(evidence, draft).max() <= most
+    assert 0 < Fuzzy(most, "tv").weigh(evidence, draft).paid[:, 1:].max() <= most
+    assert verify(TokenWise(), draft, evidence, Keys.of(3, draft.batch))[1].paid is None
 
 
 def test_divergences_are_the_textbooks() -> None:

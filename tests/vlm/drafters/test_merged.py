@@ -14,8 +14,9 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
 from mmspec.core.goodput import Goodput
 from mmspec.core.length import ConfidenceStop, FixedLength
-from mmspec.vlm.drafters import Merged, PromptLookup
+from mmspec.vlm.drafters import Merged, PromptLookup, SuffixIndex
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
+from mmspec.vlm.drafters.merged import retrieval_of
 from tests.vlm.drafters.test_lossless import true_law
 from tests.vlm.drafters.trained import make
 from tests.vlm.drafters.watched import Watched
@@ -177,6 +178,25 @@ def test_length_controllers_and_conversations_take_it() -> None:
     state.step()
     draft = state.state.propose(state.target, state.keys, 1)
     assert draft.tree.max_depth == 1
+
+
+def test_answers_of_earlier_requests_are_copied_and_change_only_the_speed() -> None:
+    model, eagle = tiny("llama"), make("eagle3").with_shape(SHAPES["chain"])
+    options = dict(input_ids=REPEATED, max_new_tokens=24, do_sample=False)
+    shared, text = Merged(eagle, retrieval_of("suffix", SuffixIndex())), model.generate(**options)
+    runs = [mmspec.generate(model, drafter=shared, return_dict=True, **options) for _ in range(2)]
+    assert all(torch.equal(run.sequences, text) for run in runs)
+    first, second = (run.stats.target_passes for run in runs)
+    alone = mmspec.generate(model, drafter=Merged(eagle, retrieval_of("suffix")), return_dict=True, **options)
+    assert second < first == alone.stats.target_passes
+
+
+@pytest.mark.parametrize("alone_from", (None, 3))
+def test_copies_of_a_shared_index_keep_the_targets_distribution(alone_from: int | None) -> None:
+    index = SuffixIndex()
+    index.extend([1, 5, 2, 3, 3, 4, -1, 5, 2, 6, 6, 1, -1])
+    drafter = Merged(leaning_eagle().with_shape(SHAPES["chain"]), retrieval_of("suffix", index), alone_from=alone_from)
+    assert any(with_copies(assert_targets_law(drafter)))
 
 
 def test_settings_are_checked() -> None:

@@ -132,3 +132,26 @@ def test_settings_are_read_and_checked() -> None:
     for wrong in (dict(nodes=0), dict(depth=0), dict(shortest=0), dict(least=1.0)):
         with pytest.raises(ValueError, match="expected"):
             SuffixLookup(**wrong)
+
+
+def state_after(lookup: SuffixLookup, text: list[int]) -> tuple[object, object]:
+    """The state of a request whose prompt and first token are a text, and its target."""
+    run = mmspec.vlm.start(tiny("llama"), drafter=lookup, input_ids=torch.tensor([text[:-1]]), max_new_tokens=9)
+    run.step()
+    run.target.tokens[0], run.target.pending[0] = [text[-1]], text[-1]
+    return run.state, run.target
+
+
+def test_copies_follow_the_likeliest_continuation() -> None:
+    text = [5, 6, 7, 8, 9, 5, 6, 7, 3, 5, 6, 7, 8, 4, 5, 6, 7]
+    state, target = state_after(SuffixLookup(nodes=32, depth=5), text)
+    branches = state.branches(target, 9, 5)[0]
+    assert branches[0] == state.continuations(target, 5)[0] and branches[0][0] == 8
+    assert {path[0] for path in branches} == {8, 3} and max(map(len, branches)) == 5
+    assert len(state.branches(target, 1, 2)[0]) == 1 and state.matched(2) == [2] and state.matched(9) == [3]
+
+
+@pytest.mark.parametrize(("doubling", "copied"), ((True, [8, 9]), (False, [8, 9, 1, 2, 3])))
+def test_a_short_match_may_copy_little(doubling: bool, copied: list[int]) -> None:
+    state, target = state_after(SuffixLookup(depth=5, doubling=doubling), [5, 6, 7, 8, 9, 1, 2, 3, 4, 7])
+    assert state.continuations(target) == [copied]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Generic, TypeVar
@@ -64,6 +64,20 @@ class LikeliestPaths(Generic[Place]):
             self.levels.append(self.levels[parent] + 1)
             open_node(len(self.value) - 1, -minus, place)
         return self
+
+    def paths(self) -> list[list[int]]:
+        """Return the tokens of the paths to all leaves; the first takes the likeliest token at every node."""
+        below: dict[int, list[int]] = {}
+        for node in range(1, len(self.value)):
+            below.setdefault(self.parent[node], []).append(node)
+
+        def walk(node: int, path: list[int]) -> Iterator[list[int]]:
+            if node not in below and path:
+                yield path
+            for child in below.get(node, ()):
+                yield from walk(child, [*path, self.value[child]])
+
+        return list(walk(0, []))
 
 
 def draft_of_paths(target: TextTarget, rows: Sequence[LikeliestPaths]) -> Draft:
