@@ -24,7 +24,7 @@ from mmspec.kernels.log_law import Residual
 from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point
 from mmspec.kernels.residual_sampling import residual_sample
-from mmspec.kernels.sampling import truncation_floor
+from mmspec.kernels.sampling import truncated_scores, truncation_floor
 from mmspec.kernels.sequential_rejection import mass_left, reject_siblings
 from mmspec.kernels.sibling_thresholds import kseq_discount, match_thresholds
 from mmspec.kernels.tree_attention import tree_attention
@@ -56,6 +56,7 @@ def everything(size: int, dtype: torch.dtype) -> None:
     row_stats(scores, one[:, 0], one)
     truncation_floor(scores, min(3, size - 1), 0.9, one[:, 0])
     truncation_floor(scores, min(3, size - 1), 0.9, None, "top_p_first")
+    truncated_scores(scores, 0, 0.9)
     p, dense = law_rows(scores), law_of(scores)
     for law in (p, p.index_select(1, index), dense):
         mass_at(law, index, token)

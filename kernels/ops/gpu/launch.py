@@ -12,8 +12,8 @@ from torch import Tensor
 from mmspec.kernels.log_law import LogLaw
 
 TILE = 4096  # values of a vocabulary that a program loads at once
-SPAN = 16384  # values per program, enough for a row of an image vocabulary
-
+SPAN = 16384  # the most values per program
+PROGRAMS = 256  # the programs that fill a GPU
 
 _launched = 0
 
@@ -43,6 +43,14 @@ def wide(dtype: torch.dtype) -> tl.dtype:
 def tile_of(size: int, most: int = TILE) -> int:
     """Return a power of two that covers `size`, at most `most`, at least 16."""
     return max(16, min(triton.next_power_of_2(size), most))
+
+
+def span_of(size: int, rows: int) -> int:
+    """Return the values of a row of `size` per program: a power of two, at most `SPAN`, less where rows are few."""
+    span = tile_of(size, SPAN)
+    while span > TILE and rows * triton.cdiv(size, span) < PROGRAMS:
+        span //= 2
+    return span
 
 
 def law_arguments(law: Tensor | LogLaw) -> tuple[tuple, dict[str, bool]]:

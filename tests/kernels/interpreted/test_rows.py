@@ -113,6 +113,25 @@ def test_cuts_are_where_a_sort_finds_them(
     assert torch.equal(found, expected)
 
 
+SPREADS = {"flat": 1e-3, "usual": 2.0, "steep": 30.0, "beyond whole numbers": 1e8, "equal": 0.0}
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [pytest.param(s, id=name, marks=() if name == "usual" else pytest.mark.whole) for name, s in SPREADS.items()],
+)
+def test_cuts_of_rows_of_any_spread_over_several_spans(spread: float) -> None:
+    generator = torch.Generator().manual_seed(8)
+    given = 3 + spread * torch.randn(1, 2, 5000, generator=generator, dtype=torch.float64)
+    given[0, 1, torch.rand(5000, generator=generator) < 0.9] = -torch.inf
+    given[0, 1, 4999] = 3  # in the last span
+    for top_k, top_p in ((0, 0.9), (700, 0.6)):
+        expected = truncation_floor_reference(given, top_k, top_p, None)
+        assert torch.equal(truncation_floor(given, top_k, top_p), expected)
+        kept = given.masked_fill(given < expected[..., None], -torch.inf)
+        assert torch.equal(truncated_scores(given, top_k, top_p), kept)
+
+
 def test_a_truncation_floor_keeps_at_least_k_scores_of_a_row() -> None:
     given = scores(127, 2, torch.float32, 7)
     kept = truncated_scores(given, 20, 1.0) > -torch.inf
