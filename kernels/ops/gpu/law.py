@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.dispatch import wide as wide_of
-from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, law_at, law_row, tile_of, wide
+from mmspec.kernels.gpu.launch import launch, law_arguments, law_at, law_row, span_of, tile_of, wide
 from mmspec.kernels.log_law import LogLaw
 
 
@@ -96,7 +96,7 @@ def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, 
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes = alpha.shape
     size, tile = p.shape[2], tile_of(p.shape[2])
-    span = max(min(SPAN, triton.cdiv(size, tile) * tile), tile)
+    span = span_of(size, batch * nodes)
     spans = triton.cdiv(size, span)
     out = torch.empty(batch, nodes, spans, dtype=p.dtype, device=p.device)
     launch(
@@ -107,11 +107,38 @@ def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, 
 
 
 @triton.jit
-def added(m, total, other_m, other_total):
-    """Add two sums of exponentials, each relative to its own largest term."""
-    top = tl.maximum(m, other_m)
+def span_stats(
+    p_row, inverse, floor, start, V: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr
+):  # fmt: skip
+    """Return a span's largest score, its lowest id, and the sum of exponentials relative to it."""
+    tops, ids = tl.full((TILE,), float("-inf"), WIDE), tl.full((TILE,), V, tl.int32)
+    for tile in range(0, SPAN, TILE):
+        o = start + tile + tl.arange(0, TILE)
+        score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
+        rank = tl.where(score == score, score, float("inf"))
+        ids = tl.where(rank > tops, o, ids)
+        tops = tl.maximum(tops, rank)
+    top = tl.max(tops, 0)
+    best = tl.min(tl.where(tops == top, ids, V), 0)
     base = tl.where(top == float("-inf"), 0.0, top)
-    return top, total * tl.exp(m - base) + other_total * tl.exp(other_m - base)
+    total = tl.zeros((TILE,), dtype=WIDE)
+    for tile in range(0, SPAN, TILE):
+        o = start + tile + tl.arange(0, TILE)
+        score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
+        total += tl.where(score < floor, 0.0, tl.exp(score - base))
+    return top, tl.where(best < V, best, 0).to(tl.int64), tl.sum(total, 0)
+
+
+@triton.jit
+def row_sum(p_part, row, spans, SPANS: tl.constexpr):
+    """Return the largest score and the log-sum-exp of a row from those of its spans."""
+    span = tl.arange(0, SPANS)
+    part = p_part + (tl.cast(row, tl.int64) * spans + span) * 2
+    tops = tl.load(part, mask=span < spans, other=float("-inf"))
+    sums = tl.load(part + 1, mask=span < spans, other=0.0)
+    top = tl.max(tops, 0)
+    base = tl.where(top == float("-inf"), 0.0, top)
+    return top, top + tl.log(tl.sum(sums * tl.exp(tops - base), 0))
 
 
 @triton.jit(do_not_specialize=["rows"])
@@ -119,24 +146,13 @@ def row_stats_kernel(
     p_scores, s_batch, s_row, p_inverse, p_floor, p_part, p_best, rows,
     V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    row, span = tl.program_id(0), tl.program_id(1)
-    b, m = tl.cast(row // rows, tl.int64), tl.cast(row % rows, tl.int64)
-    p_row = p_scores + b * s_batch + m * s_row
+    row, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
+    b = row // rows
     inverse = tl.load(p_inverse + b).to(WIDE) if SCALED else tl.full((), 1.0, WIDE)
     floor = tl.load(p_floor + row).to(WIDE) if CUT else tl.full((), float("-inf"), WIDE)
-    top, best = tl.full((), float("-inf"), WIDE), tl.full((), 0, tl.int64)
-    total = tl.full((), 0.0, WIDE)
-    for start in range(0, SPAN, TILE):
-        o = span * SPAN + start + tl.arange(0, TILE)
-        score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
-        rank = tl.where(score == score, score, float("inf"))
-        high = tl.max(rank, 0)
-        first = tl.min(tl.where(rank == high, o, V), 0).to(tl.int64)
-        best = tl.where(high > top, first, best)
-        base = tl.where(high == float("-inf"), 0.0, high)
-        part = tl.sum(tl.where(score < floor, 0.0, tl.exp(score - base)), 0)
-        top, total = added(top, total, high, part)
-    out = tl.cast(row, tl.int64) * tl.num_programs(1) + span
+    p_row = p_scores + b * s_batch + row % rows * s_row
+    top, best, total = span_stats(p_row, inverse, floor, span * SPAN, V, WIDE, TILE, SPAN)
+    out = row * tl.num_programs(1) + span
     tl.store(p_part + out * 2, top)
     tl.store(p_part + out * 2 + 1, total)
     tl.store(p_best + out, best)
@@ -147,18 +163,13 @@ def row_stats_end_kernel(
     p_part, p_part_best, p_inverse, p_floor, p_stats, p_top, p_best, rows, spans,
     SCALED: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    row = tl.cast(tl.program_id(0), tl.int64)
-    span = tl.arange(0, SPANS)
-    part = p_part + (row * spans + span) * 2
-    tops = tl.load(part, mask=span < spans, other=float("-inf"))
-    sums = tl.load(part + 1, mask=span < spans, other=0.0)
+    row, span = tl.cast(tl.program_id(0), tl.int64), tl.arange(0, SPANS)
+    top, lse = row_sum(p_part, row, spans, SPANS)
+    tops = tl.load(p_part + (row * spans + span) * 2, mask=span < spans, other=float("-inf"))
     best = tl.load(p_part_best + row * spans + span, mask=span < spans, other=0)
-    top = tl.max(tops, 0)
     first = tl.min(tl.where(tops == top, span, SPANS), 0)
-    base = tl.where(top == float("-inf"), 0.0, top)
-    total = tl.sum(sums * tl.exp(tops - base), 0)
     stats = p_stats + row * 3
-    tl.store(stats, top + tl.log(total))
+    tl.store(stats, lse)
     tl.store(stats + 1, tl.load(p_inverse + row // rows).to(WIDE) if SCALED else tl.full((), 1.0, WIDE))
     tl.store(stats + 2, tl.load(p_floor + row).to(WIDE) if CUT else tl.full((), float("-inf"), WIDE))
     tl.store(p_top + row, top)
@@ -168,12 +179,12 @@ def row_stats_end_kernel(
 def launch_row_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     batch, rows, size = scores.shape
     dtype, device, tile = wide_of(scores.dtype), scores.device, tile_of(size)
-    span = max(min(SPAN, triton.cdiv(size, tile) * tile), tile)
+    span = span_of(size, batch * rows)
     spans = triton.cdiv(size, span)
     part = torch.empty(batch, rows, spans, 2, dtype=dtype, device=device)
     part_best = torch.empty(batch, rows, spans, dtype=torch.int64, device=device)
     stats = torch.empty(batch, rows, 3, dtype=dtype, device=device)
-    top, best = torch.empty(batch, rows, dtype=dtype, device=device), part_best[..., 0]
+    top = torch.empty(batch, rows, dtype=dtype, device=device)
     scale = scores if inverse is None else inverse.contiguous()
     bound = scores if floor is None else floor.contiguous()
     constants = {"SCALED": inverse is not None, "CUT": floor is not None, "WIDE": wide(dtype)}

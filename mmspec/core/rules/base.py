@@ -15,6 +15,7 @@ from mmspec.core.keys import Keys, Purpose
 from mmspec.kernels.dispatch import on_kernels
 from mmspec.kernels.draft_tree import select_path
 from mmspec.kernels.law import at_node, law_of, law_rows, mass_at
+from mmspec.kernels.law_pair import law_pair
 from mmspec.kernels.log_law import LogLaw, Residual
 from mmspec.kernels.reduced_law import ReducedLaw, spread_scores
 from mmspec.kernels.residual_sampling import residual_sample, residual_weights
@@ -240,25 +241,31 @@ def laws_of(evidence: Evidence, draft: Draft) -> Laws:
     Raises:
         ValueError: The record is over another vocabulary.
     """
+    scores, law = _recorded(evidence.scores, draft), draft.law
+    live, parent = live_nodes(evidence, draft), draft.tree.parent
+    if law.row is not None and isinstance(scores, Tensor) and on_kernels(scores):
+        pair = law_pair(evidence.scores, scores, parent, law.row, draft.value)
+        return Laws(pair.p, pair.q, pair.child_p, pair.child_q, pair.token, pair.row, pair.origin, live)
     p = law_rows(evidence.scores)
-    q = p if draft.law.scores is None else _recorded(draft, p.shape[-1])  # a root alone has no q record
-    if q.shape[-1] != p.shape[-1]:
-        raise ValueError(f"q record: expected scores over the target's {p.shape[-1]} values, got {q.shape[-1]}; "
-                         "map the drafter's vocabulary onto the target's")  # fmt: skip
-    parent, row = draft.tree.parent, law_row(draft)
-    token, origin = draft.value.clamp(0, p.shape[-1] - 1), row[parent]
-    child_p, child_q = mass_at(p, parent, token), mass_at(q, origin, token)
-    return Laws(p, q, child_p, child_q, token, row, origin, live_nodes(evidence, draft))
+    q = p if scores is None else law_rows(scores) if isinstance(scores, Tensor) else scores
+    row, token = law_row(draft), draft.value.clamp(0, p.shape[-1] - 1)
+    origin = row[parent]
+    return Laws(p, q, mass_at(p, parent, token), mass_at(q, origin, token), token, row, origin, live)
 
 
-def _recorded(draft: Draft, vocab: int) -> Tensor | LogLaw | ReducedLaw:
-    """Return the distribution on record, over `vocab` values."""
-    scores, ids = draft.law.scores, draft.law.ids
+def _recorded(target: Tensor, draft: Draft) -> Tensor | ReducedLaw | None:
+    """Return the scores on record over the target's vocabulary, or their law over few tokens; None for a root alone."""
+    scores, ids, vocab = draft.law.scores, draft.law.ids, target.shape[-1]
+    if scores is None:
+        return None
     if ids is None:
-        return law_rows(scores)
+        if scores.shape[-1] != vocab:
+            raise ValueError(f"q record: expected scores over the target's {vocab} values, got {scores.shape[-1]}; "
+                             "map the drafter's vocabulary onto the target's")  # fmt: skip
+        return scores
     if ids.shape[-1] != scores.shape[-1] or (ids.dim() > 1 and ids.shape != scores.shape):
         raise ValueError(f"q record: expected scores of the {ids.shape[-1]} values in its ids, got {scores.shape[-1]}")
-    return law_rows(spread_scores(scores, ids, vocab)) if on_kernels(scores) else ReducedLaw(law_of(scores), ids, vocab)
+    return spread_scores(scores, ids, vocab) if on_kernels(scores) else ReducedLaw(law_of(scores), ids, vocab)
 
 
 def law_row(draft: Draft) -> Tensor:
