@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from mmspec.kernels.dispatch import FLOATS, INDEX, expect, expect_dense, expect_rows, on_kernels, wide

@@ -20,6 +20,7 @@ from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
 from mmspec.kernels.law import dense as as_masses
 from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass, row_stats
+from mmspec.kernels.law_pair import law_pair
 from mmspec.kernels.log_law import Residual
 from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point
@@ -67,7 +68,9 @@ def everything(size: int, dtype: torch.dtype) -> None:
         reject_siblings(law, law, one, [torch.stack([one] * 4)], [flags])
     image = law_rows(scores[..., :16_384].contiguous())
     reject_siblings(image, image, one, [torch.stack([one] * 4)], [flags])
-    block_thresholds(one[:, 1:], p, p.index_select(1, index[1:]), flags[:, 1:])
+    for law in (p, p.index_select(1, index), dense):
+        block_thresholds(one, one, law, law, index, flags)
+    law_pair(scores, scores, token[:1], index, token)
     match_thresholds(one, token, square, flags)
     for descend in (True, False):
         select_path(one, one.double(), token[:1], square, token[:1], token[:1], flags, descend)

@@ -79,7 +79,13 @@ def launch_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, va
     part = torch.empty(batch, nodes + rows, spans, 2, dtype=dtype, device=device)
     given = (target, *target.stride()[:2], nodes, drafter, *drafter.stride()[:2], rows, part)
     launch(
-        pair_stats_kernel, (batch * (nodes + rows), spans), *given, V=size, WIDE=wide(dtype), TILE=tile_of(size), SPAN=span
+        pair_stats_kernel,
+        (batch * (nodes + rows), spans),
+        *given,
+        V=size,
+        WIDE=wide(dtype),
+        TILE=tile_of(size),
+        SPAN=span,
     )
     p_stats, q_stats = (torch.empty(batch, n, 3, dtype=dtype, device=device) for n in (nodes, rows))
     child_p, child_q = torch.empty(2, batch, nodes, dtype=dtype, device=device)

@@ -73,13 +73,11 @@ class BlockVerification(TwoScalarRule):
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         laws = laws_of(evidence, draft)
-        ratio = (laws.child_p / laws.child_q.clamp_min(TINY))[:, 1:]
-        drawn = None if laws.live is None else laws.live[:, 1:]
-        ratio = ratio if drawn is None else torch.where(drawn, ratio, 1.0)
         tested = laws.lumped
-        threshold, weight = block_thresholds(ratio, tested.p, tested.q.index_select(1, laws.row[:-1]), drawn)
-        threshold = keep_live(threshold, laws.live)
-        return Weights(threshold, "post", laws.p, laws.q, weight, is_followed(threshold, laws.live))
+        threshold, weight, followed = block_thresholds(
+            laws.child_p, laws.child_q, tested.p, tested.q, laws.row, laws.live
+        )
+        return Weights(threshold, "post", laws.p, laws.q, weight, followed)
 
 
 @method(

@@ -44,13 +44,13 @@ def agree(found: Tensor, expected: Tensor, uniform: Tensor, allowed: int) -> Non
 def test_block_thresholds(size: int, nodes: int, dtype: torch.dtype, ragged: bool) -> None:
     p, dense_p = both_forms(scores(size, nodes + 1, dtype, 0, spoiled=True))
     q, dense_q = both_forms(scores(size, nodes, dtype, 1))
-    batch = len(dense_p)
-    token, node = torch.randint(size, (batch, nodes)), torch.arange(nodes)
-    ratio = mass_at(dense_p, node, token) / mass_at(dense_q, node, token).clamp_min(TINY)
-    drawn = torch.arange(nodes) < torch.tensor([[nodes - 1], [nodes]])[:batch] if ragged else None
-    ratio = ratio if drawn is None else torch.where(drawn, ratio, 1.0)
-    found, weight = block_thresholds(ratio, p, q, drawn)
-    expected, prefix = block_thresholds_reference(ratio, dense_p, dense_q, drawn)
+    token, parent = torch.randint(size, (len(dense_p), nodes + 1)), (torch.arange(nodes + 1) - 1).clamp_min(0)
+    row = torch.arange(nodes + 1).clamp_max(nodes - 1)
+    child = (mass_at(dense_p, parent, token), mass_at(dense_q, row[parent], token))
+    live = torch.arange(nodes + 1) < torch.tensor([[nodes], [nodes + 1]])[: len(dense_p)] if ragged else None
+    found, weight, followed = block_thresholds(*child, p, q, row, live)
+    expected, prefix, other = block_thresholds_reference(*child, dense_p, dense_q, row, live)
+    assert torch.equal(followed, other)
     torch.testing.assert_close(weight, prefix, equal_nan=True, **tolerance(dtype))
     torch.testing.assert_close(found, expected, equal_nan=True, **tolerance(dtype))
     for u in ENDS:
