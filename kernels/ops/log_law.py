@@ -78,3 +78,22 @@ class Residual:
     beta: Tensor | None = None
     token: Tensor | None = None
     remove: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RejectionOrder:
+    """The children of a tree in the order of sequential rejection, and the nodes that each launch of kernels serves.
+
+    Attributes:
+        child: int64 [R, N, K], the child of every sibling rank, N for none; R in {1, B}.
+        first: int64 [R, N], the launch that tests a node's first child.
+        ranks: int64 [R, N], the number of launches that follow it: that of the node's children, or K for trees per row.
+        parent: int64 [M], the nodes that may have children.
+        steps: The nodes int64 [n] of every launch. A node's last launch only sums up.
+    """
+
+    child: Tensor
+    first: Tensor
+    ranks: Tensor
+    parent: Tensor
+    steps: tuple[Tensor, ...]

@@ -13,6 +13,8 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
+from mmspec.core.rules.siblings import rejection_order
+from mmspec.core.tree import dynamic_tree, static_tree
 from mmspec.kernels import dispatch
 from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.counter import uniforms
@@ -26,7 +28,7 @@ from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point
 from mmspec.kernels.residual_sampling import residual_sample
 from mmspec.kernels.sampling import truncated_scores, truncation_floor
-from mmspec.kernels.sequential_rejection import mass_left, reject_siblings
+from mmspec.kernels.sequential_rejection import reject_tree
 from mmspec.kernels.sibling_thresholds import kseq_discount, match_thresholds
 from mmspec.kernels.tree_attention import tree_attention
 
@@ -64,10 +66,12 @@ def everything(size: int, dtype: torch.dtype) -> None:
         as_masses(law)
         residual_mass(p, law, one, one)
         kseq_discount(law, law, token)
-        mass_left(law, [token, token[:, :2]], [flags, flags[:, :2]])
-        reject_siblings(law, law, one, [torch.stack([one] * 4)], [flags])
-    image = law_rows(scores[..., :16_384].contiguous())
-    reject_siblings(image, image, one, [torch.stack([one] * 4)], [flags])
+        for per_row, post in ((False, True), (True, False)):
+            tree = static_tree([0, 0, 0, 1])
+            tree = dynamic_tree(tree.parent.expand(batch, -1).clone(), 2, 1) if per_row else tree
+            reject_tree(
+                law, law, index, one, one, token, rejection_order(tree, post), flags if post else None, post, False
+            )
     for law in (p, p.index_select(1, index), dense):
         block_thresholds(one, one, law, law, index, flags)
     law_pair(scores, scores, token[:1], index, token)

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.core.keys import Keys, Purpose
 from mmspec.kernels.dispatch import on_kernels
-from mmspec.kernels.draft_tree import select_path
+from mmspec.kernels.draft_tree import accepted_path, select_path
 from mmspec.kernels.law import at_node, law_of, law_rows, mass_at
 from mmspec.kernels.law_pair import law_pair
 from mmspec.kernels.log_law import LogLaw, Residual
@@ -163,10 +163,12 @@ class Rule:
             keep = keep if draft.valid is None else keep & draft.valid
             node = torch.zeros(batch, dtype=torch.long, device=uniform.device)
             return Verdict("mask", node, node[:, None], keep.sum(-1), keep=keep)
-        node = select_path(
-            weights.threshold, uniform, tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank,
-            draft.valid, weights.order == "descend",
-        )  # fmt: skip
+        shape = (tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank)
+        if on_kernels(uniform):
+            descend = weights.order == "descend"
+            taken = accepted_path(weights.threshold, uniform, shape, draft.valid, descend, tree.path, tree.depth)
+            return Verdict("path", *taken)
+        node = select_path(weights.threshold, uniform, *shape, draft.valid, weights.order == "descend")
         return Verdict("path", node, at_node(tree.path, node), at_node(tree.depth, node))
 
     def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:

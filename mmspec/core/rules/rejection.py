@@ -14,6 +14,7 @@ from mmspec.core.rules.copies import SiblingRule
 from mmspec.core.rules.siblings import (
     SiblingTable,
     gather_children,
+    rejection_order,
     scatter_children,
     sibling_table,
     sibling_tables_by_depth,
@@ -21,8 +22,9 @@ from mmspec.core.rules.siblings import (
 )
 from mmspec.core.tree import Tree
 from mmspec.kernels.block_verification import block_thresholds
+from mmspec.kernels.dispatch import on_kernels
 from mmspec.kernels.log_law import TINY, LogLaw, Residual
-from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings
+from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings, reject_tree
 from mmspec.kernels.sibling_thresholds import kseq_discount
 from mmspec.methods import method
 
@@ -146,6 +148,12 @@ class Traversal(SiblingRule):
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:
     """Weigh a tree. Recursive rejection has a table of all parents at weight 1, traversal a table per depth."""
     live, columns, p_rows, q_rows = laws.live, tree.nodes, laws.p, laws.q
+    if on_kernels(laws.child_p) and tree.nodes > 1:
+        nodes, post = rejection_order(tree, order == "post"), order == "post"
+        state = reject_tree(
+            p_rows, q_rows, laws.row, laws.child_p, laws.child_q, laws.token, nodes, live, post, replacement
+        )
+        return Weights(keep_live(state[0], live), order, p_rows, q_rows, state[1], state[2])
     laws = laws.lumped
     if not tree.static:
         # the last column stands for missing children
