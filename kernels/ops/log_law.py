@@ -62,7 +62,7 @@ class Residual:
             `remove`.
         p: float [B, N, V].
         q: float [B, M, V]; None for "without".
-        q_row: int64 [N], the row of q for each node; None for "without".
+        q_row: int64 [N], the row of q for each node, -1 where it is not read; None for "without".
         alpha: float [B, N].
         beta: float [B, N].
         token: int64 [B, N].

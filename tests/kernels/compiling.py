@@ -20,8 +20,8 @@ from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.counter import uniforms
 from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
+from mmspec.kernels.law import best_match, law_of, law_rows, mass_at, residual_mass, row_stats
 from mmspec.kernels.law import dense as as_masses
-from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass, row_stats
 from mmspec.kernels.law_pair import law_pair
 from mmspec.kernels.log_law import Residual
 from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
@@ -74,6 +74,7 @@ def everything(size: int, dtype: torch.dtype) -> None:
             )
     for law in (p, p.index_select(1, index), dense):
         block_thresholds(one, one, law, law, index, flags)
+    best_match(scores, token, token[:1], flags)
     law_pair(scores, scores, token[:1], index, token)
     match_thresholds(one, token, square, flags)
     for descend in (True, False):

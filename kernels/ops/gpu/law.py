@@ -158,43 +158,84 @@ def row_stats_kernel(
     tl.store(p_best + out, best)
 
 
+@triton.jit
+def row_winner(p_part, p_best, row, spans, SPANS: tl.constexpr):
+    """Return the id of the largest score of a row from those of its spans."""
+    span = tl.arange(0, SPANS)
+    tops = tl.load(p_part + (row * spans + span) * 2, mask=span < spans, other=float("-inf"))
+    best = tl.load(p_best + row * spans + span, mask=span < spans, other=0)
+    first = tl.min(tl.where(tops == tl.max(tops, 0), span, SPANS), 0)
+    return tl.sum(tl.where(span == first, best, 0), 0)
+
+
 @triton.jit(do_not_specialize=["rows", "spans"])
 def row_stats_end_kernel(
     p_part, p_part_best, p_inverse, p_floor, p_stats, p_top, p_best, rows, spans,
     SCALED: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    row, span = tl.cast(tl.program_id(0), tl.int64), tl.arange(0, SPANS)
+    row = tl.cast(tl.program_id(0), tl.int64)
     top, lse = row_sum(p_part, row, spans, SPANS)
-    tops = tl.load(p_part + (row * spans + span) * 2, mask=span < spans, other=float("-inf"))
-    best = tl.load(p_part_best + row * spans + span, mask=span < spans, other=0)
-    first = tl.min(tl.where(tops == top, span, SPANS), 0)
     stats = p_stats + row * 3
     tl.store(stats, lse)
     tl.store(stats + 1, tl.load(p_inverse + row // rows).to(WIDE) if SCALED else tl.full((), 1.0, WIDE))
     tl.store(stats + 2, tl.load(p_floor + row).to(WIDE) if CUT else tl.full((), float("-inf"), WIDE))
     tl.store(p_top + row, top)
-    tl.store(p_best + row, tl.sum(tl.where(span == first, best, 0), 0))
+    tl.store(p_best + row, row_winner(p_part, p_part_best, row, spans, SPANS))
+
+
+@triton.jit(do_not_specialize=["rows", "spans", "s_parent"])
+def match_end_kernel(
+    p_part, p_part_best, p_value, p_parent, s_parent, p_live, p_best, p_hit, rows, spans,
+    RAGGED: tl.constexpr, SPANS: tl.constexpr,
+):  # fmt: skip
+    row = tl.cast(tl.program_id(0), tl.int64)
+    b, m = row // rows, row % rows
+    tl.store(p_best + row, row_winner(p_part, p_part_best, row, spans, SPANS))
+    parent = b * rows + tl.load(p_parent + b * s_parent + m)
+    hit = tl.load(p_value + row) == row_winner(p_part, p_part_best, parent, spans, SPANS)
+    if RAGGED:
+        hit = hit & (tl.load(p_live + row) != 0)
+    tl.store(p_hit + row, tl.where(hit, 1.0, 0.0))
+
+
+def launch_best_match(scores: Tensor, value: Tensor, parent: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor]:
+    part, ids, spans = _span_stats(scores, None, None)
+    batch, rows = value.shape
+    best, hit = torch.empty_like(value), torch.empty(batch, rows, dtype=torch.float32, device=value.device)
+    launch(
+        match_end_kernel, (batch * rows,), part, ids, value.contiguous(), parent.contiguous(),
+        0 if len(parent) == 1 else rows, value if live is None else live.contiguous(), best, hit, rows, spans,
+        RAGGED=live is not None, SPANS=tile_of(spans, 1 << 16),
+    )  # fmt: skip
+    return best, hit
+
+
+def _span_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | None) -> tuple[Tensor, Tensor, int]:
+    """Return the statistics of every span, the id of its largest score, and the number of spans in a row."""
+    batch, rows, size = scores.shape
+    dtype, device, span = wide_of(scores.dtype), scores.device, span_of(size, batch * rows)
+    spans = triton.cdiv(size, span)
+    part = torch.empty(batch, rows, spans, 2, dtype=dtype, device=device)
+    best = torch.empty(batch, rows, spans, dtype=torch.int64, device=device)
+    launch(
+        row_stats_kernel, (batch * rows, spans), scores, *scores.stride()[:2], scores if inverse is None else inverse,
+        scores if floor is None else floor, part, best, rows, V=size, TILE=tile_of(size), SPAN=span,
+        SCALED=inverse is not None, CUT=floor is not None, WIDE=wide(dtype),
+    )  # fmt: skip
+    return part, best, spans
 
 
 def launch_row_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    batch, rows, size = scores.shape
-    dtype, device, tile = wide_of(scores.dtype), scores.device, tile_of(size)
-    span = span_of(size, batch * rows)
-    spans = triton.cdiv(size, span)
-    part = torch.empty(batch, rows, spans, 2, dtype=dtype, device=device)
-    part_best = torch.empty(batch, rows, spans, dtype=torch.int64, device=device)
-    stats = torch.empty(batch, rows, 3, dtype=dtype, device=device)
-    top = torch.empty(batch, rows, dtype=dtype, device=device)
-    scale = scores if inverse is None else inverse.contiguous()
-    bound = scores if floor is None else floor.contiguous()
-    constants = {"SCALED": inverse is not None, "CUT": floor is not None, "WIDE": wide(dtype)}
+    batch, rows, _ = scores.shape
+    inverse = None if inverse is None else inverse.contiguous()
+    floor = None if floor is None else floor.contiguous()
+    part, ids, spans = _span_stats(scores, inverse, floor)
+    new = {"dtype": wide_of(scores.dtype), "device": scores.device}
+    stats, top = torch.empty(batch, rows, 3, **new), torch.empty(batch, rows, **new)
+    best = torch.empty(batch, rows, dtype=torch.int64, device=scores.device)
     launch(
-        row_stats_kernel, (batch * rows, spans), scores, *scores.stride()[:2], scale, bound, part, part_best, rows,
-        V=size, TILE=tile, SPAN=span, **constants,
-    )  # fmt: skip
-    best = torch.empty(batch, rows, dtype=torch.int64, device=device)
-    launch(
-        row_stats_end_kernel, (batch * rows,), part, part_best, scale, bound, stats, top, best, rows, spans,
-        SPANS=tile_of(spans, 1 << 16), **constants,
+        row_stats_end_kernel, (batch * rows,), part, ids, scores if inverse is None else inverse,
+        scores if floor is None else floor, stats, top, best, rows, spans, SCALED=inverse is not None,
+        CUT=floor is not None, WIDE=wide(stats.dtype), SPANS=tile_of(spans, 1 << 16),
     )  # fmt: skip
     return stats, top, best

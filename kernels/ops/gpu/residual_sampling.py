@@ -65,7 +65,7 @@ def race_kernel(
     if FORM == 2:
         rest = mass
     else:
-        row = tl.load(p_q_row + node)
+        row = tl.maximum(tl.load(p_q_row + node), 0)
         q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, row, Q_LOG, Q_PICKED)
         share = law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
         alpha = tl.load(p_alpha + b * nodes + node).to(WIDE)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -14,10 +14,9 @@ from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.core.keys import Keys, Purpose
 from mmspec.kernels.dispatch import on_kernels
 from mmspec.kernels.draft_tree import accepted_path, select_path
-from mmspec.kernels.law import at_node, law_of, law_rows, mass_at
-from mmspec.kernels.law_pair import law_pair
+from mmspec.kernels.law import at_node
 from mmspec.kernels.log_law import LogLaw, Residual
-from mmspec.kernels.reduced_law import ReducedLaw, spread_scores
+from mmspec.kernels.reduced_law import ReducedLaw
 from mmspec.kernels.residual_sampling import residual_sample, residual_weights
 from mmspec.kernels.sampling import sample_categorical
 
@@ -203,78 +202,16 @@ def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
     return (tree.ancestor <= (live | root)[:, None, :]).all(-1)
 
 
-@dataclass(slots=True)
-class Laws:
-    """Both distributions of a draft, and their probabilities of its tokens.
-
-    Attributes:
-        p: [B, N, V], the target's distribution after each node.
-        q: [B, M, V], the distributions from which children were drawn.
-        child_p: float [B, N], p of each node's own token after its parent.
-        child_q: float [B, N], q of each node's own token after its parent.
-        token: int64 [B, N], in range even at invalid nodes.
-        row: int64 [N], the row of q for a node's children, 0 for leaves.
-        origin: int64 [R, N], the row of q from which each node was drawn.
-        live: bool [B, N] or None, see `live_nodes`.
-    """
-
-    p: Tensor | LogLaw
-    q: Tensor | LogLaw | ReducedLaw
-    child_p: Tensor
-    child_q: Tensor
-    token: Tensor
-    row: Tensor
-    origin: Tensor
-    live: Tensor | None
-
-    @property
-    def lumped(self) -> Laws:
-        """The distributions over the drafter's tokens and the sum of all others, where q is over few tokens."""
-        q = self.q
-        if not isinstance(q, ReducedLaw):
-            return self
-        token = q.place(self.token, self.origin)
-        return replace(self, p=q.lumped(self.p, self.row), q=q.with_rest(), token=token)
-
-
-def laws_of(evidence: Evidence, draft: Draft) -> Laws:
-    """Return both distributions of a draft with a categorical q record.
-
-    Raises:
-        ValueError: The record is over another vocabulary.
-    """
-    scores, law = _recorded(evidence.scores, draft), draft.law
-    live, parent = live_nodes(evidence, draft), draft.tree.parent
-    if law.row is not None and isinstance(scores, Tensor) and on_kernels(scores):
-        pair = law_pair(evidence.scores, scores, parent, law.row, draft.value)
-        return Laws(pair.p, pair.q, pair.child_p, pair.child_q, pair.token, pair.row, pair.origin, live)
-    p = law_rows(evidence.scores)
-    q = p if scores is None else law_rows(scores) if isinstance(scores, Tensor) else scores
-    row, token = law_row(draft), draft.value.clamp(0, p.shape[-1] - 1)
-    origin = row[parent]
-    return Laws(p, q, mass_at(p, parent, token), mass_at(q, origin, token), token, row, origin, live)
-
-
-def _recorded(target: Tensor, draft: Draft) -> Tensor | ReducedLaw | None:
-    """Return the scores on record over the target's vocabulary, or their law over few tokens; None for a root alone."""
-    scores, ids, vocab = draft.law.scores, draft.law.ids, target.shape[-1]
-    if scores is None:
-        return None
-    if ids is None:
-        if scores.shape[-1] != vocab:
-            raise ValueError(f"q record: expected scores over the target's {vocab} values, got {scores.shape[-1]}; "
-                             "map the drafter's vocabulary onto the target's")  # fmt: skip
-        return scores
-    if ids.shape[-1] != scores.shape[-1] or (ids.dim() > 1 and ids.shape != scores.shape):
-        raise ValueError(f"q record: expected scores of the {ids.shape[-1]} values in its ids, got {scores.shape[-1]}")
-    return spread_scores(scores, ids, vocab) if on_kernels(scores) else ReducedLaw(law_of(scores), ids, vocab)
-
-
 def law_row(draft: Draft) -> Tensor:
     """Return int64 [N], the row of the q record for each node's children; 0, which is not read, where there is none."""
     if draft.law.row is None:
         return torch.zeros(draft.tree.nodes, dtype=torch.long, device=draft.value.device)
     return draft.law.row.clamp_min(0)
+
+
+def residual_row(draft: Draft) -> Tensor:
+    """Return int64 [N], the row of the q record for a residual: -1, which is not read, where there is none."""
+    return law_row(draft) if draft.law.row is None else draft.law.row
 
 
 def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
@@ -286,7 +223,7 @@ class TwoScalarRule(Rule):
     """Base of rules whose residual is [alpha p - beta q]+ at every node."""
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
-        return Residual("scaled", weights.p, weights.q, law_row(draft), weights.alpha, weights.beta)
+        return Residual("scaled", weights.p, weights.q, residual_row(draft), weights.alpha, weights.beta)
 
 
 def is_followed(tensor: Tensor, live: Tensor | None) -> Tensor:

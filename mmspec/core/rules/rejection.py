@@ -9,8 +9,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, Evidence, expand_tree
-from mmspec.core.rules.base import Laws, Rule, TwoScalarRule, Weights, is_followed, keep_live, law_row, laws_of
+from mmspec.core.rules.base import Rule, TwoScalarRule, Weights, is_followed, keep_live, residual_row
 from mmspec.core.rules.copies import SiblingRule
+from mmspec.core.rules.laws import Laws, laws_of
 from mmspec.core.rules.siblings import (
     SiblingTable,
     gather_children,
@@ -258,4 +259,4 @@ class KSeq(Rule):
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha=scale, extra=rho)
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
-        return Residual("kseq", weights.p, weights.q, law_row(draft), weights.alpha, weights.extra)
+        return Residual("kseq", weights.p, weights.q, residual_row(draft), weights.alpha, weights.extra)

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from mmspec.core.rules.base import Laws, keep_live
+from mmspec.core.rules.base import keep_live
+from mmspec.core.rules.laws import Laws
 from mmspec.core.rules.rejection import _weigh
 from mmspec.core.rules.siblings import rejection_order, sibling_table, sibling_tables_by_depth
 from mmspec.core.tree import chain, static_tree

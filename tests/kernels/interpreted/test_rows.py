@@ -7,6 +7,8 @@ import torch
 
 from mmspec.kernels.counter import row_keys, uniforms, uniforms_reference
 from mmspec.kernels.law import (
+    best_match,
+    best_match_reference,
     dense,
     law_of,
     law_rows,
@@ -55,6 +57,20 @@ def test_ties_go_to_the_lowest_id_across_tiles_and_spans() -> None:
     given[0, 0, [39_999, 17_000, 9_000]] = 1.0
     assert int(row_best(given)) == 9_000
     assert int(row_best(torch.zeros(1, 1, 40_000))) == 0
+
+
+@over_sizes
+@pytest.mark.poison
+def test_a_greedy_match_is_the_argmax_of_the_parent(size: int, nodes: int, dtype: torch.dtype) -> None:
+    given = scores(size, nodes, dtype, 2)
+    parent = (torch.arange(nodes)[None] - 1).clamp_min(0)
+    value = torch.where(torch.arange(nodes) % 3 == 0, 0, given.argmax(-1).gather(1, parent.expand(len(given), -1)))
+    live = torch.arange(nodes).expand_as(value) < max(nodes - 1, 1)
+    for flags in (None, live):
+        for found, expected in zip(
+            best_match(given, value, parent, flags), best_match_reference(given, value, parent, flags), strict=True
+        ):
+            assert torch.equal(found, expected)
 
 
 @over_sizes
