@@ -1,4 +1,4 @@
-"""Thresholds of block verification along a chain of tokens or of Gaussians, all positions at once.
+"""Thresholds along a chain, all positions at once: token by token, and block verification of tokens or of Gaussians.
 
 A ratio of NaN makes all later weights NaN, which pass nothing. Kernels use a launch for the masses and a launch for the
 heights, whatever the length.
@@ -66,6 +66,35 @@ def block_thresholds_reference(
     followed = torch.ones_like(before) if drawn is None else drawn.to(weight.dtype)
     followed = torch.nn.functional.pad(followed, (0, 1))
     return height if live is None else torch.where(live, height, 0.0), weight, followed
+
+
+def token_thresholds(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return min(1, p / q) of every node of a chain, 1, and 1 for nodes that were drawn on; float [B, N].
+
+    "Fast Inference from Transformers via Speculative Decoding". Nodes that do not count have the threshold 0.
+
+    Args:
+        child_p: float [B, N], p of each node's own token after its parent.
+        child_q: float [B, N], q of each node's own token.
+        live: bool [B, N], True for a prefix of the nodes, or None for all.
+    """
+    expect("child_p", child_p, WIDE, None, None)
+    expect("child_q", child_q, WIDE, *child_p.shape)
+    if live is not None:
+        expect("live", live, BOOL, *child_p.shape)
+    if on_kernels(child_p):
+        from mmspec.kernels.gpu.block_verification import launch_token
+
+        return launch_token(child_p, child_q, live)
+    return token_thresholds_reference(child_p, child_q, live)
+
+
+def token_thresholds_reference(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    threshold = (child_p / child_q.clamp_min(TINY)).clamp_max(1)
+    one = torch.ones_like(threshold)
+    followed = one[:, 1:] if live is None else live[:, 1:].to(one.dtype)
+    followed = torch.nn.functional.pad(followed, (0, 1))
+    return threshold if live is None else torch.where(live, threshold, 0.0), one, followed
 
 
 def _prefix_weights(log_ratio: Tensor) -> Tensor:

@@ -16,7 +16,7 @@ from triton.runtime import driver
 from mmspec.core.rules.siblings import rejection_order
 from mmspec.core.tree import dynamic_tree, static_tree
 from mmspec.kernels import dispatch
-from mmspec.kernels.block_verification import block_thresholds
+from mmspec.kernels.block_verification import block_thresholds, token_thresholds
 from mmspec.kernels.counter import uniforms
 from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
@@ -24,7 +24,7 @@ from mmspec.kernels.law import best_match, law_of, law_rows, mass_at, residual_m
 from mmspec.kernels.law import dense as as_masses
 from mmspec.kernels.law_pair import law_pair
 from mmspec.kernels.log_law import Residual
-from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
+from mmspec.kernels.neighbour_pooling import borrowed_mass, borrowing_thresholds, pooled_mass, ranked_window
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point
 from mmspec.kernels.residual_sampling import residual_sample
 from mmspec.kernels.sampling import truncated_scores, truncation_floor
@@ -90,6 +90,9 @@ def everything(size: int, dtype: torch.dtype) -> None:
         ratio(value, value, value, value[..., :1])
     table, member = torch.zeros(size, min(size, 1000), dtype=torch.long), token[..., None].repeat(1, 1, 5)
     borrowed_mass(dense, token, table, one)
+    token_thresholds(one, one, flags)
+    for law in (None, p, dense):
+        borrowing_thresholds(p, law, index, token, one, table, (0.1, 2.0), flags)
     ranked_window(dense, token, 7, 6)
     pooled_mass(dense, token, member, member == 0)
     pool = torch.zeros(2, batch, 2, 40, 64, dtype=dtype)

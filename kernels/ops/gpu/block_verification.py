@@ -1,6 +1,6 @@
-"""Block verification in two launches: the masses of all nodes by spans, then the heights in a program per row.
+"""Thresholds of chains: token by token in a launch, block verification in two, the masses by spans and the heights by rows.
 
-Every program computes the walk of the prefix weights anew, which costs less than a launch.
+In block verification every program computes the walk of the prefix weights anew, which costs less than a launch.
 """
 
 from __future__ import annotations
@@ -77,6 +77,35 @@ def heights_kernel(
     tl.store(p_height + first + i, height, mask=i < nodes)
     tl.store(p_weight + first + i, weight, mask=i < nodes)
     tl.store(p_followed + first + i, tl.where(inner, 1.0, 0.0).to(weight.dtype), mask=i < nodes)
+
+
+@triton.jit(do_not_specialize=["nodes"])
+def token_kernel(
+    p_child, q_child, p_live, p_threshold, p_one, p_followed, nodes,
+    RAGGED: tl.constexpr, TINY: tl.constexpr, NODES: tl.constexpr,
+):  # fmt: skip
+    i, first = tl.arange(0, NODES), tl.cast(tl.program_id(0), tl.int64) * nodes
+    inside = i < nodes
+    share = tl.load(q_child + first + i, mask=inside, other=1.0)
+    threshold = tl.load(p_child + first + i, mask=inside, other=1.0) / tl.where(share < TINY, TINY, share)
+    threshold, follows = tl.where(threshold > 1, 1.0, threshold), i < nodes - 1
+    if RAGGED:
+        threshold = tl.where(tl.load(p_live + first + i, mask=inside, other=0) != 0, threshold, 0.0)
+        follows = follows & (tl.load(p_live + first + i + 1, mask=follows, other=0) != 0)
+    tl.store(p_threshold + first + i, threshold, mask=inside)
+    tl.store(p_one + first + i, 1.0, mask=inside)
+    tl.store(p_followed + first + i, tl.where(follows, 1.0, 0.0), mask=inside)
+
+
+def launch_token(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    batch, nodes = child_p.shape
+    threshold, one, followed = child_p.new_empty(3, batch, nodes)
+    launch(
+        token_kernel, (batch,), child_p.contiguous(), child_q.contiguous(),
+        child_p if live is None else live.contiguous(), threshold, one, followed, nodes,
+        RAGGED=live is not None, TINY=TINY, NODES=tile_of(nodes, 1 << 16),
+    )  # fmt: skip
+    return threshold, one, followed
 
 
 def launch_block(

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, Evidence, expand_tree
-from mmspec.core.rules.base import Rule, TwoScalarRule, Weights, is_followed, keep_live, residual_row
+from mmspec.core.rules.base import Rule, TwoScalarRule, Weights, keep_live, residual_row
 from mmspec.core.rules.copies import SiblingRule
 from mmspec.core.rules.laws import Laws, laws_of
 from mmspec.core.rules.siblings import (
@@ -22,7 +22,7 @@ from mmspec.core.rules.siblings import (
     tree_layout,
 )
 from mmspec.core.tree import Tree
-from mmspec.kernels.block_verification import block_thresholds
+from mmspec.kernels.block_verification import block_thresholds, token_thresholds
 from mmspec.kernels.dispatch import on_kernels
 from mmspec.kernels.log_law import TINY, LogLaw, Residual
 from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings, reject_tree
@@ -49,9 +49,8 @@ class TokenWise(TwoScalarRule):
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         laws = laws_of(evidence, draft)
-        threshold = (laws.child_p / laws.child_q.clamp_min(TINY)).clamp_max(1)
-        alpha, beta = torch.ones_like(threshold), is_followed(threshold, laws.live)
-        return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha, beta)
+        threshold, alpha, beta = token_thresholds(laws.child_p, laws.child_q, laws.live)
+        return Weights(threshold, "descend", laws.p, laws.q, alpha, beta)
 
 
 @method(

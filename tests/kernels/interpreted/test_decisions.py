@@ -12,10 +12,16 @@ from mmspec.core.rules.rejection import _weigh
 from mmspec.core.rules.siblings import rejection_order, sibling_table, sibling_tables_by_depth
 from mmspec.core.tree import chain, static_tree
 from mmspec.kernels import dispatch
-from mmspec.kernels.block_verification import block_thresholds, block_thresholds_reference
+from mmspec.kernels.block_verification import (
+    block_thresholds,
+    block_thresholds_reference,
+    token_thresholds,
+    token_thresholds_reference,
+)
 from mmspec.kernels.draft_tree import accepted_path, select_path, select_path_reference
 from mmspec.kernels.law import at_node, dense, mass_at
 from mmspec.kernels.log_law import Residual
+from mmspec.kernels.neighbour_pooling import borrowing_thresholds, borrowing_thresholds_reference
 from mmspec.kernels.residual_sampling import residual_sample, residual_sample_reference, residual_weights
 from mmspec.kernels.sequential_rejection import reject_tree
 from mmspec.kernels.sibling_thresholds import (
@@ -56,6 +62,28 @@ def test_block_thresholds(size: int, nodes: int, dtype: torch.dtype, ragged: boo
     for u in ENDS:
         agree(found, expected, torch.full_like(found, u), 0 if DEVICE == "cpu" else found.numel())
     agree(found, expected, torch.rand(1000, *found.shape), 1 + found.numel() // 10)
+
+
+@over_sizes
+@pytest.mark.poison
+def test_thresholds_that_borrow(size: int, nodes: int, dtype: torch.dtype) -> None:
+    nodes = min(nodes, 5)
+    p, dense_p = both_forms(scores(size, nodes, dtype, 2, batch=2))
+    q, dense_q = both_forms(scores(size, nodes, dtype, 3, batch=2))
+    row, token = torch.arange(nodes).flip(0), torch.randint(size, (2, nodes))
+    exact, table = torch.rand(2, nodes, dtype=p.dtype), torch.randint(size, (max(size - 2, 1), 5))
+    for share, both, budget, live in (
+        (q, dense_q, (0.25, 0.0), None), (None, None, (0.0, 2.0), torch.rand(2, nodes) < 0.7)
+    ):  # fmt: skip
+        found = borrowing_thresholds(p, share, row, token, exact, table, budget, live)
+        expected = borrowing_thresholds_reference(dense_p, both, row, token, exact, table, budget, live)
+        torch.testing.assert_close(found, expected, **tolerance(dtype))
+    child = torch.rand(2, 2, nodes, dtype=p.dtype)
+    for live in (None, torch.arange(nodes).expand(2, -1) < torch.tensor([[nodes], [1]])):
+        for found, expected in zip(
+            token_thresholds(*child, live), token_thresholds_reference(*child, live), strict=True
+        ):
+            torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.covering(strength=1)
