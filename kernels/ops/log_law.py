@@ -29,8 +29,8 @@ class LogLaw:
 
     @property
     def shape(self) -> torch.Size:
-        rows = self.scores.shape[1] if self.row is None else len(self.row)
-        return torch.Size((self.scores.shape[0], rows, self.scores.shape[2]))
+        shape = self.scores.shape
+        return shape if self.row is None else torch.Size((shape[0], len(self.row), shape[2]))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -87,13 +87,13 @@ class RejectionOrder:
     Attributes:
         child: int64 [R, N, K], the child of every sibling rank, N for none; R in {1, B}.
         first: int64 [R, N], the launch that tests a node's first child.
-        ranks: int64 [R, N], the number of launches that follow it: that of the node's children, or K for trees per row.
         parent: int64 [M], the nodes that may have children.
-        steps: The nodes int64 [n] of every launch. A node's last launch only sums up.
+        steps: The work of every launch. For a shared tree int64 [5, n]: the nodes, how many of their children were tested,
+            their children's number, the child tested last and the child to test, N for none. For trees per row the nodes
+            int64 [n]. A node's last launch only sums up.
     """
 
     child: Tensor
     first: Tensor
-    ranks: Tensor
     parent: Tensor
     steps: tuple[Tensor, ...]

@@ -9,7 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import launch, law_arguments, law_at, law_row, span_of, tile_of, wide
+from mmspec.kernels.gpu.launch import ceil_div, launch, law_arguments, law_at, law_row, span_of, tile_of, wide
 from mmspec.kernels.log_law import TINY, LogLaw
 
 
@@ -99,11 +99,11 @@ def token_kernel(
 
 def launch_token(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
     batch, nodes = child_p.shape
-    threshold, one, followed = child_p.new_empty(3, batch, nodes)
+    threshold, one, followed = child_p.new_empty(3, batch, nodes).unbind()
     launch(
         token_kernel, (batch,), child_p.contiguous(), child_q.contiguous(),
         child_p if live is None else live.contiguous(), threshold, one, followed, nodes,
-        RAGGED=live is not None, TINY=TINY, NODES=tile_of(nodes, 1 << 16),
+        RAGGED=live is not None, TINY=TINY, NODES=tile_of(nodes, 1 << 16), num_warps=1,
     )  # fmt: skip
     return threshold, one, followed
 
@@ -116,9 +116,9 @@ def launch_block(
     batch, nodes, size = p.shape
     child_p, child_q = child_p.contiguous(), child_q.contiguous()
     span = span_of(size, batch * nodes)
-    spans = triton.cdiv(size, span)
+    spans = ceil_div(size, span)
     part = child_p.new_empty(batch, nodes - 1, spans)
-    height, weight, followed = child_p.new_empty(3, batch, nodes)
+    height, weight, followed = child_p.new_empty(3, batch, nodes).unbind()
     live = None if live is None else live.contiguous()
     given, rest = (child_p, child_q), {"RAGGED": live is not None, "TINY": TINY, "NODES": tile_of(nodes, 1 << 16)}
     flags = child_p if live is None else live

@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import launch, tile_of
+from mmspec.kernels.gpu.launch import ceil_div, launch, tile_of
 
 
 @triton.jit(do_not_specialize=["nodes", "s_tree", "s_ancestor", "width"])
@@ -65,7 +65,7 @@ def launch_select(
     batch, nodes = threshold.shape
     shared, device = ancestor.shape[0] == 1, threshold.device
     path = parent[..., None] if path is None else path
-    node, count = torch.empty(2, batch, dtype=torch.int64, device=device)
+    node, count = torch.empty(2, batch, dtype=torch.int64, device=device).unbind()
     width = path.shape[2]
     taken = torch.empty(batch, width, dtype=torch.int64, device=device)
     ints = [t.contiguous() for t in (parent, ancestor, sibling_rank, post_rank)]
@@ -74,7 +74,7 @@ def launch_select(
         threshold if valid is None else valid.contiguous(), path.contiguous(),
         (parent if depth is None else depth).contiguous(), node, taken, count, nodes, 0 if shared else nodes,
         0 if shared else nodes * nodes, width, DESCEND=descend, RAGGED=valid is not None, NODES=tile_of(nodes, 1 << 16),
-        WIDTH=tile_of(width, 1 << 16),
+        WIDTH=tile_of(width, 1 << 16), num_warps=1 if nodes <= 32 else 4,  # a single warp has nothing to wait for
     )  # fmt: skip
     return node, taken, count
 
@@ -129,7 +129,7 @@ def launch_take(states: Tensor, node: Tensor) -> Tensor:
     out = torch.empty(batch, width, *states.shape[2:], dtype=states.dtype, device=states.device)
     tile = tile_of(size)
     launch(
-        take_kernel, (batch * width, triton.cdiv(size, tile)), states, node.contiguous(), out, nodes, width,
+        take_kernel, (batch * width, ceil_div(size, tile)), states, node.contiguous(), out, nodes, width,
         SIZE=size, TILE=tile,
     )  # fmt: skip
     return out

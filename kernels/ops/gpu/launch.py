@@ -13,7 +13,7 @@ from mmspec.kernels.log_law import LogLaw
 
 TILE = 4096  # values of a vocabulary that a program loads at once
 SPAN = 16384  # the most values per program
-PROGRAMS = 256  # the programs that fill a GPU
+PROGRAMS = 1024  # the programs that keep a GPU busy
 
 _launched = 0
 
@@ -42,13 +42,17 @@ def wide(dtype: torch.dtype) -> tl.dtype:
 
 def tile_of(size: int, most: int = TILE) -> int:
     """Return a power of two that covers `size`, at most `most`, at least 16."""
-    return max(16, min(triton.next_power_of_2(size), most))
+    return max(16, min(1 << (size - 1).bit_length(), most))
 
 
-def span_of(size: int, rows: int) -> int:
-    """Return the values of a row of `size` per program: a power of two, at most `SPAN`, less where rows are few."""
+def ceil_div(size: int, part: int) -> int:
+    return -(-size // part)  # Triton's own costs a microsecond a call
+
+
+def span_of(size: int, rows: int, least: int = TILE) -> int:
+    """Return the values of a row of `size` per program: a power of two, at most `SPAN`, down to `least` for few rows."""
     span = tile_of(size, SPAN)
-    while span > TILE and rows * triton.cdiv(size, span) < PROGRAMS:
+    while span > least and rows * ceil_div(size, span) < PROGRAMS:
         span //= 2
     return span
 

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.dispatch import wide as wide_of
-from mmspec.kernels.gpu.launch import launch, law_arguments, law_at, law_row, span_of, tile_of, wide
+from mmspec.kernels.gpu.launch import ceil_div, launch, law_arguments, law_at, law_row, span_of, tile_of, wide
 from mmspec.kernels.log_law import LogLaw
 
 
@@ -65,7 +65,7 @@ def launch_dense(law: LogLaw) -> Tensor:
     batch, nodes, size = law.shape
     tile, out = tile_of(size), torch.empty(batch, nodes, size, dtype=law.dtype, device=law.device)
     launch(
-        dense_kernel, (batch * nodes, triton.cdiv(size, tile)), *arguments, out, nodes,
+        dense_kernel, (batch * nodes, ceil_div(size, tile)), *arguments, out, nodes,
         V=size, PICKED=picked, WIDE=wide(law.dtype), TILE=tile,
     )  # fmt: skip
     return out
@@ -97,7 +97,7 @@ def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, 
     batch, nodes = alpha.shape
     size, tile = p.shape[2], tile_of(p.shape[2])
     span = span_of(size, batch * nodes)
-    spans = triton.cdiv(size, span)
+    spans = ceil_div(size, span)
     out = torch.empty(batch, nodes, spans, dtype=p.dtype, device=p.device)
     launch(
         residual_mass_kernel, (batch * nodes, spans), *of_p, *of_q, alpha.contiguous(), beta.contiguous(), out, nodes,
@@ -108,25 +108,31 @@ def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, 
 
 @triton.jit
 def span_stats(
-    p_row, inverse, floor, start, V: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr
+    p_row, inverse, floor, start, V: tl.constexpr, BEST: tl.constexpr, SUM: tl.constexpr, WIDE: tl.constexpr,
+    TILE: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    """Return a span's largest score, its lowest id, and the sum of exponentials relative to it."""
-    tops, ids = tl.full((TILE,), float("-inf"), WIDE), tl.full((TILE,), V, tl.int32)
-    for tile in range(0, SPAN, TILE):
-        o = start + tile + tl.arange(0, TILE)
-        score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
-        rank = tl.where(score == score, score, float("inf"))
-        ids = tl.where(rank > tops, o, ids)
+    """Return a span's largest score, its lowest id (`BEST`), and the sum of exponentials relative to it (`SUM`)."""
+    o = start + tl.arange(0, TILE)
+    score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
+    tops, ids = tl.where(score == score, score, float("inf")), o
+    for tile in range(TILE, SPAN, TILE):
+        rank = tl.load(p_row + o + tile, mask=o + tile < V, other=float("-inf")).to(WIDE) * inverse
+        rank = tl.where(rank == rank, rank, float("inf"))
+        ids = tl.where(rank > tops, o + tile, ids)
         tops = tl.maximum(tops, rank)
     top = tl.max(tops, 0)
-    best = tl.min(tl.where(tops == top, ids, V), 0)
-    base = tl.where(top == float("-inf"), 0.0, top)
-    total = tl.zeros((TILE,), dtype=WIDE)
-    for tile in range(0, SPAN, TILE):
-        o = start + tile + tl.arange(0, TILE)
-        score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
-        total += tl.where(score < floor, 0.0, tl.exp(score - base))
-    return top, tl.where(best < V, best, 0).to(tl.int64), tl.sum(total, 0)
+    best, total = tl.full((), 0, tl.int64), tl.full((), 0.0, WIDE)
+    if BEST:
+        best = tl.min(tl.where(tops == top, ids, V), 0).to(tl.int64)
+        best = tl.where(best < V, best, 0)
+    if SUM:
+        base = tl.where(top == float("-inf"), 0.0, top)
+        totals = tl.where(score < floor, 0.0, tl.exp(score - base))
+        for tile in range(TILE, SPAN, TILE):
+            rest = tl.load(p_row + o + tile, mask=o + tile < V, other=float("-inf")).to(WIDE) * inverse
+            totals += tl.where(rest < floor, 0.0, tl.exp(rest - base))
+        total = tl.sum(totals, 0)
+    return top, best, total
 
 
 @triton.jit
@@ -144,14 +150,15 @@ def row_sum(p_part, row, spans, SPANS: tl.constexpr):
 @triton.jit(do_not_specialize=["rows"])
 def row_stats_kernel(
     p_scores, s_batch, s_row, p_inverse, p_floor, p_part, p_best, rows,
-    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
+    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, SUM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+    SPAN: tl.constexpr,
 ):  # fmt: skip
     row, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
     b = row // rows
     inverse = tl.load(p_inverse + b).to(WIDE) if SCALED else tl.full((), 1.0, WIDE)
     floor = tl.load(p_floor + row).to(WIDE) if CUT else tl.full((), float("-inf"), WIDE)
     p_row = p_scores + b * s_batch + row % rows * s_row
-    top, best, total = span_stats(p_row, inverse, floor, span * SPAN, V, WIDE, TILE, SPAN)
+    top, best, total = span_stats(p_row, inverse, floor, span * SPAN, V, True, SUM, WIDE, TILE, SPAN)
     out = row * tl.num_programs(1) + span
     tl.store(p_part + out * 2, top)
     tl.store(p_part + out * 2 + 1, total)
@@ -199,28 +206,30 @@ def match_end_kernel(
 
 
 def launch_best_match(scores: Tensor, value: Tensor, parent: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor]:
-    part, ids, spans = _span_stats(scores, None, None)
+    part, ids, spans = _span_stats(scores, None, None, False)
     batch, rows = value.shape
     best, hit = torch.empty_like(value), torch.empty(batch, rows, dtype=torch.float32, device=value.device)
     launch(
         match_end_kernel, (batch * rows,), part, ids, value.contiguous(), parent.contiguous(),
         0 if len(parent) == 1 else rows, value if live is None else live.contiguous(), best, hit, rows, spans,
-        RAGGED=live is not None, SPANS=tile_of(spans, 1 << 16),
+        RAGGED=live is not None, SPANS=tile_of(spans, 1 << 16), num_warps=1,
     )  # fmt: skip
     return best, hit
 
 
-def _span_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | None) -> tuple[Tensor, Tensor, int]:
-    """Return the statistics of every span, the id of its largest score, and the number of spans in a row."""
+def _span_stats(
+    scores: Tensor, inverse: Tensor | None, floor: Tensor | None, sums: bool
+) -> tuple[Tensor, Tensor, int]:  # fmt: skip
+    """Return every span's largest score and sum, the id of the former, and the number of spans in a row."""
     batch, rows, size = scores.shape
     dtype, device, span = wide_of(scores.dtype), scores.device, span_of(size, batch * rows)
-    spans = triton.cdiv(size, span)
+    spans = ceil_div(size, span)
     part = torch.empty(batch, rows, spans, 2, dtype=dtype, device=device)
     best = torch.empty(batch, rows, spans, dtype=torch.int64, device=device)
     launch(
         row_stats_kernel, (batch * rows, spans), scores, *scores.stride()[:2], scores if inverse is None else inverse,
         scores if floor is None else floor, part, best, rows, V=size, TILE=tile_of(size), SPAN=span,
-        SCALED=inverse is not None, CUT=floor is not None, WIDE=wide(dtype),
+        SCALED=inverse is not None, CUT=floor is not None, SUM=sums, WIDE=wide(dtype),
     )  # fmt: skip
     return part, best, spans
 
@@ -229,13 +238,13 @@ def launch_row_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | Non
     batch, rows, _ = scores.shape
     inverse = None if inverse is None else inverse.contiguous()
     floor = None if floor is None else floor.contiguous()
-    part, ids, spans = _span_stats(scores, inverse, floor)
+    part, ids, spans = _span_stats(scores, inverse, floor, True)
     new = {"dtype": wide_of(scores.dtype), "device": scores.device}
     stats, top = torch.empty(batch, rows, 3, **new), torch.empty(batch, rows, **new)
     best = torch.empty(batch, rows, dtype=torch.int64, device=scores.device)
     launch(
         row_stats_end_kernel, (batch * rows,), part, ids, scores if inverse is None else inverse,
         scores if floor is None else floor, stats, top, best, rows, spans, SCALED=inverse is not None,
-        CUT=floor is not None, WIDE=wide(stats.dtype), SPANS=tile_of(spans, 1 << 16),
+        CUT=floor is not None, WIDE=wide(stats.dtype), SPANS=tile_of(spans, 1 << 16), num_warps=1,
     )  # fmt: skip
     return stats, top, best

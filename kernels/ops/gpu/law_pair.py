@@ -8,7 +8,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.dispatch import wide as wide_of
-from mmspec.kernels.gpu.launch import launch, span_of, tile_of, wide
+from mmspec.kernels.gpu.launch import ceil_div, launch, span_of, tile_of, wide
 from mmspec.kernels.gpu.law import row_sum, span_stats
 from mmspec.kernels.log_law import LogLaw
 
@@ -24,12 +24,13 @@ def pair_stats_kernel(
     one, floor = tl.full((), 1.0, WIDE), tl.full((), float("-inf"), WIDE)
     out = p_part + (row * tl.num_programs(1) + span) * 2
     if r < p_rows:
-        top, _, total = span_stats(p_p + b * p_s_batch + r * p_s_row, one, floor, span * SPAN, V, WIDE, TILE, SPAN)
+        p_row = p_p + b * p_s_batch + r * p_s_row
+        top, _, total = span_stats(p_row, one, floor, span * SPAN, V, False, True, WIDE, TILE, SPAN)
         tl.store(out, top)
         tl.store(out + 1, total)
     else:
         q_row = q_q + b * q_s_batch + (r - p_rows) * q_s_row
-        top, _, total = span_stats(q_row, one, floor, span * SPAN, V, WIDE, TILE, SPAN)
+        top, _, total = span_stats(q_row, one, floor, span * SPAN, V, False, True, WIDE, TILE, SPAN)
         tl.store(out, top)
         tl.store(out + 1, total)
 
@@ -74,8 +75,8 @@ def launch_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, va
     """Return the fields of `LawPair`; the origin has a row for every request."""
     batch, nodes, size = target.shape
     rows, dtype, device = drafter.shape[1], wide_of(target.dtype), target.device
-    span = span_of(size, batch * (nodes + rows) // 4)
-    spans = triton.cdiv(size, span)
+    span = span_of(size, batch * (nodes + rows) // 2)
+    spans = ceil_div(size, span)
     part = torch.empty(batch, nodes + rows, spans, 2, dtype=dtype, device=device)
     given = (target, *target.stride()[:2], nodes, drafter, *drafter.stride()[:2], rows, part)
     launch(
@@ -88,12 +89,12 @@ def launch_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, va
         SPAN=span,
     )
     p_stats, q_stats = (torch.empty(batch, n, 3, dtype=dtype, device=device) for n in (nodes, rows))
-    child_p, child_q = torch.empty(2, batch, nodes, dtype=dtype, device=device)
-    token, origin = torch.empty(2, batch, nodes, dtype=torch.int64, device=device)
+    child_p, child_q = torch.empty(2, batch, nodes, dtype=dtype, device=device).unbind()
+    token, origin = torch.empty(2, batch, nodes, dtype=torch.int64, device=device).unbind()
     clamped = torch.empty(nodes, dtype=torch.int64, device=device)
     launch(
         pair_end_kernel, (batch, max(nodes, rows)), *given, parent.contiguous(), 0 if len(parent) == 1 else nodes,
         row.contiguous(), value.contiguous(), p_stats, q_stats, child_p, child_q, token, clamped, origin, spans,
-        V=size, WIDE=wide(dtype), SPANS=tile_of(spans, 1 << 16),
+        V=size, WIDE=wide(dtype), SPANS=tile_of(spans, 1 << 16), num_warps=1,
     )  # fmt: skip
     return LogLaw(target, p_stats), LogLaw(drafter, q_stats), child_p, child_q, token, clamped, origin

@@ -105,8 +105,11 @@ def fine_bounds(p_part, low, high, least, bound, spans, SPANS: tl.constexpr):
 
 
 @triton.jit
-def listed(p_list, ends, counts, o, n, SPAN: tl.constexpr):
-    """Return the scores o of a row's lists, one after the other; -Inf behind the end."""
-    earlier = (ends[None, :] <= o[:, None]).to(tl.int32)
-    place = tl.sum(earlier, 1) * SPAN + o - tl.sum(earlier * counts[None, :], 1)
-    return tl.load(p_list + place, mask=o < n, other=float("-inf"))
+def listed(p_list, p_count, o, spans, SPAN: tl.constexpr, SPANS: tl.constexpr):
+    """Return the scores o of a row's lists, one after the other, and where there is a score; -Inf behind the end."""
+    place, start = tl.full(o.shape, -1, tl.int32), tl.full((), 0, tl.int32)
+    for span in tl.static_range(SPANS):
+        end = start + tl.load(p_count + span, mask=span < spans, other=0)
+        place = tl.where((o >= start) & (o < end), span * SPAN + o - start, place)
+        start = end
+    return tl.load(p_list + place, mask=place >= 0, other=float("-inf")), place >= 0

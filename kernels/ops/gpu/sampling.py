@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.dispatch import wide as wide_of
-from mmspec.kernels.gpu.launch import launch, span_of, tile_of, wide
+from mmspec.kernels.gpu.launch import ceil_div, launch, span_of, tile_of, wide
 from mmspec.kernels.gpu.pivots import (
     PIVOTS,
     coarse_bounds,
@@ -40,7 +40,7 @@ def coarse_kernel(
     b, m = tl.cast(row // rows, tl.int64), tl.cast(row % rows, tl.int64)
     p_row, p_inverse, p_floor = p_scores + b * s_batch + m * s_row, p_inverse + b, p_floor + row
     tops, leasts = tl.full((TILE,), float("-inf"), WIDE), tl.full((TILE,), float("inf"), WIDE)
-    for start in range(0, SPAN, TILE):
+    for start in tl.static_range(0, SPAN, TILE):
         score = scaled_tile(p_row, p_inverse, p_floor, span * SPAN + start + tl.arange(0, TILE), V, SCALED, CUT, WIDE)
         tops = tl.maximum(tops, tl.where(score == score, score, float("inf")))
         leasts = tl.minimum(leasts, tl.where(score > float("-inf"), score, float("inf")))
@@ -48,7 +48,7 @@ def coarse_kernel(
     base, j = finite(top), tl.arange(0, PIVOTS)
     pivot = tl.where(j == 0, float("-inf"), tl.ceil(base) - j)[:, None]
     above = tl.zeros((PIVOTS, TILE), dtype=WIDE)
-    for start in range(0, SPAN, TILE):
+    for start in tl.static_range(0, SPAN, TILE):
         score = scaled_tile(p_row, p_inverse, p_floor, span * SPAN + start + tl.arange(0, TILE), V, SCALED, CUT, WIDE)
         above += tl.where(score[None, :] > pivot, measure(score, base, BY_K)[None, :], 0.0)
     out = tl.cast(row, tl.int64) * tl.num_programs(1) + span
@@ -69,7 +69,7 @@ def fine_kernel(
     base, j = finite(top), tl.arange(0, PIVOTS)
     pivot = point(low, high, least, j.to(WIDE))[:, None]
     above = tl.zeros((PIVOTS, TILE), dtype=WIDE)
-    for start in range(0, SPAN, TILE):
+    for start in tl.static_range(0, SPAN, TILE):
         o = span * SPAN + start + tl.arange(0, TILE)
         score = scaled_tile(p_row, p_inverse + row // rows, p_floor + row, o, V, SCALED, CUT, WIDE)
         above += tl.where(score[None, :] > pivot, measure(score, base, BY_K)[None, :], 0.0)
@@ -88,7 +88,7 @@ def list_kernel(
     _, least, bound, low, high = coarse_bounds(p_part + first * PIVOTS, p_end + first * 2, amount, spans, BY_K, SPANS)
     low, high, _ = fine_bounds(p_fine + first * PIVOTS, low, high, least, bound, spans, SPANS)
     count, out = tl.full((), 0, tl.int32), p_list + (first + span) * SPAN
-    for start in range(0, SPAN, TILE):
+    for start in tl.static_range(0, SPAN, TILE):
         o = span * SPAN + start + tl.arange(0, TILE)
         score = scaled_tile(p_row, p_inverse + row // rows, p_floor + row, o, V, SCALED, CUT, WIDE)
         inside = ((score > low) & (score <= high)).to(tl.int32)
@@ -107,10 +107,10 @@ def cut_kernel(
     first, o, j = row * spans, tl.arange(0, TILE), tl.arange(0, PIVOTS)
     top, least, bound, low, high = coarse_bounds(p_part + first * PIVOTS, p_end + first * 2, amount, spans, BY_K, SPANS)
     low, high, above = fine_bounds(p_fine + first * PIVOTS, low, high, least, bound, spans, SPANS)
-    counts = tl.load(p_count + first + span, mask=span < spans, other=0)
-    ends, n, base, p_list = tl.cumsum(counts, 0), tl.sum(counts, 0), finite(top), p_list + first * SPAN
-    head = listed(p_list, ends, counts, o, n, SPAN)
-    weight, keys = tl.where(o < n, measure(head, base, BY_K), 0.0), key_of(head)
+    n = tl.sum(tl.load(p_count + first + span, mask=span < spans, other=0), 0)
+    base, p_list, p_count = finite(top), p_list + first * SPAN, p_count + first
+    head, inside = listed(p_list, p_count, o, spans, SPAN, SPANS)
+    weight, keys = tl.where(inside, measure(head, base, BY_K), 0.0), key_of(head)
     start, end = key_of(low), key_of(high)
     while end - start > 1:
         unit = (end - start + 15) >> 4
@@ -118,8 +118,8 @@ def cut_kernel(
         pivot = (start + step)[:, None]
         more = above + tl.sum(tl.where(keys[None, :] > pivot, weight[None, :], 0.0), 1)
         for later in range(TILE, n, TILE):
-            rest = listed(p_list, ends, counts, later + o, n, SPAN)
-            mass = tl.where(later + o < n, measure(rest, base, BY_K), 0.0)
+            rest, inside = listed(p_list, p_count, later + o, spans, SPAN, SPANS)
+            mass = tl.where(inside, measure(rest, base, BY_K), 0.0)
             more += tl.sum(tl.where(key_of(rest)[None, :] > pivot, mass[None, :], 0.0), 1)
         reached = (more > bound) & (step < end - start)
         start += tl.max(tl.where(reached, j + 1, 0), 0).to(start.dtype) * unit
@@ -145,8 +145,9 @@ def _cut(scores: Tensor, by_k: bool, amount: float, inverse: Tensor | None, insi
     """Return the smallest score that stays, float [B, M], among those from `inside` float [B, M] up."""
     batch, rows, size = scores.shape
     dtype, device, every = wide_of(scores.dtype), scores.device, batch * rows
-    span, tile = span_of(size, every), tile_of(size, 1024)
-    spans = triton.cdiv(size, span)
+    span = span_of(size, every)  # loops over it are unrolled, so that all loads are in flight together
+    tile = min(span, 1024)
+    spans = ceil_div(size, span)
     part, fine = (torch.empty(every, spans, PIVOTS.value, dtype=dtype, device=device) for _ in range(2))
     end, few = (
         torch.empty(every, spans, 2, dtype=dtype, device=device),
@@ -162,8 +163,10 @@ def _cut(scores: Tensor, by_k: bool, amount: float, inverse: Tensor | None, insi
     )  # fmt: skip
     forms = {"V": size, "SCALED": inverse is not None, "CUT": inside is not None, "WIDE": wide(dtype), "SPAN": span}
     sizes, wanted = {"BY_K": by_k, "SPANS": tile_of(spans, 1 << 16)}, (amount, spans)
-    launch(coarse_kernel, (every, spans), *given, rows, BY_K=by_k, TILE=tile, num_warps=8, **forms)
-    launch(fine_kernel, (every, spans), *given, fine, rows, *wanted, TILE=tile, num_warps=8, **forms, **sizes)
+    launch(coarse_kernel, (every, spans), *given, rows, BY_K=by_k, TILE=tile, num_warps=8, maxnreg=128, **forms)
+    launch(
+        fine_kernel, (every, spans), *given, fine, rows, *wanted, TILE=tile, num_warps=8, maxnreg=128, **forms, **sizes
+    )
     launch(
         list_kernel,
         (every, spans),
@@ -178,7 +181,7 @@ def _cut(scores: Tensor, by_k: bool, amount: float, inverse: Tensor | None, insi
         **forms,
         **sizes,
     )
-    launch(cut_kernel, (every,), part, end, fine, few, count, cut, *wanted, TILE=2048, SPAN=span, num_warps=8, **sizes)
+    launch(cut_kernel, (every,), part, end, fine, few, count, cut, *wanted, TILE=2048, SPAN=span, num_warps=16, **sizes)
     return cut
 
 
@@ -195,7 +198,7 @@ def launch_mask(scores: Tensor, floor: Tensor) -> Tensor:
     rows, size = scores.shape
     out, tile = scores.new_empty(rows, size), tile_of(size)
     launch(
-        mask_kernel, (rows, triton.cdiv(size, tile)), scores, scores.stride(0), floor, out,
+        mask_kernel, (rows, ceil_div(size, tile)), scores, scores.stride(0), floor, out,
         V=size, WIDE=wide(floor.dtype), TILE=tile,
     )  # fmt: skip
     return out

@@ -147,11 +147,14 @@ def _static_order(tree: Tree, post: bool) -> RejectionOrder:
         for index, node in enumerate(siblings):
             first[node] = first[parent] + index + 1
     parents = [node for node in range(nodes) if children[node]]
-    last = max(first[node] + len(children[node]) for node in parents)
-    ready = [[m for m in parents if first[m] <= step <= first[m] + len(children[m])] for step in range(last + 1)]
-    child = [siblings + [nodes] * (most - len(siblings)) for siblings in children]
-    tensors = (torch.tensor(x, device=device) for x in ([child], [first], [[len(c) for c in children]], parents))
-    return RejectionOrder(*tensors, tuple(torch.tensor(step, device=device) for step in ready))
+    padded = [[nodes, *siblings, *[nodes] * (most + 1 - len(siblings))] for siblings in children]
+    steps = []
+    for step in range(max(first[node] + len(children[node]) for node in parents) + 1):
+        tested = [(m, step - first[m]) for m in parents if 0 <= step - first[m] <= len(children[m])]
+        rows = [(m, rank, len(children[m]), *padded[m][rank : rank + 2]) for m, rank in tested]
+        steps.append(torch.tensor(rows, device=device).T.contiguous())
+    child = [row[1 : most + 1] for row in padded]
+    return RejectionOrder(*(torch.tensor(x, device=device) for x in ([child], [first], parents)), tuple(steps))
 
 
 def _row_order(tree: Tree, post: bool) -> RejectionOrder:
@@ -160,7 +163,7 @@ def _row_order(tree: Tree, post: bool) -> RejectionOrder:
     first = tree.depth * ranks if post else torch.zeros_like(tree.depth)
     # nodes of the largest depth have no children
     steps = (tree.max_depth if post else 1) * ranks + 1
-    return RejectionOrder(child, first, torch.full_like(first, ranks), table.node, (table.node,) * steps)
+    return RejectionOrder(child, first, table.node, (table.node,) * steps)
 
 
 def gather_children(tensor: Tensor, child: Tensor) -> Tensor:
