@@ -14,9 +14,9 @@ from torch.nn.functional import normalize
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, gather_nodes
 from mmspec.core.keys import Keys
 from mmspec.core.rules import Rule, Weights
-from mmspec.core.rules.base import at_node, keep_live, live_nodes
-from mmspec.core.rules.relaxed import RelaxedRule
-from mmspec.core.sampling import TINY, borrowed_mass, law_of
+from mmspec.core.rules.base import at_node, keep_live, live_nodes, residual_row
+from mmspec.core.rules.relaxed import RelaxedRule, exact_rule_for
+from mmspec.core.sampling import TINY, LogLaw, Residual, borrowed_mass, borrowing_thresholds, law_of
 from mmspec.imagegen.any_order import accepted_from_root
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.rules.relaxed import Siblings, siblingwise
@@ -107,7 +107,7 @@ def published_residual(
     return torch.where(total > 0, rest / total, empty)
 
 
-Residual = Literal["optimal", "static", "dynamic", "lumina"]
+ResidualVariant = Literal["optimal", "static", "dynamic", "lumina"]
 
 
 @method(
@@ -145,7 +145,7 @@ class Lantern(RelaxedRule):
         ValueError: A setting is out of range or, on use, the table has more codes than the target.
     """
 
-    def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: Residual = "optimal"):
+    def __init__(self, neighbours: Tensor, k: int = 1000, delta: float = 0.1, residual: ResidualVariant = "optimal"):
         if not 0 <= number("delta", delta) <= 1:
             raise ValueError(f"delta: expected 0 to 1, got {delta}; use LanternPlus for factors above 1")
         self._set("lantern", neighbours, k, residual)
@@ -157,22 +157,28 @@ class Lantern(RelaxedRule):
         k = settings.get("k", signature(cls).parameters["k"].default)
         return cls(codebook_table(parts.model, _raw_neighbours, k), **settings)
 
-    def _set(self, name: str, neighbours: Tensor, k: int, residual: Residual) -> None:
+    def _set(self, name: str, neighbours: Tensor, k: int, residual: ResidualVariant) -> None:
         if neighbours.dim() != 2 or neighbours.dtype != torch.long or not neighbours.shape[1]:
             raise ValueError(f"neighbours: expected int64 [K, width], got {neighbours.dtype} {tuple(neighbours.shape)}")
         if whole("k", k) < 1:
             raise ValueError(f"k: expected at least 1, got {k}")
-        if residual not in get_args(Residual):
-            raise ValueError(f"residual: expected one of {', '.join(get_args(Residual))}, got {residual!r}")
+        if residual not in get_args(ResidualVariant):
+            raise ValueError(f"residual: expected one of {', '.join(get_args(ResidualVariant))}, got {residual!r}")
         if residual != "optimal" and neighbours.shape[1] < min(k + 1, len(neighbours) - 1):
             raise ValueError(f"neighbours: expected k + 1 = {k + 1} columns or all other codes for the {residual} residual, "
                              f"got {neighbours.shape[1]}")  # fmt: skip
         self.table, self.k, self.variant = neighbours, min(k, neighbours.shape[1]), residual
         self.name = f"{name} (relaxed)" if residual == "optimal" else f"{name}, {residual} residual (relaxed)"
 
+    @property
+    def terms(self) -> tuple[float, float]:
+        """The constant and the factor of p(x) whose sum is the budget."""
+        return self.delta, 0.0
+
     def budget(self, mass: Tensor) -> Tensor:
         """Return the most mass that a code of probability mass [B, n] may borrow."""
-        return torch.full_like(mass, self.delta)
+        constant, factor = self.terms
+        return constant + factor * mass
 
     def rule_for(self, draft: Draft, evidence: Evidence) -> Rule:
         return self
@@ -185,10 +191,14 @@ class Lantern(RelaxedRule):
             token: int64 [B, n], the drafted codes.
             mass: [B, n], the distributions at the drafted codes.
         """
+        return borrowed_mass(law, token, self.nearest(law), self.budget(mass))
+
+    def nearest(self, law: Tensor | LogLaw) -> Tensor:
+        """Return int64 [K, k], the table on the device of the target's distributions [B, n, V]."""
         if len(self.table) > law.shape[-1]:
             raise ValueError(f"neighbours: expected rows for at most the target's {law.shape[-1]} values, got "
                              f"{len(self.table)}; compute the table from this model's codebook")  # fmt: skip
-        return borrowed_mass(law, token, self.table.to(law.device)[:, : self.k], self.budget(mass))
+        return self.table.to(law.device)[:, : self.k]
 
     def ratio(self, siblings: Siblings) -> Tensor:
         """Return float [B, n], (law(x) + C) / s(x), which may exceed 1; the exact threshold where nothing is borrowed."""
@@ -207,6 +217,11 @@ class Lantern(RelaxedRule):
 
     def relax(self, weights: Weights, draft: Draft, live: Tensor | None) -> Tensor:
         if self.variant == "optimal":
+            if isinstance(weights.p, LogLaw) and draft.tree.straight:
+                return borrowing_thresholds(
+                    weights.p, weights.q, residual_row(draft), draft.value, weights.threshold, self.nearest(weights.p),
+                    self.terms, live,
+                )  # fmt: skip
             return siblingwise(weights, draft, live, self.ratio)[0].clamp_max(1)
         ratio, weights.p = siblingwise(weights, draft, live, self.ratio, self.reject)
         return ratio.clamp_max(1)
@@ -223,6 +238,9 @@ class Lantern(RelaxedRule):
         lifted = (mass + more > top) | ((mass + more == top) & (token < first))
         hit = keep_live(((draft.value == first) | (lifted & (more > 0))).to(p.dtype), live_nodes(evidence, draft))
         return Weights(_longest_path(draft, hit), "descend", extra=best)
+
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual | None:
+        return exact_rule_for(draft).form(evidence, draft, weights, node) if self.variant == "optimal" else None
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         if self.variant == "optimal":
@@ -268,11 +286,12 @@ class LanternPlus(Lantern):
         ValueError: A setting is out of range or, on use, the table has more codes than the target.
     """
 
-    def __init__(self, neighbours: Tensor, k: int = 10, factor: float = 3.0, residual: Residual = "optimal"):
+    def __init__(self, neighbours: Tensor, k: int = 10, factor: float = 3.0, residual: ResidualVariant = "optimal"):
         if not number("factor", factor) >= 1:
             raise ValueError(f"factor: expected 1 or more, got {factor}")
         self._set("lantern++", neighbours, k, residual)
         self.factor = factor
 
-    def budget(self, mass: Tensor) -> Tensor:
-        return (self.factor - 1) * mass
+    @property
+    def terms(self) -> tuple[float, float]:
+        return 0.0, self.factor - 1

@@ -1,7 +1,7 @@
-"""Thresholds of block verification along a chain of tokens or of Gaussians, all positions at once.
+"""Thresholds along a chain, all positions at once: token by token, and block verification of tokens or of Gaussians.
 
-A ratio of NaN makes all later weights NaN, which pass nothing. Kernels use a launch each for the weights, the masses
-and the heights, whatever the length.
+A ratio of NaN makes all later weights NaN, which pass nothing. Kernels use a launch for the masses and a launch for the
+heights, whatever the length.
 
 For Gaussians of equal scale per position everything happens on the line through both means. Let z be the coordinate on
 it in units of the scale, from p's mean away from q's, and D the distance of the means. Then p is phi(z), q is phi(z +
@@ -14,45 +14,87 @@ import torch
 from torch import Tensor
 from torch.special import ndtr
 
-from mmspec.kernels.dispatch import BOOL, WIDE, expect, on_kernels
+from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, on_kernels
 from mmspec.kernels.law import check_laws, residual_mass
 from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def block_thresholds(
-    ratio: Tensor, p: Tensor | LogLaw, q: Tensor | LogLaw, drawn: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Return thresholds h and prefix weights P of block verification, both float [B, K + 1].
+    child_p: Tensor,
+    child_q: Tensor,
+    p: Tensor | LogLaw,
+    q: Tensor | LogLaw,
+    row: Tensor,
+    live: Tensor | None,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return thresholds h and prefix weights P of block verification, and 1 for nodes that were drawn on; float [B, N].
 
-    "Block Verification Accelerates Speculative Decoding": P_0 = 1, P_i = min(1, P_{i-1} ratio_i) and Z_i = sum_x [P_i
-    p_i(x) - q_i(x)]+; h_i = Z_i / (Z_i + 1 - P_i) where value i + 1 was drawn, else h_i = P_i.
+    "Block Verification Accelerates Speculative Decoding": P_0 = 1, P_i = min(1, P_{i-1} p(x_i) / q(x_i)) and Z_i =
+    sum_x [P_i p_i(x) - q_i(x)]+; h_i = Z_i / (Z_i + 1 - P_i) where value i + 1 was drawn, else h_i = P_i. Nodes that do
+    not count have the threshold 0.
 
     Args:
-        ratio: float [B, K], p(x) / q(x) of each drafted value.
-        p: float [B, K + 1, V], the distribution after node i.
-        q: float [B, K, V], the distribution that value i + 1 was drawn from.
-        drawn: bool [B, K], True for a prefix of the values, or None for all.
+        child_p: float [B, N], p of each node's own token after its parent.
+        child_q: float [B, N], q of each node's own token.
+        p: float [B, N, V], the distribution after node i.
+        q: float [B, M, V], the distributions that values were drawn from.
+        row: int64 [N], the row of q that the next value was drawn from.
+        live: bool [B, N], True for a prefix of the nodes, or None for all.
     """
-    expect("ratio", ratio, WIDE, p.shape[0], p.shape[1] - 1)
+    expect("child_p", child_p, WIDE, *p.shape[:2])
+    expect("child_q", child_q, WIDE, *p.shape[:2])
+    expect("row", row, INDEX, p.shape[1])
     check_laws(p, q)
-    if q.shape[1] != ratio.shape[1]:
-        raise ValueError(f"q: expected {ratio.shape[1]} rows, a row per drafted value, got {q.shape[1]}")
-    if drawn is not None:
-        expect("drawn", drawn, BOOL, *ratio.shape)
-    if isinstance(p, LogLaw) or on_kernels(ratio):
-        from mmspec.kernels.gpu.block_verification import launch_heights, launch_walk
+    if live is not None:
+        expect("live", live, BOOL, *child_p.shape)
+    if isinstance(p, LogLaw) or on_kernels(child_p):
+        from mmspec.kernels.gpu.block_verification import launch_block
 
-        weight = launch_walk(ratio)
-        before = weight[:, :-1].contiguous()
-        return launch_heights(residual_mass(p, q, before, torch.ones_like(before)), weight, drawn), weight
-    return block_thresholds_reference(ratio, p, q, drawn)
+        return launch_block(child_p, child_q, p, q, row, live)
+    return block_thresholds_reference(child_p, child_q, p, q, row, live)
 
 
-def block_thresholds_reference(ratio: Tensor, p: Tensor, q: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
-    weight = _prefix_weights(ratio.log())
+def block_thresholds_reference(
+    child_p: Tensor, child_q: Tensor, p: Tensor, q: Tensor, row: Tensor, live: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    ratio = (child_p / child_q.clamp_min(TINY))[:, 1:]
+    drawn = None if live is None else live[:, 1:]
+    weight = _prefix_weights((ratio if drawn is None else torch.where(drawn, ratio, 1.0)).log())
     before = weight[:, :-1]
-    mass = residual_mass(p[:, :-1], q, before, torch.ones_like(before))
-    return _heights(mass, weight, drawn), weight
+    mass = residual_mass(p[:, :-1], q.index_select(1, row[:-1]), before, torch.ones_like(before))
+    height = _heights(mass, weight, drawn)
+    followed = torch.ones_like(before) if drawn is None else drawn.to(weight.dtype)
+    followed = torch.nn.functional.pad(followed, (0, 1))
+    return height if live is None else torch.where(live, height, 0.0), weight, followed
+
+
+def token_thresholds(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """Return min(1, p / q) of every node of a chain, 1, and 1 for nodes that were drawn on; float [B, N].
+
+    "Fast Inference from Transformers via Speculative Decoding". Nodes that do not count have the threshold 0.
+
+    Args:
+        child_p: float [B, N], p of each node's own token after its parent.
+        child_q: float [B, N], q of each node's own token.
+        live: bool [B, N], True for a prefix of the nodes, or None for all.
+    """
+    expect("child_p", child_p, WIDE, None, None)
+    expect("child_q", child_q, WIDE, *child_p.shape)
+    if live is not None:
+        expect("live", live, BOOL, *child_p.shape)
+    if on_kernels(child_p):
+        from mmspec.kernels.gpu.block_verification import launch_token
+
+        return launch_token(child_p, child_q, live)
+    return token_thresholds_reference(child_p, child_q, live)
+
+
+def token_thresholds_reference(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    threshold = (child_p / child_q.clamp_min(TINY)).clamp_max(1)
+    one = torch.ones_like(threshold)
+    followed = one[:, 1:] if live is None else live[:, 1:].to(one.dtype)
+    followed = torch.nn.functional.pad(followed, (0, 1))
+    return threshold if live is None else torch.where(live, threshold, 0.0), one, followed
 
 
 def _prefix_weights(log_ratio: Tensor) -> Tensor:

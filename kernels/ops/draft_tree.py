@@ -7,6 +7,7 @@ thresholds are float32; they are compared in float64.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import torch
@@ -80,8 +81,33 @@ def select_path(
 
         for name, ints in (("parent", parent), ("sibling_rank", sibling_rank), ("post_rank", post_rank)):
             expect(name, ints, INDEX, ancestor.shape[0], nodes)
-        return launch_select(threshold, uniform, parent, ancestor, sibling_rank, post_rank, valid, descend)
+        return launch_select(threshold, uniform, parent, ancestor, sibling_rank, post_rank, valid, descend)[0]
     return select_path_reference(threshold, uniform, parent, ancestor, sibling_rank, post_rank, valid, descend)
+
+
+def accepted_path(
+    threshold: Tensor, uniform: Tensor, shape: Sequence[Tensor], valid: Tensor | None, descend: bool, path: Tensor,
+    depth: Tensor,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the node of `select_path` int64 [B], its path [B, D + 1] and its depth [B], in a launch where kernels run.
+
+    Args:
+        threshold: float [B, N].
+        uniform: float [B, N].
+        shape: The parents, ancestors, sibling ranks and post-order ranks, as in `select_path`.
+        valid: bool [B, N] or None.
+        descend: As in `select_path`.
+        path: int64 [R, N, D + 1], the path of every node.
+        depth: int64 [R, N], the depth of every node.
+    """
+    if not on_kernels(threshold):
+        node = select_path(threshold, uniform, *shape, valid, descend)
+        return node, take_node(path, node), take_node(depth, node)
+    from mmspec.kernels.gpu.draft_tree import launch_select
+
+    expect("uniform", uniform, WIDE, *threshold.shape)
+    expect_rows("path", path, *threshold.shape, None)
+    return launch_select(threshold, uniform, *shape, valid, descend, path, depth)
 
 
 def select_path_reference(

@@ -206,3 +206,29 @@ def row_best(scores: Tensor) -> Tensor:
         return row_stats(scores).best
     expect("scores", scores, FLOATS, None, None, None)
     return scores.argmax(-1)
+
+
+def best_match(scores: Tensor, value: Tensor, parent: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Return the best ids of all rows, int64 [B, N], and 1 where a node has its parent's best id, float32 [B, N].
+
+    Args:
+        scores: float [B, N, V].
+        value: int64 [B, N], the drafted tokens.
+        parent: int64 [R, N], R in {1, B}.
+        live: bool [B, N], the nodes that count; None for all.
+    """
+    expect("scores", scores, FLOATS, *value.shape, None)
+    expect("value", value, INDEX, None, None)
+    expect_rows("parent", parent, *value.shape)
+    if on_kernels(scores):
+        from mmspec.kernels.gpu.law import launch_best_match
+
+        expect_dense("scores", scores)
+        return launch_best_match(scores, value, parent, live)
+    return best_match_reference(scores, value, parent, live)
+
+
+def best_match_reference(scores: Tensor, value: Tensor, parent: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor]:
+    best = scores.argmax(-1)
+    hit = value == best.gather(1, parent.expand(len(value), -1))
+    return best, (hit if live is None else hit & live).float()

@@ -29,8 +29,8 @@ class LogLaw:
 
     @property
     def shape(self) -> torch.Size:
-        rows = self.scores.shape[1] if self.row is None else len(self.row)
-        return torch.Size((self.scores.shape[0], rows, self.scores.shape[2]))
+        shape = self.scores.shape
+        return shape if self.row is None else torch.Size((shape[0], len(self.row), shape[2]))
 
     @property
     def dtype(self) -> torch.dtype:
@@ -62,7 +62,7 @@ class Residual:
             `remove`.
         p: float [B, N, V].
         q: float [B, M, V]; None for "without".
-        q_row: int64 [N], the row of q for each node; None for "without".
+        q_row: int64 [N], the row of q for each node, -1 where it is not read; None for "without".
         alpha: float [B, N].
         beta: float [B, N].
         token: int64 [B, N].
@@ -78,3 +78,22 @@ class Residual:
     beta: Tensor | None = None
     token: Tensor | None = None
     remove: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RejectionOrder:
+    """The children of a tree in the order of sequential rejection, and the nodes that each launch of kernels serves.
+
+    Attributes:
+        child: int64 [R, N, K], the child of every sibling rank, N for none; R in {1, B}.
+        first: int64 [R, N], the launch that tests a node's first child.
+        parent: int64 [M], the nodes that may have children.
+        steps: The work of every launch. For a shared tree int64 [5, n]: the nodes, how many of their children were tested,
+            their children's number, the child tested last and the child to test, N for none. For trees per row the nodes
+            int64 [n]. A node's last launch only sums up.
+    """
+
+    child: Tensor
+    first: Tensor
+    parent: Tensor
+    steps: tuple[Tensor, ...]

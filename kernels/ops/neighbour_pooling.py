@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from mmspec.kernels.dispatch import INDEX, WIDE, expect, expect_dense, on_kernels
+from mmspec.kernels.law import mass_at_reference
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 def borrowed_mass(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -> Tensor:
@@ -39,6 +41,48 @@ def borrowed_mass_reference(law: Tensor, token: Tensor, table: Tensor, budget: T
     total = law.gather(2, near).cumsum(-1)
     total = torch.where(total <= budget[..., None], total, 0.0).amax(-1)
     return torch.where(token < len(table), total, 0.0)  # special tokens have no neighbours
+
+
+def borrowing_thresholds(
+    p: Tensor | LogLaw, q: Tensor | LogLaw | None, row: Tensor, token: Tensor, exact: Tensor, table: Tensor,
+    budget: tuple[float, float], live: Tensor | None,
+) -> Tensor:  # fmt: skip
+    """Return min(1, (p(x) + C) / q(x)) of the nodes of a chain, float [B, N]; C is the borrowed mass of each node's code x.
+
+    Nodes that borrow nothing keep the exact threshold. The root and nodes that do not count have 0.
+
+    Args:
+        p: float [B, N, V], the target's distribution after each node.
+        q: float [B, M, V], the distributions that codes were drawn from; None where q is treated as 1.
+        row: int64 [N], the row of q for the node behind each node.
+        token: int64 [B, N].
+        exact: float [B, N], the exact rule's thresholds.
+        table: int64 [K, k], nearest first, K <= V.
+        budget: A constant and a factor of p(x), whose sum is the budget.
+        live: bool [B, N], the nodes that count; None for all.
+    """
+    expect("token", token, INDEX, *p.shape[:2])
+    expect("exact", exact, WIDE, *p.shape[:2])
+    expect("row", row, INDEX, p.shape[1])
+    expect("table", table, INDEX, None, None)
+    if isinstance(p, LogLaw) or on_kernels(exact):
+        from mmspec.kernels.gpu.neighbour_pooling import launch_borrowing
+
+        return launch_borrowing(p, q, row, token, exact, table, budget, live)
+    return borrowing_thresholds_reference(p, q, row, token, exact, table, budget, live)
+
+
+def borrowing_thresholds_reference(
+    p: Tensor, q: Tensor | None, row: Tensor, token: Tensor, exact: Tensor, table: Tensor, budget: tuple[float, float],
+    live: Tensor | None,
+) -> Tensor:  # fmt: skip
+    token, law = token.clamp(0, p.shape[-1] - 1)[:, 1:], p[:, :-1]
+    mass = law.gather(2, token[..., None])[..., 0]
+    share = 1.0 if q is None else mass_at_reference(q, row[:-1][None], token).clamp_min(TINY)
+    more = borrowed_mass_reference(law, token, table, budget[0] + budget[1] * mass)
+    raised = torch.where(more > 0, ((mass + more) / share).clamp_max(1), exact[:, 1:])
+    raised = raised if live is None else torch.where(live[:, 1:], raised, 0.0)
+    return torch.nn.functional.pad(raised, (1, 0))
 
 
 def ranked_window(p: Tensor, token: Tensor, below: int, above: int) -> tuple[Tensor, Tensor]:

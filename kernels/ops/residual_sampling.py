@@ -31,7 +31,7 @@ def residual_weights(residual: Residual, node: Tensor) -> Tensor:
     p = at_node(residual.p, node)
     if residual.form == "without":
         return p if residual.remove is None else law_without(p, residual.token, residual.remove)
-    q = at_node(residual.q, residual.q_row[node])
+    q = at_node(residual.q, residual.q_row[node].clamp_min(0))
     alpha, beta = take_node(residual.alpha, node), take_node(residual.beta, node)
     if residual.form == "kseq":
         return kseq_residual(p, q, beta, alpha)

@@ -1,9 +1,8 @@
 """Sampling from scores: truncation by top-k and top-p, and draws from a distribution with explicit uniforms.
 
-The kernel finds the cut by pivots: scores become integers of the same order, which are searched three bits per pass by
-counting those above seven pivots. No row is sorted, and nothing as wide as the vocabulary is written. The result is
-exactly a score of the row. Ties at the cut all stay, in kernel and reference, so the result depends on the scores
-alone.
+The kernels find the cut by pivots: the number or the mass of the scores above 15 points, twice, narrows it to a short
+list, which is searched by integers of the same order. No row is sorted. Ties at the cut all stay, in kernel and
+reference, so the result depends on the scores alone.
 
 top-p keeps a value if strictly likelier values have at most mass p of the distribution so far: "top_k_first" measures
 this within the top k, "top_p_first" over all values. Masses are summed in float32 (float64 for float64 scores), so a
@@ -73,9 +72,10 @@ def truncated_scores(
     A CPU sorts for top-p, and of equal scores at the cut it keeps those that sort first; kernels keep all of them.
     """
     if on_kernels(scores) and (0 < top_k < scores.shape[-1] or top_p < 1):
+        from mmspec.kernels.gpu.sampling import launch_mask
+
         rows = scores.reshape(1, -1, scores.shape[-1])
-        floor = truncation_floor(rows, top_k, top_p, order=order).view(*scores.shape[:-1], 1)
-        return scores.masked_fill(scores < floor, -torch.inf)
+        return launch_mask(rows[0], truncation_floor(rows, top_k, top_p, order=order)[0]).view(scores.shape)
     steps = (_top_k, _top_p) if order == "top_k_first" else (_top_p, _top_k)
     for step in steps:
         scores = step(scores, top_k if step is _top_k else top_p)

@@ -1,8 +1,8 @@
 """Sequential rejection of siblings: two scalars per node hold the whole residual.
 
 Unreachable nodes (after a weight of 1) have finite values that are never used. NaN in a distribution makes its
-children's weights NaN, which pass nothing. Kernels take a single launch for any number of siblings, or two per rank
-where a row is wider than a span.
+children's weights NaN, which pass nothing. Kernels reject the children of a whole tree (`reject_tree`), with a launch
+for all nodes that are ready; the references go rank by rank.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, on_kernels
+from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, expect_rows
 from mmspec.kernels.law import check_laws, residual_mass
-from mmspec.kernels.log_law import TINY, LogLaw
+from mmspec.kernels.log_law import TINY, LogLaw, RejectionOrder
 
 
-def mass_left(q: Tensor | LogLaw, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
+def mass_left(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
     """Return the mass of q before each rank of children, after earlier children's tokens are removed.
 
     It is summed over the remaining tokens, not subtracted from 1: nearly all of q may be on the first child.
@@ -35,14 +35,6 @@ def mass_left(q: Tensor | LogLaw, token: Sequence[Tensor], drawn: Sequence[Tenso
     check_ranks("token", token, INDEX, q.shape)
     if drawn is not None:
         check_ranks("drawn", drawn, BOOL, q.shape)
-    if isinstance(q, LogLaw) or on_kernels(q):
-        from mmspec.kernels.gpu.sequential_rejection import launch_mass_left
-
-        return launch_mass_left(q, token, drawn)
-    return mass_left_reference(q, token, drawn)
-
-
-def mass_left_reference(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
     left = [torch.ones_like(token[0], dtype=q.dtype)]
     q = q.clone() if len(token) > 1 else q
     for rank in range(1, len(token)):
@@ -56,7 +48,7 @@ def mass_left_reference(q: Tensor, token: Sequence[Tensor], drawn: Sequence[Tens
 
 
 def reject_siblings(
-    p: Tensor | LogLaw, q: Tensor | LogLaw, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
+    p: Tensor, q: Tensor, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
 ) -> tuple[list[Tensor], Tensor]:
     """Return the weights of the children of M nodes, and the nodes' state after the rejection of every child.
 
@@ -81,31 +73,6 @@ def reject_siblings(
         expect(f"child[{rank}]", values, WIDE, 4, p.shape[0], None)
     if drawn is not None:
         check_ranks("drawn", drawn, BOOL, p.shape)
-    if isinstance(p, LogLaw) or on_kernels(p):
-        from mmspec.kernels.gpu.sequential_rejection import launch_reject_siblings
-
-        return launch_reject_siblings(p, q, weight, child, drawn)
-    return reject_siblings_reference(p, q, weight, child, drawn)
-
-
-def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtype], shape: Sequence[int]) -> None:
-    """Check that every rank is [B, n], with n at most that of the rank before.
-
-    Raises:
-        ValueError: A rank has another shape or dtype.
-    """
-    most = shape[1]
-    for rank, tensor in enumerate(ranks):
-        expect(f"{name}[{rank}]", tensor, dtypes, shape[0], None)
-        if tensor.shape[1] > most:
-            raise ValueError(f"{name}[{rank}]: expected at most {most} columns (nodes with most children first), got "
-                             f"{tensor.shape[1]}")  # fmt: skip
-        most = tensor.shape[1]
-
-
-def reject_siblings_reference(
-    p: Tensor, q: Tensor, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
-) -> tuple[list[Tensor], Tensor]:
     state = torch.stack((weight, weight, torch.zeros_like(weight)))
     accepted = []
     for rank, values in enumerate(child):
@@ -126,6 +93,21 @@ def reject_siblings_reference(
             part.copy_(torch.where(drawn[rank], part, before))
         accepted.append(accept)
     return accepted, state
+
+
+def check_ranks(name: str, ranks: Sequence[Tensor], dtypes: frozenset[torch.dtype], shape: Sequence[int]) -> None:
+    """Check that every rank is [B, n], with n at most that of the rank before.
+
+    Raises:
+        ValueError: A rank has another shape or dtype.
+    """
+    most = shape[1]
+    for rank, tensor in enumerate(ranks):
+        expect(f"{name}[{rank}]", tensor, dtypes, shape[0], None)
+        if tensor.shape[1] > most:
+            raise ValueError(f"{name}[{rank}]: expected at most {most} columns (nodes with most children first), got "
+                             f"{tensor.shape[1]}")  # fmt: skip
+        most = tensor.shape[1]
 
 
 def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -162,3 +144,40 @@ def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Ten
     if drawn is not None:
         state = torch.where(drawn, state, torch.stack((a, a, torch.zeros_like(a))))
     return accepted, state
+
+
+def reject_tree(
+    p: Tensor | LogLaw, q: Tensor | LogLaw, row: Tensor, child_p: Tensor, child_q: Tensor, token: Tensor,
+    order: RejectionOrder, live: Tensor | None, post: bool, replacement: bool,
+) -> Tensor:  # fmt: skip
+    """Reject the children of every node of a tree, where kernels run.
+
+    The results are those of `reject_siblings` for every parent, with the root first (`post`) or all at weight 1.
+
+    Args:
+        p: float [B, N, V], the distribution after each node.
+        q: float [B, M, V], the distributions that children were drawn from.
+        row: int64 [N], the row of q for each node's children.
+        child_p: float [B, N], p of each node's own token after its parent.
+        child_q: float [B, N], q of each node's own token.
+        token: int64 [B, N].
+        order: The children and the launches.
+        live: bool [B, N], the nodes that count; None for all.
+        post: A parent starts at its own weight, and its first scalar replaces this weight.
+        replacement: Siblings were drawn with replacement.
+
+    Returns:
+        float [3, B, N]: the weight of every node (with `post` after the rejection of its children), A and B; 1 and 0
+        where a node has no children.
+    """
+    check_laws(p, q)
+    expect("child_p", child_p, WIDE, *p.shape[:2])
+    expect("child_q", child_q, WIDE, *p.shape[:2])
+    expect("token", token, INDEX, *p.shape[:2])
+    expect("row", row, INDEX, p.shape[1])
+    expect_rows("child", order.child, p.shape[0], p.shape[1], None)
+    if live is not None:
+        expect("live", live, BOOL, *p.shape[:2])
+    from mmspec.kernels.gpu.sequential_rejection import launch_reject_tree
+
+    return launch_reject_tree(p, q, row, child_p, child_q, token, order, live, post, replacement)

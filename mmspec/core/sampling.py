@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from mmspec.kernels.law import dense, law_of, mass_at, residual_law
-from mmspec.kernels.log_law import TINY
-from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
+from mmspec.kernels.log_law import TINY, LogLaw, Residual
+from mmspec.kernels.neighbour_pooling import borrowed_mass, borrowing_thresholds, pooled_mass, ranked_window
 from mmspec.kernels.sampling import sample_categorical, truncated_scores
 
-__all__ = ["TINY", "borrowed_mass", "dense", "draw", "draw_several", "law_of", "mass_at", "pooled_mass", "ranked_window",
-           "residual_law", "sample_categorical", "truncated_scores"]  # fmt: skip
+__all__ = ["TINY", "LogLaw", "Residual", "borrowed_mass", "borrowing_thresholds", "dense", "draw", "draw_several", "law_of",
+           "mass_at", "pooled_mass", "ranked_window", "residual_law", "sample_categorical", "truncated_scores"]  # fmt: skip
 
 
 def draw(scores: Tensor, uniform: Tensor) -> Tensor:

@@ -13,19 +13,22 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
+from mmspec.core.rules.siblings import rejection_order
+from mmspec.core.tree import dynamic_tree, static_tree
 from mmspec.kernels import dispatch
-from mmspec.kernels.block_verification import block_thresholds
+from mmspec.kernels.block_verification import block_thresholds, token_thresholds
 from mmspec.kernels.counter import uniforms
 from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
+from mmspec.kernels.law import best_match, law_of, law_rows, mass_at, residual_mass, row_stats
 from mmspec.kernels.law import dense as as_masses
-from mmspec.kernels.law import law_of, law_rows, mass_at, residual_mass, row_stats
+from mmspec.kernels.law_pair import law_pair
 from mmspec.kernels.log_law import Residual
-from mmspec.kernels.neighbour_pooling import borrowed_mass, pooled_mass, ranked_window
+from mmspec.kernels.neighbour_pooling import borrowed_mass, borrowing_thresholds, pooled_mass, ranked_window
 from mmspec.kernels.reflection_coupling import log_ratio, reflect_point
 from mmspec.kernels.residual_sampling import residual_sample
-from mmspec.kernels.sampling import truncation_floor
-from mmspec.kernels.sequential_rejection import mass_left, reject_siblings
+from mmspec.kernels.sampling import truncated_scores, truncation_floor
+from mmspec.kernels.sequential_rejection import reject_tree
 from mmspec.kernels.sibling_thresholds import kseq_discount, match_thresholds
 from mmspec.kernels.tree_attention import tree_attention
 
@@ -56,17 +59,23 @@ def everything(size: int, dtype: torch.dtype) -> None:
     row_stats(scores, one[:, 0], one)
     truncation_floor(scores, min(3, size - 1), 0.9, one[:, 0])
     truncation_floor(scores, min(3, size - 1), 0.9, None, "top_p_first")
+    truncated_scores(scores, 0, 0.9)
     p, dense = law_rows(scores), law_of(scores)
     for law in (p, p.index_select(1, index), dense):
         mass_at(law, index, token)
         as_masses(law)
         residual_mass(p, law, one, one)
         kseq_discount(law, law, token)
-        mass_left(law, [token, token[:, :2]], [flags, flags[:, :2]])
-        reject_siblings(law, law, one, [torch.stack([one] * 4)], [flags])
-    image = law_rows(scores[..., :16_384].contiguous())
-    reject_siblings(image, image, one, [torch.stack([one] * 4)], [flags])
-    block_thresholds(one[:, 1:], p, p.index_select(1, index[1:]), flags[:, 1:])
+        for per_row, post in ((False, True), (True, False)):
+            tree = static_tree([0, 0, 0, 1])
+            tree = dynamic_tree(tree.parent.expand(batch, -1).clone(), 2, 1) if per_row else tree
+            reject_tree(
+                law, law, index, one, one, token, rejection_order(tree, post), flags if post else None, post, False
+            )
+    for law in (p, p.index_select(1, index), dense):
+        block_thresholds(one, one, law, law, index, flags)
+    best_match(scores, token, token[:1], flags)
+    law_pair(scores, scores, token[:1], index, token)
     match_thresholds(one, token, square, flags)
     for descend in (True, False):
         select_path(one, one.double(), token[:1], square, token[:1], token[:1], flags, descend)
@@ -81,6 +90,9 @@ def everything(size: int, dtype: torch.dtype) -> None:
         ratio(value, value, value, value[..., :1])
     table, member = torch.zeros(size, min(size, 1000), dtype=torch.long), token[..., None].repeat(1, 1, 5)
     borrowed_mass(dense, token, table, one)
+    token_thresholds(one, one, flags)
+    for law in (None, p, dense):
+        borrowing_thresholds(p, law, index, token, one, table, (0.1, 2.0), flags)
     ranked_window(dense, token, 7, 6)
     pooled_mass(dense, token, member, member == 0)
     pool = torch.zeros(2, batch, 2, 40, 64, dtype=dtype)

@@ -50,7 +50,10 @@ def test_block_thresholds_are_the_recursion(size: int) -> None:
     ratio = torch.rand(3, 4, dtype=torch.float64) * 2
     ratio[0, 1], ratio[1, 3] = 0, 1e30
     drawn = torch.tensor([[True] * 4, [True, True, False, False], [False] * 4])
-    found, weight = block_thresholds(torch.where(drawn, ratio, 1.0), p, q[:, :4], drawn)
+    child_p = torch.nn.functional.pad(ratio, (1, 0), value=1)
+    live = torch.nn.functional.pad(drawn, (1, 0), value=True)
+    found, weight, followed = block_thresholds(child_p, torch.ones_like(child_p), p, q, torch.arange(5), live)
+    assert torch.equal(followed, torch.nn.functional.pad(drawn.double(), (0, 1)))
     for row in range(3):
         prefix = 1.0
         for i in range(int(drawn[row].sum()) + 1):

@@ -48,9 +48,11 @@ REFUSED = {
     "laws across": (lambda: residual_mass(STRIDED, LAW, ONE, ONE), "p: expected a last axis of stride 1"),
     "another vocabulary": (lambda: residual_mass(LAW, LAW[..., :5].clone(), ONE, ONE), "q: expected laws of the batch and"),
     "scalars of another shape": (lambda: residual_mass(LAW, LAW, ONE[:, :2], ONE), r"alpha: expected shape \[2, 3\], got"),
-    "a ratio too many": (lambda: block_thresholds(ONE, LAW, LAW[:, :2], None), r"ratio: expected shape \[2, 2\], got"),
+    "a node too few": (
+        lambda: block_thresholds(ONE[:, 1:], ONE, LAW, LAW, TOKEN[0], None), r"child_p: expected shape \[2, 3\], got",
+    ),
     "flags of integers": (
-        lambda: block_thresholds(ONE[:, :2], LAW, LAW[:, :2], TOKEN[:, :2]), "drawn: expected bool, got int64",
+        lambda: block_thresholds(ONE, ONE, LAW, LAW, TOKEN[0], TOKEN), "live: expected bool, got int64",
     ),
     "uniforms of another shape": (
         lambda: select_path(ONE, ONE[:, :2], TOKEN[:1], SQUARE, TOKEN[:1], TOKEN[:1], None, True),

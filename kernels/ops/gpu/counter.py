@@ -7,7 +7,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import lane_bits, launch, row_key, tile_of
+from mmspec.kernels.gpu.launch import ceil_div, lane_bits, launch, row_key, tile_of
 
 
 @triton.jit(do_not_specialize=["stream", "lanes"])
@@ -25,7 +25,7 @@ def launch_uniforms(seeds: Tensor, stream: int | Tensor, lanes: int) -> Tensor:
     tile = tile_of(lanes, 1024)
     counted = isinstance(stream, Tensor)
     launch(
-        uniforms_kernel, (len(seeds), triton.cdiv(lanes, tile)), seeds, 0 if counted else stream,
+        uniforms_kernel, (len(seeds), ceil_div(lanes, tile)), seeds, 0 if counted else stream,
         stream if counted else seeds, out, lanes, ON_DEVICE=counted, TILE=tile,
     )  # fmt: skip
     return out

@@ -7,13 +7,14 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import launch, tile_of
+from mmspec.kernels.gpu.launch import ceil_div, launch, tile_of
 
 
-@triton.jit(do_not_specialize=["nodes", "s_tree", "s_ancestor"])
+@triton.jit(do_not_specialize=["nodes", "s_tree", "s_ancestor", "width"])
 def select_kernel(
-    p_threshold, p_uniform, p_parent, p_ancestor, p_rank, p_post, p_valid, p_node, nodes, s_tree, s_ancestor,
-    DESCEND: tl.constexpr, RAGGED: tl.constexpr, NODES: tl.constexpr,
+    p_threshold, p_uniform, p_parent, p_ancestor, p_rank, p_post, p_valid, p_path, p_depth, p_node, p_taken, p_count,
+    nodes, s_tree, s_ancestor, width,
+    DESCEND: tl.constexpr, RAGGED: tl.constexpr, NODES: tl.constexpr, WIDTH: tl.constexpr,
 ):  # fmt: skip
     b = tl.cast(tl.program_id(0), tl.int64)
     i, j = tl.arange(0, NODES), tl.arange(0, NODES)
@@ -49,23 +50,33 @@ def select_kernel(
     candidate = (candidate & (tl.max(broken.to(tl.int32), 1) == 0)) | (i == 0)
     post = tl.load(p_post + b * s_tree + i, mask=i < nodes, other=0)
     key = tl.where(candidate & (i < nodes), post, nodes + 1)
-    tl.store(p_node + b, tl.argmin(key, 0).to(tl.int64))
+    node = tl.argmin(key, 0).to(tl.int64)
+    tl.store(p_node + b, node)
+    at, o = b * s_tree + node, tl.arange(0, WIDTH)
+    tl.store(p_count + b, tl.load(p_depth + at))
+    tl.store(p_taken + b * width + o, tl.load(p_path + at * width + o, mask=o < width, other=0), mask=o < width)
 
 
 def launch_select(
     threshold: Tensor, uniform: Tensor, parent: Tensor, ancestor: Tensor, sibling_rank: Tensor, post_rank: Tensor,
-    valid: Tensor | None, descend: bool,
-) -> Tensor:  # fmt: skip
+    valid: Tensor | None, descend: bool, path: Tensor | None = None, depth: Tensor | None = None,
+) -> tuple[Tensor, Tensor, Tensor]:  # fmt: skip
+    """Return the accepted node [B], its path [B, W] and its depth [B]; without a path the last two have no meaning."""
     batch, nodes = threshold.shape
-    out = torch.empty(batch, dtype=torch.int64, device=threshold.device)
-    shared = ancestor.shape[0] == 1
+    shared, device = ancestor.shape[0] == 1, threshold.device
+    path = parent[..., None] if path is None else path
+    node, count = torch.empty(2, batch, dtype=torch.int64, device=device).unbind()
+    width = path.shape[2]
+    taken = torch.empty(batch, width, dtype=torch.int64, device=device)
     ints = [t.contiguous() for t in (parent, ancestor, sibling_rank, post_rank)]
     launch(
         select_kernel, (batch,), threshold.contiguous(), uniform.contiguous(), *ints,
-        threshold if valid is None else valid.contiguous(), out, nodes, 0 if shared else nodes,
-        0 if shared else nodes * nodes, DESCEND=descend, RAGGED=valid is not None, NODES=tile_of(nodes, 1 << 16),
+        threshold if valid is None else valid.contiguous(), path.contiguous(),
+        (parent if depth is None else depth).contiguous(), node, taken, count, nodes, 0 if shared else nodes,
+        0 if shared else nodes * nodes, width, DESCEND=descend, RAGGED=valid is not None, NODES=tile_of(nodes, 1 << 16),
+        WIDTH=tile_of(width, 1 << 16), num_warps=1 if nodes <= 32 else 4,  # a single warp has nothing to wait for
     )  # fmt: skip
-    return out
+    return node, taken, count
 
 
 @triton.jit
@@ -118,7 +129,7 @@ def launch_take(states: Tensor, node: Tensor) -> Tensor:
     out = torch.empty(batch, width, *states.shape[2:], dtype=states.dtype, device=states.device)
     tile = tile_of(size)
     launch(
-        take_kernel, (batch * width, triton.cdiv(size, tile)), states, node.contiguous(), out, nodes, width,
+        take_kernel, (batch * width, ceil_div(size, tile)), states, node.contiguous(), out, nodes, width,
         SIZE=size, TILE=tile,
     )  # fmt: skip
     return out

@@ -12,8 +12,8 @@ from torch import Tensor
 from mmspec.kernels.log_law import LogLaw
 
 TILE = 4096  # values of a vocabulary that a program loads at once
-SPAN = 16384  # values per program, enough for a row of an image vocabulary
-
+SPAN = 16384  # the most values per program
+PROGRAMS = 1024  # the programs that keep a GPU busy
 
 _launched = 0
 
@@ -42,7 +42,19 @@ def wide(dtype: torch.dtype) -> tl.dtype:
 
 def tile_of(size: int, most: int = TILE) -> int:
     """Return a power of two that covers `size`, at most `most`, at least 16."""
-    return max(16, min(triton.next_power_of_2(size), most))
+    return max(16, min(1 << (size - 1).bit_length(), most))
+
+
+def ceil_div(size: int, part: int) -> int:
+    return -(-size // part)  # Triton's own costs a microsecond a call
+
+
+def span_of(size: int, rows: int, least: int = TILE) -> int:
+    """Return the values of a row of `size` per program: a power of two, at most `SPAN`, down to `least` for few rows."""
+    span = tile_of(size, SPAN)
+    while span > least and rows * ceil_div(size, span) < PROGRAMS:
+        span //= 2
+    return span
 
 
 def law_arguments(law: Tensor | LogLaw) -> tuple[tuple, dict[str, bool]]:

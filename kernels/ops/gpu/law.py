@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.dispatch import wide as wide_of
-from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, law_at, law_row, tile_of, wide
+from mmspec.kernels.gpu.launch import ceil_div, launch, law_arguments, law_at, law_row, span_of, tile_of, wide
 from mmspec.kernels.log_law import LogLaw
 
 
@@ -65,7 +65,7 @@ def launch_dense(law: LogLaw) -> Tensor:
     batch, nodes, size = law.shape
     tile, out = tile_of(size), torch.empty(batch, nodes, size, dtype=law.dtype, device=law.device)
     launch(
-        dense_kernel, (batch * nodes, triton.cdiv(size, tile)), *arguments, out, nodes,
+        dense_kernel, (batch * nodes, ceil_div(size, tile)), *arguments, out, nodes,
         V=size, PICKED=picked, WIDE=wide(law.dtype), TILE=tile,
     )  # fmt: skip
     return out
@@ -96,8 +96,8 @@ def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, 
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes = alpha.shape
     size, tile = p.shape[2], tile_of(p.shape[2])
-    span = max(min(SPAN, triton.cdiv(size, tile) * tile), tile)
-    spans = triton.cdiv(size, span)
+    span = span_of(size, batch * nodes)
+    spans = ceil_div(size, span)
     out = torch.empty(batch, nodes, spans, dtype=p.dtype, device=p.device)
     launch(
         residual_mass_kernel, (batch * nodes, spans), *of_p, *of_q, alpha.contiguous(), beta.contiguous(), out, nodes,
@@ -107,39 +107,72 @@ def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, 
 
 
 @triton.jit
-def added(m, total, other_m, other_total):
-    """Add two sums of exponentials, each relative to its own largest term."""
-    top = tl.maximum(m, other_m)
+def span_stats(
+    p_row, inverse, floor, start, V: tl.constexpr, BEST: tl.constexpr, SUM: tl.constexpr, WIDE: tl.constexpr,
+    TILE: tl.constexpr, SPAN: tl.constexpr,
+):  # fmt: skip
+    """Return a span's largest score, its lowest id (`BEST`), and the sum of exponentials relative to it (`SUM`)."""
+    o = start + tl.arange(0, TILE)
+    score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
+    tops, ids = tl.where(score == score, score, float("inf")), o
+    for tile in range(TILE, SPAN, TILE):
+        rank = tl.load(p_row + o + tile, mask=o + tile < V, other=float("-inf")).to(WIDE) * inverse
+        rank = tl.where(rank == rank, rank, float("inf"))
+        ids = tl.where(rank > tops, o + tile, ids)
+        tops = tl.maximum(tops, rank)
+    top = tl.max(tops, 0)
+    best, total = tl.full((), 0, tl.int64), tl.full((), 0.0, WIDE)
+    if BEST:
+        best = tl.min(tl.where(tops == top, ids, V), 0).to(tl.int64)
+        best = tl.where(best < V, best, 0)
+    if SUM:
+        base = tl.where(top == float("-inf"), 0.0, top)
+        totals = tl.where(score < floor, 0.0, tl.exp(score - base))
+        for tile in range(TILE, SPAN, TILE):
+            rest = tl.load(p_row + o + tile, mask=o + tile < V, other=float("-inf")).to(WIDE) * inverse
+            totals += tl.where(rest < floor, 0.0, tl.exp(rest - base))
+        total = tl.sum(totals, 0)
+    return top, best, total
+
+
+@triton.jit
+def row_sum(p_part, row, spans, SPANS: tl.constexpr):
+    """Return the largest score and the log-sum-exp of a row from those of its spans."""
+    span = tl.arange(0, SPANS)
+    part = p_part + (tl.cast(row, tl.int64) * spans + span) * 2
+    tops = tl.load(part, mask=span < spans, other=float("-inf"))
+    sums = tl.load(part + 1, mask=span < spans, other=0.0)
+    top = tl.max(tops, 0)
     base = tl.where(top == float("-inf"), 0.0, top)
-    return top, total * tl.exp(m - base) + other_total * tl.exp(other_m - base)
+    return top, top + tl.log(tl.sum(sums * tl.exp(tops - base), 0))
 
 
 @triton.jit(do_not_specialize=["rows"])
 def row_stats_kernel(
     p_scores, s_batch, s_row, p_inverse, p_floor, p_part, p_best, rows,
-    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
+    V: tl.constexpr, SCALED: tl.constexpr, CUT: tl.constexpr, SUM: tl.constexpr, WIDE: tl.constexpr, TILE: tl.constexpr,
+    SPAN: tl.constexpr,
 ):  # fmt: skip
-    row, span = tl.program_id(0), tl.program_id(1)
-    b, m = tl.cast(row // rows, tl.int64), tl.cast(row % rows, tl.int64)
-    p_row = p_scores + b * s_batch + m * s_row
+    row, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
+    b = row // rows
     inverse = tl.load(p_inverse + b).to(WIDE) if SCALED else tl.full((), 1.0, WIDE)
     floor = tl.load(p_floor + row).to(WIDE) if CUT else tl.full((), float("-inf"), WIDE)
-    top, best = tl.full((), float("-inf"), WIDE), tl.full((), 0, tl.int64)
-    total = tl.full((), 0.0, WIDE)
-    for start in range(0, SPAN, TILE):
-        o = span * SPAN + start + tl.arange(0, TILE)
-        score = tl.load(p_row + o, mask=o < V, other=float("-inf")).to(WIDE) * inverse
-        rank = tl.where(score == score, score, float("inf"))
-        high = tl.max(rank, 0)
-        first = tl.min(tl.where(rank == high, o, V), 0).to(tl.int64)
-        best = tl.where(high > top, first, best)
-        base = tl.where(high == float("-inf"), 0.0, high)
-        part = tl.sum(tl.where(score < floor, 0.0, tl.exp(score - base)), 0)
-        top, total = added(top, total, high, part)
-    out = tl.cast(row, tl.int64) * tl.num_programs(1) + span
+    p_row = p_scores + b * s_batch + row % rows * s_row
+    top, best, total = span_stats(p_row, inverse, floor, span * SPAN, V, True, SUM, WIDE, TILE, SPAN)
+    out = row * tl.num_programs(1) + span
     tl.store(p_part + out * 2, top)
     tl.store(p_part + out * 2 + 1, total)
     tl.store(p_best + out, best)
+
+
+@triton.jit
+def row_winner(p_part, p_best, row, spans, SPANS: tl.constexpr):
+    """Return the id of the largest score of a row from those of its spans."""
+    span = tl.arange(0, SPANS)
+    tops = tl.load(p_part + (row * spans + span) * 2, mask=span < spans, other=float("-inf"))
+    best = tl.load(p_best + row * spans + span, mask=span < spans, other=0)
+    first = tl.min(tl.where(tops == tl.max(tops, 0), span, SPANS), 0)
+    return tl.sum(tl.where(span == first, best, 0), 0)
 
 
 @triton.jit(do_not_specialize=["rows", "spans"])
@@ -148,42 +181,70 @@ def row_stats_end_kernel(
     SCALED: tl.constexpr, CUT: tl.constexpr, WIDE: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
     row = tl.cast(tl.program_id(0), tl.int64)
-    span = tl.arange(0, SPANS)
-    part = p_part + (row * spans + span) * 2
-    tops = tl.load(part, mask=span < spans, other=float("-inf"))
-    sums = tl.load(part + 1, mask=span < spans, other=0.0)
-    best = tl.load(p_part_best + row * spans + span, mask=span < spans, other=0)
-    top = tl.max(tops, 0)
-    first = tl.min(tl.where(tops == top, span, SPANS), 0)
-    base = tl.where(top == float("-inf"), 0.0, top)
-    total = tl.sum(sums * tl.exp(tops - base), 0)
+    top, lse = row_sum(p_part, row, spans, SPANS)
     stats = p_stats + row * 3
-    tl.store(stats, top + tl.log(total))
+    tl.store(stats, lse)
     tl.store(stats + 1, tl.load(p_inverse + row // rows).to(WIDE) if SCALED else tl.full((), 1.0, WIDE))
     tl.store(stats + 2, tl.load(p_floor + row).to(WIDE) if CUT else tl.full((), float("-inf"), WIDE))
     tl.store(p_top + row, top)
-    tl.store(p_best + row, tl.sum(tl.where(span == first, best, 0), 0))
+    tl.store(p_best + row, row_winner(p_part, p_part_best, row, spans, SPANS))
+
+
+@triton.jit(do_not_specialize=["rows", "spans", "s_parent"])
+def match_end_kernel(
+    p_part, p_part_best, p_value, p_parent, s_parent, p_live, p_best, p_hit, rows, spans,
+    RAGGED: tl.constexpr, SPANS: tl.constexpr,
+):  # fmt: skip
+    row = tl.cast(tl.program_id(0), tl.int64)
+    b, m = row // rows, row % rows
+    tl.store(p_best + row, row_winner(p_part, p_part_best, row, spans, SPANS))
+    parent = b * rows + tl.load(p_parent + b * s_parent + m)
+    hit = tl.load(p_value + row) == row_winner(p_part, p_part_best, parent, spans, SPANS)
+    if RAGGED:
+        hit = hit & (tl.load(p_live + row) != 0)
+    tl.store(p_hit + row, tl.where(hit, 1.0, 0.0))
+
+
+def launch_best_match(scores: Tensor, value: Tensor, parent: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor]:
+    part, ids, spans = _span_stats(scores, None, None, False)
+    batch, rows = value.shape
+    best, hit = torch.empty_like(value), torch.empty(batch, rows, dtype=torch.float32, device=value.device)
+    launch(
+        match_end_kernel, (batch * rows,), part, ids, value.contiguous(), parent.contiguous(),
+        0 if len(parent) == 1 else rows, value if live is None else live.contiguous(), best, hit, rows, spans,
+        RAGGED=live is not None, SPANS=tile_of(spans, 1 << 16), num_warps=1,
+    )  # fmt: skip
+    return best, hit
+
+
+def _span_stats(
+    scores: Tensor, inverse: Tensor | None, floor: Tensor | None, sums: bool
+) -> tuple[Tensor, Tensor, int]:  # fmt: skip
+    """Return every span's largest score and sum, the id of the former, and the number of spans in a row."""
+    batch, rows, size = scores.shape
+    dtype, device, span = wide_of(scores.dtype), scores.device, span_of(size, batch * rows)
+    spans = ceil_div(size, span)
+    part = torch.empty(batch, rows, spans, 2, dtype=dtype, device=device)
+    best = torch.empty(batch, rows, spans, dtype=torch.int64, device=device)
+    launch(
+        row_stats_kernel, (batch * rows, spans), scores, *scores.stride()[:2], scores if inverse is None else inverse,
+        scores if floor is None else floor, part, best, rows, V=size, TILE=tile_of(size), SPAN=span,
+        SCALED=inverse is not None, CUT=floor is not None, SUM=sums, WIDE=wide(dtype),
+    )  # fmt: skip
+    return part, best, spans
 
 
 def launch_row_stats(scores: Tensor, inverse: Tensor | None, floor: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    batch, rows, size = scores.shape
-    dtype, device, tile = wide_of(scores.dtype), scores.device, tile_of(size)
-    span = max(min(SPAN, triton.cdiv(size, tile) * tile), tile)
-    spans = triton.cdiv(size, span)
-    part = torch.empty(batch, rows, spans, 2, dtype=dtype, device=device)
-    part_best = torch.empty(batch, rows, spans, dtype=torch.int64, device=device)
-    stats = torch.empty(batch, rows, 3, dtype=dtype, device=device)
-    top, best = torch.empty(batch, rows, dtype=dtype, device=device), part_best[..., 0]
-    scale = scores if inverse is None else inverse.contiguous()
-    bound = scores if floor is None else floor.contiguous()
-    constants = {"SCALED": inverse is not None, "CUT": floor is not None, "WIDE": wide(dtype)}
+    batch, rows, _ = scores.shape
+    inverse = None if inverse is None else inverse.contiguous()
+    floor = None if floor is None else floor.contiguous()
+    part, ids, spans = _span_stats(scores, inverse, floor, True)
+    new = {"dtype": wide_of(scores.dtype), "device": scores.device}
+    stats, top = torch.empty(batch, rows, 3, **new), torch.empty(batch, rows, **new)
+    best = torch.empty(batch, rows, dtype=torch.int64, device=scores.device)
     launch(
-        row_stats_kernel, (batch * rows, spans), scores, *scores.stride()[:2], scale, bound, part, part_best, rows,
-        V=size, TILE=tile, SPAN=span, **constants,
-    )  # fmt: skip
-    best = torch.empty(batch, rows, dtype=torch.int64, device=device)
-    launch(
-        row_stats_end_kernel, (batch * rows,), part, part_best, scale, bound, stats, top, best, rows, spans,
-        SPANS=tile_of(spans, 1 << 16), **constants,
+        row_stats_end_kernel, (batch * rows,), part, ids, scores if inverse is None else inverse,
+        scores if floor is None else floor, stats, top, best, rows, spans, SCALED=inverse is not None,
+        CUT=floor is not None, WIDE=wide(stats.dtype), SPANS=tile_of(spans, 1 << 16), num_warps=1,
     )  # fmt: skip
     return stats, top, best

@@ -7,7 +7,8 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import launch, tile_of
+from mmspec.kernels.gpu.launch import launch, law_arguments, law_at, law_row, tile_of, wide
+from mmspec.kernels.log_law import TINY, LogLaw
 
 
 @triton.jit(do_not_specialize=["nodes", "codes"])
@@ -32,6 +33,53 @@ def launch_borrowed(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -
     launch(
         borrowed_kernel, (token.numel(),), law, *law.stride()[:2], token.contiguous(), table, table.stride(0),
         budget.contiguous(), out, token.shape[1], len(table), WIDTH=table.shape[1], TILE=tile_of(table.shape[1], 1 << 16),
+    )  # fmt: skip
+    return out
+
+
+@triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes", "codes", "constant", "factor"])
+def borrowing_kernel(
+    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
+    p_at, p_token, p_exact, p_table, s_table, p_live, p_out, nodes, codes, constant, factor,
+    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
+    SHARED: tl.constexpr, RAGGED: tl.constexpr, WIDTH: tl.constexpr, WIDE: tl.constexpr, TINY: tl.constexpr,
+    TILE: tl.constexpr,
+):  # fmt: skip
+    at = tl.cast(tl.program_id(0), tl.int64)
+    b, parent = at // nodes, tl.maximum(at % nodes - 1, 0)
+    token = tl.minimum(tl.maximum(tl.load(p_token + at), 0), V - 1)
+    p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, parent, P_LOG, P_PICKED)
+    o = tl.arange(0, TILE)
+    inside = tl.where(token < codes, o, WIDTH) < WIDTH  # special tokens have no neighbours
+    near = tl.load(p_table + tl.minimum(token, codes - 1) * s_table + o, mask=inside, other=0)
+    mass = law_at(p, p_stat, token, token >= 0, P_LOG, WIDE)
+    total = tl.cumsum(law_at(p, p_stat, near, inside, P_LOG, WIDE), 0)
+    more = tl.max(tl.where(inside & (total <= constant + factor * mass), total, 0.0), 0)
+    raised = mass + more
+    if SHARED:
+        origin = tl.maximum(tl.load(p_at + parent), 0)
+        q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, origin, Q_LOG, Q_PICKED)
+        share = law_at(q, q_stat, token, token >= 0, Q_LOG, WIDE)
+        raised = raised / tl.where(share < TINY, TINY, share)
+    raised = tl.where(more > 0, tl.where(raised > 1, 1.0, raised), tl.load(p_exact + at))
+    if RAGGED:
+        raised = tl.where(tl.load(p_live + at) != 0, raised, 0.0)
+    tl.store(p_out + at, tl.where(at % nodes == 0, 0.0, raised))
+
+
+def launch_borrowing(
+    p: Tensor | LogLaw, q: Tensor | LogLaw | None, row: Tensor, token: Tensor, exact: Tensor, table: Tensor,
+    budget: tuple[float, float], live: Tensor | None,
+) -> Tensor:  # fmt: skip
+    of_p, (p_log, p_picked) = law_arguments(p)
+    of_q, (q_log, q_picked) = law_arguments(p if q is None else q)
+    out, exact = torch.empty(token.shape, dtype=exact.dtype, device=exact.device), exact.contiguous()
+    launch(
+        borrowing_kernel, (token.numel(),), *of_p, *of_q, row.contiguous(), token.contiguous(), exact, table,
+        table.stride(0), exact if live is None else live.contiguous(), out, token.shape[1], len(table), *budget,
+        V=p.shape[2], P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, SHARED=q is not None,
+        RAGGED=live is not None, WIDTH=table.shape[1], WIDE=wide(exact.dtype), TINY=TINY,
+        TILE=tile_of(table.shape[1], 1 << 16),
     )  # fmt: skip
     return out
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from mmspec.kernels.gpu.launch import (
     TILE,
+    ceil_div,
     lane_bits,
     launch,
     law_arguments,
@@ -16,6 +17,7 @@ from mmspec.kernels.gpu.launch import (
     law_row,
     log1p_minus,
     row_key,
+    span_of,
     tile_of,
     wide,
 )
@@ -65,7 +67,7 @@ def race_kernel(
     if FORM == 2:
         rest = mass
     else:
-        row = tl.load(p_q_row + node)
+        row = tl.maximum(tl.load(p_q_row + node), 0)
         q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, row, Q_LOG, Q_PICKED)
         share = law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
         alpha = tl.load(p_alpha + b * nodes + node).to(WIDE)
@@ -110,8 +112,8 @@ def launch_residual_sample(
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = p.shape
-    tile = tile_of(size, TILE)
-    tiles, device = triton.cdiv(size, tile), node.device
+    tile = min(span_of(size, batch, 1024), TILE)
+    tiles, device = ceil_div(size, tile), node.device
     pace, mass = (torch.empty(batch, tiles, n, dtype=p.dtype, device=device) for n in (2, 1))
     ids = torch.empty(batch, tiles, 2, dtype=torch.int64, device=device)
     out, counted = torch.empty(batch, dtype=torch.int64, device=device), isinstance(stream, Tensor)
@@ -123,5 +125,5 @@ def launch_residual_sample(
         FORM=FORMS[residual.form], RAGGED=residual.remove is not None, GIVEN=uniform is not None, COUNTED=counted,
         WIDE=wide(p.dtype), TILE=tile,
     )  # fmt: skip
-    launch(race_end_kernel, (batch,), pace, mass, ids, out, tiles, TILES=tile_of(tiles, 1 << 16), V=size)
+    launch(race_end_kernel, (batch,), pace, mass, ids, out, tiles, TILES=tile_of(tiles, 1 << 16), V=size, num_warps=1)
     return out

@@ -1,189 +1,191 @@
-"""Sequential rejection of a node's children.
+"""Sequential rejection of a whole tree.
 
-A vocabulary of a single span takes one launch, with a program per node. Wider vocabularies take two launches per rank:
-spans in parallel, then a step of every node's scalars. Ranks are packed in a table [ranks, B, M] with missing children
-marked, which fits trees of any shape.
+A launch serves all nodes that are ready: a child is ready after the rejection of its earlier siblings, while its later
+siblings still wait. Every program first sums up the masses that the launch before left for its node, so that a rank
+costs one launch. Scalars and masses alternate between two buffers.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
-from mmspec.kernels.gpu.launch import SPAN, launch, law_arguments, law_at, law_row, tile_of, wide
-from mmspec.kernels.log_law import TINY, LogLaw
+from mmspec.kernels.gpu.launch import ceil_div, launch, law_arguments, law_at, law_row, span_of, tile_of, wide
+from mmspec.kernels.log_law import TINY, LogLaw, RejectionOrder
 
 
-@triton.jit(do_not_specialize=["q_rows", "nodes", "ranks", "per_rank"])
+@triton.jit
+def child_at(p_child, p_live, rank, nodes, RAGGED: tl.constexpr):
+    """Return a node's child of a rank, and whether it was drawn."""
+    child = tl.load(p_child + rank)
+    there = child < nodes
+    if RAGGED:
+        there = there & (tl.load(p_live + child, mask=there, other=0) != 0)
+    return tl.minimum(child, nodes - 1), there
+
+
+@triton.jit(do_not_specialize=["q_rows", "s_child", "nodes", "count", "ranks"])
 def mass_left_kernel(
-    q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, p_token, p_there, p_left, nodes, ranks, per_rank,
-    V: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr, WIDE: tl.constexpr, TINY: tl.constexpr, TILE: tl.constexpr,
+    q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, p_at, p_token, p_child, s_child, p_live, p_node, p_left,
+    nodes, count, ranks,
+    V: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr, RAGGED: tl.constexpr, WIDE: tl.constexpr,
+    RANKS: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
 ):  # fmt: skip
-    node, rank = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1) + 1
-    q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, node // nodes, node % nodes, Q_LOG, Q_PICKED)
-    total = tl.zeros((TILE,), dtype=WIDE)
-    for start in range(0, V, TILE):
-        o = start + tl.arange(0, TILE)
-        share = law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
-        for earlier in range(rank):
-            removed = tl.load(p_there + earlier * per_rank + node) != 0
-            share = tl.where((o == tl.load(p_token + earlier * per_rank + node)) & removed, 0.0, share)
-        total += share
-    left = tl.sum(total, 0)
-    tl.store(p_left + rank * per_rank + node, tl.where(left < TINY, TINY, left))
-
-
-def launch_mass_left(q: Tensor | LogLaw, token: Sequence[Tensor], drawn: Sequence[Tensor] | None) -> list[Tensor]:
-    of_q, (q_log, q_picked) = law_arguments(q)
-    batch, nodes, size = q.shape
-    exists = _exists(token, drawn, nodes)
-    left = torch.ones(len(token), batch, nodes, dtype=q.dtype, device=q.device)
-    launch(
-        mass_left_kernel, (batch * nodes, len(token) - 1), *of_q, _packed(token, nodes), exists, left, nodes, len(token),
-        batch * nodes, V=size, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(q.dtype), TINY=TINY, TILE=tile_of(size),
-    )  # fmt: skip
-    return [left[rank, :, : tokens.shape[1]] for rank, tokens in enumerate(token)]
-
-
-@triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes", "ranks", "per_rank"])
-def reject_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_weight, p_child, p_there, p_accept, p_state, nodes, ranks, per_rank,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    WIDE: tl.constexpr, TINY: tl.constexpr, TILE: tl.constexpr,
-):  # fmt: skip
-    node = tl.cast(tl.program_id(0), tl.int64)
-    b, m = node // nodes, node % nodes
-    p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
-    q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, m, Q_LOG, Q_PICKED)
-    a = tl.load(p_weight + node).to(WIDE)
-    upper, lower = a, a - a
-    for rank in range(ranks):
-        o_child = (rank * 4) * per_rank + node
-        px, qx = tl.load(p_child + o_child).to(WIDE), tl.load(p_child + o_child + per_rank).to(WIDE)
-        share = tl.load(p_child + o_child + 2 * per_rank).to(WIDE)
-        scale = tl.load(p_child + o_child + 3 * per_rank).to(WIDE)
-        there = tl.load(p_there + rank * per_rank + node) != 0
-        accept = (upper * px - lower * qx) / share
-        accept = tl.where(accept < 0, 0.0, tl.where(accept > 1, 1.0, accept))
-        tl.store(p_accept + rank * per_rank + node, tl.where(there, accept, 0.0))
-        if there:
-            lower += scale
-            total = tl.zeros((TILE,), dtype=WIDE)
-            for start in range(0, V, TILE):
-                o = start + tl.arange(0, TILE)
-                rest = upper * law_at(p, p_stat, o, o < V, P_LOG, WIDE) - lower * law_at(
-                    q, q_stat, o, o < V, Q_LOG, WIDE
-                )
-                total += tl.where(rest <= 0, 0.0, rest)
-            mass = tl.sum(total, 0)
-            room = 1 - a + mass
-            room = tl.where(room < TINY, TINY, room)
-            a, upper, lower = mass / room, upper / room, lower / room
-    tl.store(p_state + node, a)
-    tl.store(p_state + per_rank + node, upper)
-    tl.store(p_state + 2 * per_rank + node, lower)
-
-
-@triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes", "rank", "per_rank"])
-def reject_span_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_child, p_state, p_part, nodes, rank, per_rank,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
-    """Sum the mass in a span that remains after rejecting the children of a rank."""
-    node, span = tl.cast(tl.program_id(0), tl.int64), tl.program_id(1)
-    b, m = node // nodes, node % nodes
-    p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
-    q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, m, Q_LOG, Q_PICKED)
-    upper = tl.load(p_state + per_rank + node)
-    lower = tl.load(p_state + 2 * per_rank + node) + tl.load(p_child + (rank * 4 + 3) * per_rank + node).to(WIDE)
-    total = tl.zeros((TILE,), dtype=WIDE)
+    """Sum the mass of q in a span before each rank, without the tokens of earlier ranks."""
+    at, span = tl.program_id(0), tl.program_id(1)
+    b, m = tl.cast(at // count, tl.int64), tl.load(p_node + at % count)
+    origin = tl.maximum(tl.load(p_at + m), 0)
+    q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, origin, Q_LOG, Q_PICKED)
+    p_child, p_live, p_token = p_child + b * s_child + m * ranks, p_live + b * nodes, p_token + b * nodes
+    r, left = tl.arange(0, RANKS), tl.zeros((RANKS,), dtype=WIDE)
     for start in range(0, SPAN, TILE):
         o = span * SPAN + start + tl.arange(0, TILE)
-        rest = upper * law_at(p, p_stat, o, o < V, P_LOG, WIDE) - lower * law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
-        total += tl.where(rest <= 0, 0.0, rest)
-    tl.store(p_part + node * tl.num_programs(1) + span, tl.sum(total, 0))
+        share = law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
+        for rank in range(1, ranks):
+            child, there = child_at(p_child, p_live, rank - 1, nodes, RAGGED)
+            share = tl.where((o == tl.load(p_token + child)) & there, 0.0, share)
+            left += tl.where(r == rank, tl.sum(share, 0), 0.0)
+    out = p_left + ((b * nodes + m) * tl.num_programs(1) + span) * ranks
+    tl.store(out + r, left, mask=r < ranks)
 
 
-@triton.jit(do_not_specialize=["spans", "rank", "per_rank"])
-def reject_step_kernel(
-    p_child, p_there, p_part, p_accept, p_state, spans, rank, per_rank,
-    WIDE: tl.constexpr, TINY: tl.constexpr, SPANS: tl.constexpr,
+@triton.jit
+def scale_of(
+    p_left, rank, ranks, spans, LEFT: tl.constexpr, WIDE: tl.constexpr, TINY: tl.constexpr, SPANS: tl.constexpr
+):
+    """Return the mass of q before a rank."""
+    left = tl.full((), 1.0, WIDE)
+    if LEFT:
+        span = tl.arange(0, SPANS)
+        total = tl.sum(tl.load(p_left + span * ranks + rank, mask=span < spans, other=0.0), 0)
+        left = tl.where(rank == 0, left, tl.where(total < TINY, TINY, total))
+    return left
+
+
+@triton.jit(do_not_specialize=["p_rows", "q_rows", "s_tree", "nodes", "count", "ranks", "step", "per_rank", "spans"])
+def reject_kernel(
+    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
+    p_at, p_px, p_qx, p_child, p_first, s_tree, p_live, p_ready, p_left, p_state, p_part, p_out,
+    nodes, count, ranks, step, per_rank, spans,
+    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
+    RAGGED: tl.constexpr, LEFT: tl.constexpr, POST: tl.constexpr, SHARED: tl.constexpr, WIDE: tl.constexpr,
+    TINY: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr, SPANS: tl.constexpr,
 ):  # fmt: skip
-    """Compute the weights of the children of a rank, and every node's scalars after their rejection."""
-    node = tl.cast(tl.program_id(0), tl.int64)
-    a, upper = tl.load(p_state + node), tl.load(p_state + per_rank + node)
-    lower = tl.load(p_state + 2 * per_rank + node)
-    o_child = (rank * 4) * per_rank + node
-    px, qx = tl.load(p_child + o_child).to(WIDE), tl.load(p_child + o_child + per_rank).to(WIDE)
-    share = tl.load(p_child + o_child + 2 * per_rank).to(WIDE)
-    there = tl.load(p_there + rank * per_rank + node) != 0
-    accept = (upper * px - lower * qx) / share
-    accept = tl.where(accept < 0, 0.0, tl.where(accept > 1, 1.0, accept))
-    tl.store(p_accept + rank * per_rank + node, tl.where(there, accept, 0.0))
-    span = tl.arange(0, SPANS)
-    mass = tl.sum(tl.load(p_part + node * spans + span, mask=span < spans, other=0.0), 0)
-    room = 1 - a + mass
-    room = tl.where(room < TINY, TINY, room)
-    lower_next = (lower + tl.load(p_child + o_child + 3 * per_rank).to(WIDE)) / room
-    tl.store(p_state + node, tl.where(there, mass / room, a))
-    tl.store(p_state + per_rank + node, tl.where(there, upper / room, upper))
-    tl.store(p_state + 2 * per_rank + node, tl.where(there, lower_next, lower))
+    at, span = tl.program_id(0), tl.program_id(1)
+    b, o_ready = tl.cast(at // count, tl.int64), at % count
+    m, p_live = tl.load(p_ready + o_ready), p_live + b * nodes
+    p_child = p_child + (b * s_tree + m) * ranks
+    if SHARED:  # the columns of a launch, in place of loads that wait for each other
+        rank, most = (
+            tl.load(p_ready + count + o_ready).to(tl.int32),
+            tl.load(p_ready + 2 * count + o_ready).to(tl.int32),
+        )
+        tried, child = tl.load(p_ready + 3 * count + o_ready), tl.load(p_ready + 4 * count + o_ready)
+    else:
+        rank, most = (step - tl.load(p_first + b * s_tree + m)).to(tl.int32), ranks
+        tried = tl.load(p_child + rank - 1, mask=(rank > 0) & (rank <= ranks), other=nodes)
+        child = tl.load(p_child + rank, mask=(rank >= 0) & (rank < ranks), other=nodes)
+    was_there, there = tried < nodes, child < nodes
+    exists = there
+    if RAGGED:
+        was_there = was_there & (tl.load(p_live + tried, mask=was_there, other=0) != 0)
+        there = there & (tl.load(p_live + child, mask=there, other=0) != 0)
+    if (rank >= 0) & (rank <= most):
+        # all loads first: the vocabulary's do not wait for the scalars
+        node, child_node = b * nodes + m, b * nodes + tl.minimum(child, nodes - 1)
+        p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
+        origin = tl.maximum(tl.load(p_at + m), 0)
+        q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, origin, Q_LOG, Q_PICKED)
+        o = span * SPAN + tl.arange(0, TILE)
+        mass = law_at(p, p_stat, o, (o < V) & there, P_LOG, WIDE)
+        share = law_at(q, q_stat, o, (o < V) & there, Q_LOG, WIDE)
+        later, other = rank > 0, (rank + 1) % 2
+        old, all_spans = p_state + other * 3 * per_rank + node, tl.arange(0, SPANS)
+        a, upper = tl.load(old, mask=later, other=1.0), tl.load(old + per_rank, mask=later, other=1.0)
+        lower = tl.load(old + 2 * per_rank, mask=later, other=0.0)
+        part = p_part + (other * per_rank + node) * spans + all_spans
+        left_over = tl.sum(tl.load(part, mask=(all_spans < spans) & was_there, other=0.0), 0)
+        p_left = p_left + node * spans * ranks
+        left_before = scale_of(p_left, tl.maximum(rank - 1, 0), ranks, spans, LEFT, WIDE, TINY, SPANS)
+        left = scale_of(p_left, tl.minimum(rank, ranks - 1), ranks, spans, LEFT, WIDE, TINY, SPANS)
+        px, qx = tl.load(p_px + child_node).to(WIDE), tl.load(p_qx + child_node).to(WIDE)
+        if POST:
+            start = tl.where((m == 0) | later, 1.0, tl.load(p_out + node)).to(WIDE)
+            a, upper = tl.where(later, a, start), tl.where(later, upper, start)
+        # the node's scalars behind the rank before
+        room = 1 - a + left_over
+        room = tl.where(room < TINY, TINY, room)
+        lower = tl.where(was_there, (lower + 1 / left_before) / room, lower)
+        a, upper = tl.where(was_there, left_over / room, a), tl.where(was_there, upper / room, upper)
+        if rank < most:
+            if span == 0:
+                new = p_state + (rank % 2) * 3 * per_rank + node
+                tl.store(new, a)
+                tl.store(new + per_rank, upper)
+                tl.store(new + 2 * per_rank, lower)
+                own = qx / left
+                accept = (upper * px - lower * qx) / tl.where(own < TINY, TINY, own)
+                accept = tl.where(accept < 0, 0.0, tl.where(accept > 1, 1.0, accept))
+                # the state of a leaf; a node with children writes its own later
+                tl.store(p_out + child_node, tl.where(there, accept, 0.0), mask=exists)
+                tl.store(p_out + per_rank + child_node, 1.0, mask=exists)
+                tl.store(p_out + 2 * per_rank + child_node, 0.0, mask=exists)
+            lower += 1 / left
+            rest = upper * mass - lower * share
+            total = tl.where(rest <= 0, 0.0, rest)
+            for ahead in range(TILE, SPAN, TILE):
+                inside = (o + ahead < V) & there
+                kept = upper * law_at(p, p_stat, o + ahead, inside, P_LOG, WIDE)
+                rest = kept - lower * law_at(q, q_stat, o + ahead, inside, Q_LOG, WIDE)
+                total += tl.where(rest <= 0, 0.0, rest)
+            tl.store(p_part + ((rank % 2) * per_rank + node) * spans + span, tl.sum(total, 0))
+        else:
+            if span == 0:
+                if not SHARED:  # a node without children looks like a parent here
+                    drawn = m < 0
+                    for i in range(ranks):
+                        _, found = child_at(p_child, p_live, i, nodes, RAGGED)
+                        drawn = drawn | found
+                    upper = tl.where(drawn, upper, 1.0)
+                if POST:
+                    tl.store(p_out + node, a)
+                else:
+                    tl.store(p_out + node, 1.0, mask=m == 0)
+                tl.store(p_out + per_rank + node, upper)
+                tl.store(p_out + 2 * per_rank + node, lower)
 
 
-def launch_reject_siblings(
-    p: Tensor | LogLaw, q: Tensor | LogLaw, weight: Tensor, child: Sequence[Tensor], drawn: Sequence[Tensor] | None
-) -> tuple[list[Tensor], Tensor]:
+def launch_reject_tree(
+    p: Tensor | LogLaw, q: Tensor | LogLaw, row: Tensor, child_p: Tensor, child_q: Tensor, token: Tensor,
+    order: RejectionOrder, live: Tensor | None, post: bool, replacement: bool,
+) -> Tensor:  # fmt: skip
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = p.shape
-    ranks, exists = len(child), _exists([values[0] for values in child], drawn, nodes)
-    accept = torch.empty(ranks, batch, nodes, dtype=p.dtype, device=p.device)
-    packed, per_rank, sums = _packed(child, nodes), batch * nodes, wide(p.dtype)
-    laws = {
-        "V": size,
-        "P_LOG": p_log,
-        "P_PICKED": p_picked,
-        "Q_LOG": q_log,
-        "Q_PICKED": q_picked,
-        "TILE": tile_of(size),
-    }
-    if size <= SPAN:
-        state = torch.empty(3, batch, nodes, dtype=p.dtype, device=p.device)
+    ranks, shared, left = order.child.shape[2], len(order.child) == 1, order.child.shape[2] > 1 and not replacement
+    span = span_of(size, 2 * batch)
+    spans, every, row = ceil_div(size, span), batch * nodes, row.contiguous()
+    flags = token if live is None else live.contiguous()
+    stride, new = 0 if shared else nodes, {"dtype": p.dtype, "device": p.device}
+    out = (torch.empty if shared else torch.ones)(3, batch, nodes, **new)
+    state, part = torch.empty(2, 3, every, **new), torch.empty(2, every, spans, **new)
+    before = torch.empty(every, spans, ranks, **new) if left else part
+    forms = {"V": size, "Q_LOG": q_log, "Q_PICKED": q_picked, "RAGGED": live is not None, "WIDE": wide(p.dtype)}
+    tiles = {"TILE": tile_of(size), "SPAN": span}
+    if left:
         launch(
-            reject_kernel, (per_rank,), *of_p, *of_q, weight.contiguous(), packed, exists, accept, state,
-            nodes, ranks, per_rank, WIDE=sums, TINY=TINY, **laws,
+            mass_left_kernel, (batch * len(order.parent), spans), *of_q, row, token.contiguous(), order.child,
+            stride * ranks, flags, order.parent, before, nodes, len(order.parent), ranks, RANKS=tile_of(ranks, 1 << 16),
+            **forms, **tiles,
         )  # fmt: skip
-    else:
-        state = torch.stack((weight, weight, torch.zeros_like(weight))).to(p.dtype)
-        spans = triton.cdiv(size, SPAN)
-        part = torch.empty(per_rank, spans, dtype=p.dtype, device=p.device)
-        for rank in range(ranks):
-            launch(
-                reject_span_kernel, (per_rank, spans), *of_p, *of_q, packed, state, part, nodes, rank, per_rank,
-                WIDE=sums, SPAN=SPAN, **laws,
-            )  # fmt: skip
-            launch(
-                reject_step_kernel, (per_rank,), packed, exists, part, accept, state, spans, rank, per_rank,
-                WIDE=sums, TINY=TINY, SPANS=tile_of(spans, 1 << 16),
-            )  # fmt: skip
-    return [accept[rank, :, : values.shape[2]] for rank, values in enumerate(child)], state
-
-
-def _packed(ranks: Sequence[Tensor], nodes: int) -> Tensor:
-    """Stack ranks [..., B, n] to [ranks, ..., B, M], padded with 1 for missing children."""
-    pad = torch.nn.functional.pad
-    return torch.stack([pad(x, (0, nodes - x.shape[-1]), value=1) for x in ranks])
-
-
-def _exists(ranks: Sequence[Tensor], drawn: Sequence[Tensor] | None, nodes: int) -> Tensor:
-    """Return bool [ranks, B, M], whether a node has a child of this rank."""
-    flags = [torch.ones_like(x, dtype=torch.bool) for x in ranks] if drawn is None else drawn
-    pad = torch.nn.functional.pad
-    return torch.stack([pad(x, (0, nodes - x.shape[-1]), value=False) for x in flags])
+    given = (row, child_p.contiguous(), child_q.contiguous(), order.child, order.first, stride, flags)
+    for step, ready in enumerate(order.steps):
+        count = ready.shape[-1]
+        launch(
+            reject_kernel, (batch * count, spans), *of_p, *of_q, *given, ready, before, state, part, out, nodes, count, ranks,
+             step, every, spans, P_LOG=p_log, P_PICKED=p_picked, LEFT=left, POST=post,
+            SHARED=shared, TINY=TINY, SPANS=tile_of(spans, 1 << 16), **forms, **tiles,
+        )  # fmt: skip
+    return out

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from mmspec.kernels.dispatch import INTERPRETED
-from mmspec.kernels.gpu.launch import launch, tile_of
+from mmspec.kernels.gpu.launch import ceil_div, launch, tile_of
 
 SPLIT = 512  # slots per program
 SLOTS = 64  # slots that a program loads at once
@@ -101,7 +101,7 @@ def launch_tree_attention(
     key_heads = keys.shape[1]
     group, wide = heads // key_heads, tile_of(size, 1 << 16)
     queries = tile_of(group * nodes, 64)
-    blocks, splits = triton.cdiv(group * nodes, queries), triton.cdiv(width, SPLIT) + 1
+    blocks, splits = ceil_div(group * nodes, queries), ceil_div(width, SPLIT) + 1
     rows = blocks * queries
     part = torch.empty(batch * key_heads, splits, rows, wide, dtype=torch.float32, device=query.device)
     lse = torch.empty(batch * key_heads, splits, rows, dtype=torch.float32, device=query.device)

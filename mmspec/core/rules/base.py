@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar, Literal
 
@@ -13,10 +13,10 @@ from torch.nn.functional import pad
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
 from mmspec.core.keys import Keys, Purpose
 from mmspec.kernels.dispatch import on_kernels
-from mmspec.kernels.draft_tree import select_path
-from mmspec.kernels.law import at_node, law_of, law_rows, mass_at
+from mmspec.kernels.draft_tree import accepted_path, select_path
+from mmspec.kernels.law import at_node
 from mmspec.kernels.log_law import LogLaw, Residual
-from mmspec.kernels.reduced_law import ReducedLaw, spread_scores
+from mmspec.kernels.reduced_law import ReducedLaw
 from mmspec.kernels.residual_sampling import residual_sample, residual_weights
 from mmspec.kernels.sampling import sample_categorical
 
@@ -165,15 +165,17 @@ class Rule:
             keep = keep if draft.valid is None else keep & draft.valid
             node = torch.zeros(batch, dtype=torch.long, device=uniform.device)
             return Verdict("mask", node, node[:, None], keep.sum(-1), keep=keep)
-        node = select_path(
-            weights.threshold, uniform, tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank,
-            draft.valid, weights.order == "descend",
-        )  # fmt: skip
-        path, depth, paid = at_node(tree.path, node), at_node(tree.depth, node), None
+        shape, descend = (tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank), weights.order == "descend"
+        if on_kernels(uniform):
+            taken = accepted_path(weights.threshold, uniform, shape, draft.valid, descend, tree.path, tree.depth)
+        else:
+            node = select_path(weights.threshold, uniform, *shape, draft.valid, descend)
+            taken = node, at_node(tree.path, node), at_node(tree.depth, node)
+        verdict = Verdict("path", *taken)
         if weights.paid is not None:
-            accepted = torch.arange(1, path.shape[1], device=node.device) <= depth[:, None]
-            paid = (weights.paid.gather(1, path)[:, 1:] * accepted).sum(-1)
-        return Verdict("path", node, path, depth, paid=paid)
+            accepted = torch.arange(1, verdict.path.shape[1], device=uniform.device) <= verdict.depth[:, None]
+            verdict.paid = (weights.paid.gather(1, verdict.path)[:, 1:] * accepted).sum(-1)
+        return verdict
 
     def draw(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor, keys: Keys) -> Tensor:
         """Draw the value after the accepted node int64 [B], int64 [B].
@@ -207,72 +209,16 @@ def live_nodes(evidence: Evidence, draft: Draft) -> Tensor | None:
     return (tree.ancestor <= (live | root)[:, None, :]).all(-1)
 
 
-@dataclass(slots=True)
-class Laws:
-    """Both distributions of a draft, and their probabilities of its tokens.
-
-    Attributes:
-        p: [B, N, V], the target's distribution after each node.
-        q: [B, M, V], the distributions from which children were drawn.
-        child_p: float [B, N], p of each node's own token after its parent.
-        child_q: float [B, N], q of each node's own token after its parent.
-        token: int64 [B, N], in range even at invalid nodes.
-        row: int64 [N], the row of q for a node's children, 0 for leaves.
-        origin: int64 [R, N], the row of q from which each node was drawn.
-        live: bool [B, N] or None, see `live_nodes`.
-    """
-
-    p: Tensor | LogLaw
-    q: Tensor | LogLaw | ReducedLaw
-    child_p: Tensor
-    child_q: Tensor
-    token: Tensor
-    row: Tensor
-    origin: Tensor
-    live: Tensor | None
-
-    @property
-    def lumped(self) -> Laws:
-        """The distributions over the drafter's tokens and the sum of all others, where q is over few tokens."""
-        q = self.q
-        if not isinstance(q, ReducedLaw):
-            return self
-        token = q.place(self.token, self.origin)
-        return replace(self, p=q.lumped(self.p, self.row), q=q.with_rest(), token=token)
-
-
-def laws_of(evidence: Evidence, draft: Draft) -> Laws:
-    """Return both distributions of a draft with a categorical q record.
-
-    Raises:
-        ValueError: The record is over another vocabulary.
-    """
-    p = law_rows(evidence.scores)
-    q = p if draft.law.scores is None else _recorded(draft, p.shape[-1])  # a root alone has no q record
-    if q.shape[-1] != p.shape[-1]:
-        raise ValueError(f"q record: expected scores over the target's {p.shape[-1]} values, got {q.shape[-1]}; "
-                         "map the drafter's vocabulary onto the target's")  # fmt: skip
-    parent, row = draft.tree.parent, law_row(draft)
-    token, origin = draft.value.clamp(0, p.shape[-1] - 1), row[parent]
-    child_p, child_q = mass_at(p, parent, token), mass_at(q, origin, token)
-    return Laws(p, q, child_p, child_q, token, row, origin, live_nodes(evidence, draft))
-
-
-def _recorded(draft: Draft, vocab: int) -> Tensor | LogLaw | ReducedLaw:
-    """Return the distribution on record, over `vocab` values."""
-    scores, ids = draft.law.scores, draft.law.ids
-    if ids is None:
-        return law_rows(scores)
-    if ids.shape[-1] != scores.shape[-1] or (ids.dim() > 1 and ids.shape != scores.shape):
-        raise ValueError(f"q record: expected scores of the {ids.shape[-1]} values in its ids, got {scores.shape[-1]}")
-    return law_rows(spread_scores(scores, ids, vocab)) if on_kernels(scores) else ReducedLaw(law_of(scores), ids, vocab)
-
-
 def law_row(draft: Draft) -> Tensor:
     """Return int64 [N], the row of the q record for each node's children; 0, which is not read, where there is none."""
     if draft.law.row is None:
         return torch.zeros(draft.tree.nodes, dtype=torch.long, device=draft.value.device)
     return draft.law.row.clamp_min(0)
+
+
+def residual_row(draft: Draft) -> Tensor:
+    """Return int64 [N], the row of the q record for a residual: -1, which is not read, where there is none."""
+    return law_row(draft) if draft.law.row is None else draft.law.row
 
 
 def keep_live(threshold: Tensor, live: Tensor | None) -> Tensor:
@@ -284,7 +230,7 @@ class TwoScalarRule(Rule):
     """Base of rules whose residual is [alpha p - beta q]+ at every node."""
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
-        return Residual("scaled", weights.p, weights.q, law_row(draft), weights.alpha, weights.beta)
+        return Residual("scaled", weights.p, weights.q, residual_row(draft), weights.alpha, weights.beta)
 
 
 def is_followed(tensor: Tensor, live: Tensor | None) -> Tensor:

@@ -20,7 +20,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmspec.core.draft import Copies, Draft, Evidence, expand_tree
-from mmspec.core.rules.base import Laws, TwoScalarRule, Weights, keep_live, laws_of
+from mmspec.core.rules.base import TwoScalarRule, Weights, keep_live
+from mmspec.core.rules.laws import Laws, laws_of
 from mmspec.core.rules.second_tree import laws_behind, weigh_two_trees
 from mmspec.core.tree import Tree
 from mmspec.kernels.log_law import TINY, LogLaw, Residual

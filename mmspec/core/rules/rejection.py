@@ -9,20 +9,23 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mmspec.core.draft import Draft, Evidence, expand_tree
-from mmspec.core.rules.base import Laws, Rule, TwoScalarRule, Weights, is_followed, keep_live, law_row, laws_of
+from mmspec.core.rules.base import Rule, TwoScalarRule, Weights, keep_live, residual_row
 from mmspec.core.rules.copies import SiblingRule
+from mmspec.core.rules.laws import Laws, laws_of
 from mmspec.core.rules.siblings import (
     SiblingTable,
     gather_children,
+    rejection_order,
     scatter_children,
     sibling_table,
     sibling_tables_by_depth,
     tree_layout,
 )
 from mmspec.core.tree import Tree
-from mmspec.kernels.block_verification import block_thresholds
+from mmspec.kernels.block_verification import block_thresholds, token_thresholds
+from mmspec.kernels.dispatch import on_kernels
 from mmspec.kernels.log_law import TINY, LogLaw, Residual
-from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings
+from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings, reject_tree
 from mmspec.kernels.sibling_thresholds import kseq_discount
 from mmspec.methods import method
 
@@ -46,9 +49,8 @@ class TokenWise(TwoScalarRule):
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         laws = laws_of(evidence, draft)
-        threshold = (laws.child_p / laws.child_q.clamp_min(TINY)).clamp_max(1)
-        alpha, beta = torch.ones_like(threshold), is_followed(threshold, laws.live)
-        return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha, beta)
+        threshold, alpha, beta = token_thresholds(laws.child_p, laws.child_q, laws.live)
+        return Weights(threshold, "descend", laws.p, laws.q, alpha, beta)
 
 
 @method(
@@ -73,13 +75,11 @@ class BlockVerification(TwoScalarRule):
 
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         laws = laws_of(evidence, draft)
-        ratio = (laws.child_p / laws.child_q.clamp_min(TINY))[:, 1:]
-        drawn = None if laws.live is None else laws.live[:, 1:]
-        ratio = ratio if drawn is None else torch.where(drawn, ratio, 1.0)
         tested = laws.lumped
-        threshold, weight = block_thresholds(ratio, tested.p, tested.q.index_select(1, laws.row[:-1]), drawn)
-        threshold = keep_live(threshold, laws.live)
-        return Weights(threshold, "post", laws.p, laws.q, weight, is_followed(threshold, laws.live))
+        threshold, weight, followed = block_thresholds(
+            laws.child_p, laws.child_q, tested.p, tested.q, laws.row, laws.live
+        )
+        return Weights(threshold, "post", laws.p, laws.q, weight, followed)
 
 
 @method(
@@ -148,6 +148,12 @@ class Traversal(SiblingRule):
 def _weigh(laws: Laws, tree: Tree, fans: Sequence[SiblingTable], order: str, replacement: bool) -> Weights:
     """Weigh a tree. Recursive rejection has a table of all parents at weight 1, traversal a table per depth."""
     live, columns, p_rows, q_rows = laws.live, tree.nodes, laws.p, laws.q
+    if on_kernels(laws.child_p) and tree.nodes > 1:
+        nodes, post = rejection_order(tree, order == "post"), order == "post"
+        state = reject_tree(
+            p_rows, q_rows, laws.row, laws.child_p, laws.child_q, laws.token, nodes, live, post, replacement
+        )
+        return Weights(keep_live(state[0], live), order, p_rows, q_rows, state[1], state[2])
     laws = laws.lumped
     if not tree.static:
         # the last column stands for missing children
@@ -252,4 +258,4 @@ class KSeq(Rule):
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha=scale, extra=rho)
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:
-        return Residual("kseq", weights.p, weights.q, law_row(draft), weights.alpha, weights.extra)
+        return Residual("kseq", weights.p, weights.q, residual_row(draft), weights.alpha, weights.extra)

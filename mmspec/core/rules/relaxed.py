@@ -9,6 +9,7 @@ from mmspec.core.draft import Draft, Evidence
 from mmspec.core.rules.base import Rule, Weights, live_nodes
 from mmspec.core.rules.rejection import RecursiveRejection, TokenWise
 from mmspec.core.rules.target_match import TargetMatch
+from mmspec.kernels.log_law import Residual
 
 _MATCH, _TOKEN, _RECURSIVE = TargetMatch(), TokenWise(), RecursiveRejection()
 
@@ -52,6 +53,11 @@ class RelaxedRule(Rule):
         if draft.tree.nodes > 1:
             weights.threshold = self.relax(weights, draft, live_nodes(evidence, draft))
         return weights
+
+    def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual | None:
+        if type(self).residual is not RelaxedRule.residual:
+            return None
+        return exact_rule_for(draft).form(evidence, draft, weights, node)
 
     def residual(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Tensor:
         return exact_rule_for(draft).residual(evidence, draft, weights, node)

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor
 
 from mmspec.core.draft import SecondTree
-from mmspec.core.rules.base import Laws, Weights
+from mmspec.core.rules.base import Weights
+from mmspec.core.rules.laws import Laws
 from mmspec.core.tree import Tree
 from mmspec.kernels.law import mass_at
 from mmspec.kernels.log_law import LogLaw, Residual

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.tree import Tree
+from mmspec.kernels.log_law import RejectionOrder
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,6 +126,44 @@ def _row_table(tree: Tree, depth: int | None) -> SiblingTable:
     if depth is not None:
         table = torch.where((tree.depth == depth)[..., None], table, nodes)
     return SiblingTable(index, table.unbind(-1))
+
+
+def rejection_order(tree: Tree, post: bool) -> RejectionOrder:
+    """Return the order of sequential rejection: from the root down (`post`), or with all parents at weight 1 at once."""
+    return _static_order(tree, post) if tree.static else _row_order(tree, post)
+
+
+@lru_cache(maxsize=512)
+def _static_order(tree: Tree, post: bool) -> RejectionOrder:
+    nodes, device = tree.nodes, tree.parent.device
+    children: list[list[int]] = [[] for _ in range(nodes)]
+    for node, parent in enumerate(tree.parent[0].tolist()[1:], 1):
+        children[parent].append(node)
+    first, most, rank = [0] * nodes, max(map(len, children)), tree.sibling_rank[0].tolist()
+    for siblings in children:
+        siblings.sort(key=rank.__getitem__)
+    # a child is ready after the rejection of its earlier siblings; parents come before their children in the draft
+    for parent, siblings in enumerate(children if post else ()):
+        for index, node in enumerate(siblings):
+            first[node] = first[parent] + index + 1
+    parents = [node for node in range(nodes) if children[node]]
+    padded = [[nodes, *siblings, *[nodes] * (most + 1 - len(siblings))] for siblings in children]
+    steps = []
+    for step in range(max(first[node] + len(children[node]) for node in parents) + 1):
+        tested = [(m, step - first[m]) for m in parents if 0 <= step - first[m] <= len(children[m])]
+        rows = [(m, rank, len(children[m]), *padded[m][rank : rank + 2]) for m, rank in tested]
+        steps.append(torch.tensor(rows, device=device).T.contiguous())
+    child = [row[1 : most + 1] for row in padded]
+    return RejectionOrder(*(torch.tensor(x, device=device) for x in ([child], [first], parents)), tuple(steps))
+
+
+def _row_order(tree: Tree, post: bool) -> RejectionOrder:
+    table, ranks = _row_table(tree, None), tree.max_rank + 1
+    child = torch.stack(table.child, -1)
+    first = tree.depth * ranks if post else torch.zeros_like(tree.depth)
+    # nodes of the largest depth have no children
+    steps = (tree.max_depth if post else 1) * ranks + 1
+    return RejectionOrder(child, first, table.node, (table.node,) * steps)
 
 
 def gather_children(tensor: Tensor, child: Tensor) -> Tensor:

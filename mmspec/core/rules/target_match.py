@@ -7,11 +7,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree
+from mmspec.core.draft import Draft, Evidence, Verdict
 from mmspec.core.keys import Keys
 from mmspec.core.rules.base import Rule, Weights, at_node, keep_live, live_nodes
 from mmspec.core.tree import Tree
-from mmspec.kernels.law import law_rows, mass_at, row_best
+from mmspec.kernels.law import best_match, law_rows, mass_at
 from mmspec.kernels.log_law import Residual
 from mmspec.kernels.sibling_thresholds import match_thresholds
 from mmspec.methods import method
@@ -42,9 +42,8 @@ class TargetMatch(Rule):
     def weigh(self, evidence: Evidence, draft: Draft) -> Weights:
         tree, live = draft.tree, live_nodes(evidence, draft)
         if evidence.greedy:
-            best = row_best(evidence.scores)
-            hit = draft.value == best.gather(1, expand_tree(tree.parent, draft.batch))
-            return Weights((hit if live is None else hit & live).float(), "descend", extra=best)
+            best, hit = best_match(evidence.scores, draft.value, tree.parent, live)
+            return Weights(hit, "descend", extra=best)
         p = law_rows(evidence.scores)
         if tree.nodes == 1:
             return Weights(evidence.scores.new_ones(draft.batch, 1, dtype=p.dtype), "descend", p)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Law
 from mmspec.core.rules import Traversal
-from mmspec.core.rules.base import laws_of
+from mmspec.core.rules.laws import laws_of
 from mmspec.core.rules.rejection import _weigh
 from mmspec.core.rules.siblings import sibling_tables_by_depth, tree_layout
 from mmspec.core.tree import Tree, static_tree

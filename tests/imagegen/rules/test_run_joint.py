@@ -10,7 +10,7 @@ import torch
 
 from mmspec.certify.enumeration import expected_accepted, inexactness, random_tables
 from mmspec.core.rules import BlockVerification, TokenWise
-from mmspec.core.rules.base import laws_of
+from mmspec.core.rules.laws import laws_of
 from mmspec.core.tree import chain
 from mmspec.imagegen.rules.run_joint import RunJoint
 from tests.imagegen.rules.cases import CHAIN, WITHOUT, case

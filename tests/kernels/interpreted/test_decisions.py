@@ -6,18 +6,24 @@ import pytest
 import torch
 from torch import Tensor
 
+from mmspec.core.rules.base import keep_live
+from mmspec.core.rules.laws import Laws
+from mmspec.core.rules.rejection import _weigh
+from mmspec.core.rules.siblings import rejection_order, sibling_table, sibling_tables_by_depth
 from mmspec.core.tree import chain, static_tree
-from mmspec.kernels.block_verification import block_thresholds, block_thresholds_reference
-from mmspec.kernels.draft_tree import select_path, select_path_reference
-from mmspec.kernels.law import at_node, dense, mass_at
-from mmspec.kernels.log_law import TINY, Residual
-from mmspec.kernels.residual_sampling import residual_sample, residual_sample_reference, residual_weights
-from mmspec.kernels.sequential_rejection import (
-    mass_left,
-    mass_left_reference,
-    reject_siblings,
-    reject_siblings_reference,
+from mmspec.kernels import dispatch
+from mmspec.kernels.block_verification import (
+    block_thresholds,
+    block_thresholds_reference,
+    token_thresholds,
+    token_thresholds_reference,
 )
+from mmspec.kernels.draft_tree import accepted_path, select_path, select_path_reference
+from mmspec.kernels.law import at_node, dense, mass_at
+from mmspec.kernels.log_law import Residual
+from mmspec.kernels.neighbour_pooling import borrowing_thresholds, borrowing_thresholds_reference
+from mmspec.kernels.residual_sampling import residual_sample, residual_sample_reference, residual_weights
+from mmspec.kernels.sequential_rejection import reject_tree
 from mmspec.kernels.sibling_thresholds import (
     kseq_discount,
     kseq_discount_reference,
@@ -44,13 +50,13 @@ def agree(found: Tensor, expected: Tensor, uniform: Tensor, allowed: int) -> Non
 def test_block_thresholds(size: int, nodes: int, dtype: torch.dtype, ragged: bool) -> None:
     p, dense_p = both_forms(scores(size, nodes + 1, dtype, 0, spoiled=True))
     q, dense_q = both_forms(scores(size, nodes, dtype, 1))
-    batch = len(dense_p)
-    token, node = torch.randint(size, (batch, nodes)), torch.arange(nodes)
-    ratio = mass_at(dense_p, node, token) / mass_at(dense_q, node, token).clamp_min(TINY)
-    drawn = torch.arange(nodes) < torch.tensor([[nodes - 1], [nodes]])[:batch] if ragged else None
-    ratio = ratio if drawn is None else torch.where(drawn, ratio, 1.0)
-    found, weight = block_thresholds(ratio, p, q, drawn)
-    expected, prefix = block_thresholds_reference(ratio, dense_p, dense_q, drawn)
+    token, parent = torch.randint(size, (len(dense_p), nodes + 1)), (torch.arange(nodes + 1) - 1).clamp_min(0)
+    row = torch.arange(nodes + 1).clamp_max(nodes - 1)
+    child = (mass_at(dense_p, parent, token), mass_at(dense_q, row[parent], token))
+    live = torch.arange(nodes + 1) < torch.tensor([[nodes], [nodes + 1]])[: len(dense_p)] if ragged else None
+    found, weight, followed = block_thresholds(*child, p, q, row, live)
+    expected, prefix, other = block_thresholds_reference(*child, dense_p, dense_q, row, live)
+    assert torch.equal(followed, other)
     torch.testing.assert_close(weight, prefix, equal_nan=True, **tolerance(dtype))
     torch.testing.assert_close(found, expected, equal_nan=True, **tolerance(dtype))
     for u in ENDS:
@@ -58,31 +64,57 @@ def test_block_thresholds(size: int, nodes: int, dtype: torch.dtype, ragged: boo
     agree(found, expected, torch.rand(1000, *found.shape), 1 + found.numel() // 10)
 
 
+@over_sizes
+@pytest.mark.poison
+def test_thresholds_that_borrow(size: int, nodes: int, dtype: torch.dtype) -> None:
+    nodes = min(nodes, 5)
+    p, dense_p = both_forms(scores(size, nodes, dtype, 2, batch=2))
+    q, dense_q = both_forms(scores(size, nodes, dtype, 3, batch=2))
+    row, token = torch.arange(nodes).flip(0), torch.randint(size, (2, nodes))
+    exact, table = torch.rand(2, nodes, dtype=p.dtype), torch.randint(size, (max(size - 2, 1), 5))
+    for share, both, budget, live in (
+        (q, dense_q, (0.25, 0.0), None), (None, None, (0.0, 2.0), torch.rand(2, nodes) < 0.7)
+    ):  # fmt: skip
+        found = borrowing_thresholds(p, share, row, token, exact, table, budget, live)
+        expected = borrowing_thresholds_reference(dense_p, both, row, token, exact, table, budget, live)
+        torch.testing.assert_close(found, expected, **tolerance(dtype))
+    child = torch.rand(2, 2, nodes, dtype=p.dtype)
+    for live in (None, torch.arange(nodes).expand(2, -1) < torch.tensor([[nodes], [1]])):
+        for found, expected in zip(
+            token_thresholds(*child, live), token_thresholds_reference(*child, live), strict=True
+        ):
+            torch.testing.assert_close(found, expected)
+
+
 @pytest.mark.covering(strength=1)
 @over_sizes
 @pytest.mark.parametrize("ragged", (False, True), ids=("full", "ragged"))
-def test_siblings_rejected_in_turn(size: int, nodes: int, dtype: torch.dtype, ragged: bool) -> None:
-    parents, counts = (3, (3, 2, 1)) if size < 2000 else (1, (1, 1))  # the widest goes span by span
-    p, dense_p = both_forms(scores(size, parents, dtype, 2))
-    q, dense_q = both_forms(scores(size, parents, dtype, 3))
-    token = [torch.randint(size, (2, n)) for n in counts]
-    drawn = [torch.rand(2, n) < 0.7 for n in counts] if ragged else None
-    left, expected = mass_left(q, token, drawn), mass_left_reference(dense_q, token, drawn)
-    torch.testing.assert_close(left, expected, **tolerance(dtype))
-    child = []
-    for one, rest in zip(token, expected, strict=True):
-        at = torch.stack([law[:, : one.shape[1]].gather(2, one[..., None])[..., 0] for law in (dense_p, dense_q)])
-        child.append(torch.cat((at, (at[1] / rest).clamp_min(TINY)[None], rest.reciprocal()[None])))
-    weight = torch.rand(2, parents, dtype=p.dtype)
-    weight[0, 0] = 1
-    found, state = reject_siblings(p, q, weight, child, drawn)
-    same, end = reject_siblings_reference(dense_p, dense_q, weight, child, drawn)
-    for one, other, (px, qx, share, _) in zip(found, same, child, strict=True):
-        # where rejection could not happen the scalars are of no meaning, and neither is what follows
-        sound = (px + qx + share).isfinite() & (other < 1)
-        torch.testing.assert_close(one[sound], other[sound], rtol=1e-3, atol=1e-4)
-    sound = end[0] > 1e-3
-    torch.testing.assert_close(state[:, sound], end[:, sound], rtol=1e-2 if dtype != torch.float64 else 1e-9, atol=1e-5)
+@pytest.mark.parametrize("post", (False, True), ids=("at once", "root first"))
+@pytest.mark.poison
+def test_a_tree_is_rejected_as_rank_by_rank(
+    size: int, nodes: int, dtype: torch.dtype, ragged: bool, post: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = static_tree([0, 0, 0, 0, 1, 1, 2, 4] if size < 2000 else [0, 0, 0])
+    p, dense_p = both_forms(scores(size, tree.nodes, dtype, 2, batch=2))
+    q, dense_q = both_forms(scores(size, tree.nodes, dtype, 3, batch=2))
+    token, row, order = torch.randint(size, (2, tree.nodes)), torch.arange(tree.nodes), rejection_order(tree, post)
+    child = [mass_at(law, tree.parent, token) for law in (dense_p, dense_q)]
+    live = torch.rand(2, tree.nodes) < 0.7 if ragged else None
+    weight, alpha, beta = reject_tree(p, q, row, *child, token, order, live, post, False)
+    weight = keep_live(weight, live)
+    monkeypatch.setattr(dispatch, "has_triton", lambda: False)
+    laws = Laws(dense_p, dense_q, *child, token, row, row[tree.parent], live)
+    fans = sibling_tables_by_depth(tree) if post else (sibling_table(tree),)
+    expected = _weigh(laws, tree, fans, "post" if post else "descend", False)
+    # behind a weight of 1 or next to 0 the scalars are of no meaning
+    parent = expected.threshold.gather(1, tree.parent.expand(2, -1))
+    sound = (expected.threshold > 1e-3) & (expected.threshold < 1) & (parent > 1e-3) & (parent < 1)
+    near = {"rtol": 1e-2, "atol": 1e-4} if dtype != torch.float64 else {"rtol": 1e-9, "atol": 1e-9}
+    torch.testing.assert_close(weight[sound], expected.threshold[sound], **near)
+    for found, other in ((alpha, expected.alpha), (beta, expected.beta)):
+        torch.testing.assert_close(found[sound], other[sound], **near)
+    if ragged:
+        assert (weight[~live] == 0).all()
 
 
 @pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES[:4], ids=IDS[:4])
@@ -115,8 +147,11 @@ def test_selection_and_target_match_on_trees(nodes: int, ragged: bool) -> None:
     ]
     for shape in ((tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank), per_row):
         for descend in (True, False):
-            found = select_path(threshold, uniform, *shape, valid, descend)
+            path, depth = (t.expand(len(shape[0]), *t.shape[1:]) for t in (tree.path, tree.depth))
+            found, taken, count = accepted_path(threshold, uniform, shape, valid, descend, path, depth)
             assert torch.equal(found, select_path_reference(threshold, uniform, *shape, valid, descend))
+            assert torch.equal(found, select_path(threshold, uniform, *shape, valid, descend))
+            assert torch.equal(taken, tree.path[0, found]) and torch.equal(count, tree.depth[0, found])
     earlier = (tree.parent[:, :, None] == tree.parent[:, None, :]) & (
         torch.arange(nodes) < torch.arange(nodes)[:, None]
     )

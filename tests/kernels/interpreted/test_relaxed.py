@@ -14,7 +14,7 @@ from mmspec.core.rules import RecursiveRejection, Rule, Traversal
 from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.imagegen.rules.cool import CoolSD
 from mmspec.imagegen.rules.gsd import GSD
-from mmspec.imagegen.rules.lantern import Lantern, nearest_codes
+from mmspec.imagegen.rules.lantern import Lantern, LanternPlus, nearest_codes
 from mmspec.kernels import dispatch
 from tests.core.rules.simulation import markov_draft
 
@@ -24,6 +24,7 @@ TREE = static_tree([0, 0, 0, 1])
 CASES = [
     (Lantern(NEAR, 4, 0.3), chain(2), "without_replacement", False),
     (Lantern(NEAR, 4, 0.3), TREE, "without_replacement", True),
+    (LanternPlus(NEAR, 4, 3.0), chain(2), "deterministic", False),
     (GSD(5), TREE, "without_replacement", False),
     (GSD(6), TREE, "deterministic", False),
     (CoolSD(floor=0), chain(2), "without_replacement", False),

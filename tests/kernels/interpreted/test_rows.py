@@ -7,6 +7,8 @@ import torch
 
 from mmspec.kernels.counter import row_keys, uniforms, uniforms_reference
 from mmspec.kernels.law import (
+    best_match,
+    best_match_reference,
     dense,
     law_of,
     law_rows,
@@ -18,6 +20,7 @@ from mmspec.kernels.law import (
     row_stats,
     row_stats_reference,
 )
+from mmspec.kernels.law_pair import law_pair, law_pair_reference
 from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.sampling import truncated_scores, truncation_floor, truncation_floor_reference
 from tests.kernels.interpreted.laws import both_forms, over_sizes, scores, tolerance
@@ -55,6 +58,42 @@ def test_ties_go_to_the_lowest_id_across_tiles_and_spans() -> None:
     given[0, 0, [39_999, 17_000, 9_000]] = 1.0
     assert int(row_best(given)) == 9_000
     assert int(row_best(torch.zeros(1, 1, 40_000))) == 0
+
+
+@over_sizes
+@pytest.mark.poison
+def test_a_greedy_match_is_the_argmax_of_the_parent(size: int, nodes: int, dtype: torch.dtype) -> None:
+    given = scores(size, nodes, dtype, 2)
+    parent = (torch.arange(nodes)[None] - 1).clamp_min(0)
+    value = torch.where(torch.arange(nodes) % 3 == 0, 0, given.argmax(-1).gather(1, parent.expand(len(given), -1)))
+    live = torch.arange(nodes).expand_as(value) < max(nodes - 1, 1)
+    for flags in (None, live):
+        for found, expected in zip(
+            best_match(given, value, parent, flags), best_match_reference(given, value, parent, flags), strict=True
+        ):
+            assert torch.equal(found, expected)
+
+
+@over_sizes
+@pytest.mark.poison
+def test_a_pair_of_laws_and_their_masses_of_drafted_tokens(size: int, nodes: int, dtype: torch.dtype) -> None:
+    target, drafter = (
+        scores(size, nodes, dtype, 2, spoiled=True),
+        scores(size, nodes + 1, dtype, 3)[: 2 if nodes < 4 else 1],
+    )
+    generator = torch.Generator().manual_seed(4)
+    parent = (torch.arange(nodes)[None] - torch.tensor([[1]])).clamp_min(0)
+    row, value = (
+        torch.randint(-1, nodes + 1, (nodes,), generator=generator),
+        torch.randint(-1, size + 1, (len(target), nodes)),
+    )
+    found, expected = (f(target, drafter, parent, row, value) for f in (law_pair, law_pair_reference))
+    for name in ("p", "q", "child_p", "child_q"):
+        ours, other = (getattr(pair, name) for pair in (found, expected))
+        ours = dense(ours) if isinstance(ours, LogLaw) else ours
+        torch.testing.assert_close(ours, other, equal_nan=True, **tolerance(dtype))
+    assert torch.equal(found.token, expected.token) and torch.equal(found.row, expected.row)
+    assert torch.equal(found.origin, expected.origin.expand(len(target), -1))
 
 
 @over_sizes
@@ -111,6 +150,25 @@ def test_cuts_are_where_a_sort_finds_them(
     found = truncation_floor(given, top_k, top_p, inverse, order)
     expected = truncation_floor_reference(given, top_k if top_k < size else 0, top_p, inverse, order)
     assert torch.equal(found, expected)
+
+
+SPREADS = {"flat": 1e-3, "usual": 2.0, "steep": 30.0, "beyond whole numbers": 1e8, "equal": 0.0}
+
+
+@pytest.mark.parametrize(
+    "spread",
+    [pytest.param(s, id=name, marks=() if name == "flat" else pytest.mark.whole) for name, s in SPREADS.items()],
+)
+def test_cuts_of_rows_of_any_spread_over_several_spans(spread: float) -> None:
+    generator = torch.Generator().manual_seed(8)
+    given = 3 + spread * torch.randn(1, 2, 5000, generator=generator, dtype=torch.float64)
+    given[0, 1, torch.rand(5000, generator=generator) < 0.9] = -torch.inf
+    given[0, 1, 4999] = 3  # in the last span
+    for top_k, top_p in ((0, 0.9), (700, 0.6)):
+        expected = truncation_floor_reference(given, top_k, top_p, None)
+        assert torch.equal(truncation_floor(given, top_k, top_p), expected)
+        kept = given.masked_fill(given < expected[..., None], -torch.inf)
+        assert torch.equal(truncated_scores(given, top_k, top_p), kept)
 
 
 def test_a_truncation_floor_keeps_at_least_k_scores_of_a_row() -> None:
