@@ -281,6 +281,7 @@ class ImageEagleState(PairState):
 def eagle_decoding(
     parts: MethodParts, nodes: int = 57, depth: int = 5, chain: int = 0,
     drawn: Literal["without_replacement", "with_replacement"] = "without_replacement", length: str | None = None,
+    shape: str | None = None,
 ) -> ImageEagle:  # fmt: skip
     """The trained drafter of a model.
 
@@ -291,7 +292,8 @@ def eagle_decoding(
         chain: The length of a chain that replaces the tree, 0 for the tree.
         drawn: How siblings are drawn.
         length: The controller of a chain that replaces the tree, such as (confidence:threshold=0.4,longest=8).
+        shape: The shape of its drafts in place of these, such as (best:nodes=16).
     """
     control = value_of(length, "image", "controller", parts) or (FixedLength(chain) if chain else None)
-    shape = StaticTree(deep_tree(nodes, depth), drawn) if control is None else Chain(control)
-    return parts.part("eagle").with_shape(shape)
+    short = StaticTree(deep_tree(nodes, depth), drawn) if control is None else Chain(control)
+    return parts.part("eagle").with_shape(value_of(shape, "image", "shape", parts) or short)

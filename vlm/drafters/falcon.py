@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.draft import gather_nodes
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.unroll import attend_own_draft
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, FeatureState
@@ -221,7 +221,7 @@ class FalconState(FeatureState):
         return super().logits(self.feature(out, depth), depth)
 
     def expand(self, token: Tensor, hidden: Tensor, ancestor: Tensor | None, back: int, depth: int) -> Tensor:
-        """Return what the children of a level of drafted nodes start from; see `PairState.expand`."""
+        """Return the states from which the children of a level of drafted nodes start; see `PairState.expand`."""
         drafter, width, block = self.drafter, self.drafter.config.hidden_size, self.drafter.block
         features, state, tops = hidden.split([block * width, 4 * width, block * width], -1)
         pair, _ = drafter.fuse(drafter.embeddings(token, self.target.parts), self.feature(hidden, depth))

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from mmspec.core.drafting.shapes import shape_of
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import committed_slots, recorded_keys, turned_at

@@ -59,7 +59,7 @@ class HiddenTransfer(PPD):
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
-        """See `PretrainedDrafter.sizes_for`; the first states enter the middle layer, later ones an eighth deeper each."""
+        """See `PretrainedDrafter.sizes_for`; the first states enter the middle layer, later states an eighth deeper each."""
         half, step = max(parts.layers // 2, first_exit(parts)), parts.layers // 8
         starts = tuple(min(half + step * place, parts.layers - 1) for place in range(sizes.get("prompts", 3)))
         return super().sizes_for(parts, sizes) | {"starts": starts}

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import rms_norm
+from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.rotary import apply_rotary
-from mmspec.core.drafting.shapes import shape_of
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import committed_slots
@@ -71,7 +71,7 @@ class MixtureOfAttentions(CrossDrafter):
 
     Paper: "Mixture of Attentions For Speculative Decoding" (arXiv 2410.03804), without the target's own layers (N = 0).
     Each verified token is mixed once, into the key and value of a row. A draft reads these rows and embeddings alone,
-    never features of its own, so training sees what drafting sees. Rows of pictures stay; positions are 1-D. Here the
+    never features of its own, so training sees the same inputs as drafting. Rows of pictures stay; positions are 1-D. Here the
     attention to the text comes before that to the rows.
     """
 

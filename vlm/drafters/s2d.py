@@ -103,7 +103,7 @@ class S2D(Eagle3):
         """Return a drafter with the same weights and other thresholds: one for all exits, or one per exit but the last.
 
         Raises:
-            ValueError: The number of thresholds is another, or one is not in [0, 1].
+            ValueError: The number of thresholds is another, or a threshold is outside [0, 1].
         """
         each = thresholds * (len(self.config.exits) - 1) if len(thresholds) == 1 else thresholds
         other = copy.copy(self)

@@ -84,9 +84,9 @@ def rank_accuracies(
     counts, places = torch.zeros(depths, ranks, dtype=torch.float64), torch.zeros(depths, 1, dtype=torch.float64)
     for batch in batches:
         for depth in objective.predictions(drafter, parts, batch):
-            made = depth.whole()
-            best = made.student.topk(min(ranks, depth.vocabulary), -1).indices
-            hits = (best == made.teacher.argmax(-1, keepdim=True)).sum(0).cpu()
+            outputs = depth.whole()
+            best = outputs.student.topk(min(ranks, depth.vocabulary), -1).indices
+            hits = (best == outputs.teacher.argmax(-1, keepdim=True)).sum(0).cpu()
             counts[depth.depth, : len(hits)] += hits
             places[depth.depth] += depth.count
     return counts / places.clamp(min=1)

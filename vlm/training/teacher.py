@@ -86,7 +86,7 @@ def teacher_pass(
 def shifted_positions(position: Tensor, ids: Tensor, most: int) -> Tensor:
     """Return positions of which all but the first up to four of a row are moved by the same random number.
 
-    "LongSpec" (arXiv 2502.17421) so trains the distances between tokens of long prompts on short ones. The number
+    "LongSpec" (arXiv 2502.17421) so trains the distances between tokens of long prompts on short prompts. The number
     depends on the tokens alone, so that a run can be resumed.
 
     Args:
@@ -98,8 +98,8 @@ def shifted_positions(position: Tensor, ids: Tensor, most: int) -> Tensor:
     if room < 1:
         return position
     generator = torch.Generator().manual_seed(int(ids.sum()))
-    kept, moved = (int(torch.randint(0, end, (1,), generator=generator)) for end in (5, room + 1))
-    return torch.where(position < kept, position, position + moved)
+    fixed, moved = (int(torch.randint(0, end, (1,), generator=generator)) for end in (5, room + 1))
+    return torch.where(position < fixed, position, position + moved)
 
 
 def forward_inputs(model: nn.Module, inputs: dict, keep: int, most: int = 0) -> dict:

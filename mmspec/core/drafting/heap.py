@@ -60,7 +60,7 @@ def show_chosen(score: NodeFilter | None, index: Tensor) -> None:
 
 
 @method(
-    "best", domain="vlm", kind="shape", title="DySpec's tree", exact=True, order=1,
+    "best", domain=("vlm", "image"), kind="shape", title="DySpec's tree", exact=True, order=1,
     about="a tree per row, drawn best first in sampled requests",
     paper="DySpec: Faster Speculative Decoding with Dynamic Token Tree Structure",
 )  # fmt: skip

@@ -22,7 +22,7 @@ class LatticeSearch:
 
     Args:
         beam: The paths that are kept at a position. The paper keeps 3. More paths may trade the first tokens of a draft for
-            later ones, which count only behind accepted first tokens.
+            later positions, which count only behind accepted first tokens.
         mass: The probability of a position's candidates: the likeliest tokens, as few as have it together.
         most: The most candidates of a position.
         share: The weight of the drafter's log-probabilities; the n-grams have the rest. 1 ignores the n-grams.

@@ -97,11 +97,11 @@ def shape_of(
         ValueError: More than one of a chain, a tree, a controller and a shape is requested, or a number is out of range.
     """
     named = {"chain": chain or None, "nodes": nodes or None, "length": length, "shape": shape}
-    given = {name: value for name, value in named.items() if value is not None}
-    if len(given) > 1:
-        both = " and ".join(f"{name} {value}" for name, value in given.items())
+    named_shapes = {name: value for name, value in named.items() if value is not None}
+    if len(named_shapes) > 1:
+        both = " and ".join(f"{name} {value}" for name, value in named_shapes.items())
         raise ValueError(
-            f"{next(iter(given))}: expected one of chain, nodes, length and shape, got {both}; leave out the others"
+            f"{next(iter(named_shapes))}: expected one of chain, nodes, length and shape, got {both}; leave out the others"
         )
     if shape is not None:
         return value_of(shape, "vlm", "shape")
@@ -111,7 +111,7 @@ def shape_of(
 
 
 @method(
-    "static", domain="vlm", kind="shape", title="static tree", exact=True, order=2,
+    "static", domain=("vlm", "image"), kind="shape", title="static tree", exact=True, order=2,
     about="a tree of the same form in every round, drawn in sampled requests",
 )  # fmt: skip
 def static_shape(
@@ -128,7 +128,7 @@ def static_shape(
     return StaticTree(likeliest_tree(nodes + 1, depth, HIT_RATES), drawn)
 
 
-@method("chain", domain="vlm", kind="shape", title="chain", exact=True, about="a single path", order=3)
+@method("chain", domain=("vlm", "image"), kind="shape", title="chain", exact=True, about="a single path", order=3)
 def chain_shape(
     parts: MethodParts | None = None, length: str = "fixed",
     drawn: Literal["without_replacement", "deterministic"] = "without_replacement",

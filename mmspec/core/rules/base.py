@@ -167,11 +167,11 @@ class Rule:
             return Verdict("mask", node, node[:, None], keep.sum(-1), keep=keep)
         shape, descend = (tree.parent, tree.ancestor, tree.sibling_rank, tree.post_rank), weights.order == "descend"
         if on_kernels(uniform):
-            taken = accepted_path(weights.threshold, uniform, shape, draft.valid, descend, tree.path, tree.depth)
+            outcome = accepted_path(weights.threshold, uniform, shape, draft.valid, descend, tree.path, tree.depth)
         else:
             node = select_path(weights.threshold, uniform, *shape, draft.valid, descend)
-            taken = node, at_node(tree.path, node), at_node(tree.depth, node)
-        verdict = Verdict("path", *taken)
+            outcome = node, at_node(tree.path, node), at_node(tree.depth, node)
+        verdict = Verdict("path", *outcome)
         if weights.paid is not None:
             accepted = torch.arange(1, verdict.path.shape[1], device=uniform.device) <= verdict.depth[:, None]
             verdict.paid = (weights.paid.gather(1, verdict.path)[:, 1:] * accepted).sum(-1)

@@ -46,8 +46,8 @@ class TextDocument:
 
     def requests(self) -> Iterator[VlmPrompt]:
         """Yield the requests about the document, in the order of a user."""
-        asked = f"Quote the sentence of this text that answers the question: {self.question}"
-        yield VlmPrompt(f"{self.text}\n\n{asked}")
+        question = f"Quote the sentence of this text that answers the question: {self.question}"
+        yield VlmPrompt(f"{self.text}\n\n{question}")
         yield VlmPrompt(f"Correct the spelling mistakes in this text and write out the whole text:\n\n{self.misspelt}")
         yield VlmPrompt(f"Make a table of the facts in this text, with the columns {self.columns}:\n\n{self.text}")
 

@@ -43,8 +43,8 @@ _DEEP_RATES, _FLAT_RATES = HIT_RATES, (0.4, 0.2, 0.12, 0.08)
 
 def several_answers(make: Callable[[int, int], Sequence[VlmPrompt]], count: int, seed: int = 0) -> Sequence[VlmPrompt]:
     """Return `count` requests, `ANSWERS` in a row for every request of `make`, a function of (count, seed)."""
-    asked = make(-(-count // ANSWERS), seed)
-    return [asked[index // ANSWERS] for index in range(count)]
+    requests = make(-(-count // ANSWERS), seed)
+    return [requests[index // ANSWERS] for index in range(count)]
 
 
 def _sharing_answers(make: Callable[..., Any]) -> DrafterChange:

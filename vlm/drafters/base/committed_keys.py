@@ -80,11 +80,11 @@ def slots_behind(cache: SlotCache, keys: Tensor, values: Tensor, back: int, coun
 
 def keep_last(cache: SlotCache, most: int) -> None:
     """Drop each row's oldest slots beyond `most`, by moving its last slots to the front."""
-    kept = cache.length.clamp(max=most)
-    source = (cache.length - kept)[:, None] + torch.arange(most, device=kept.device)
+    count = cache.length.clamp(max=most)
+    source = (cache.length - count)[:, None] + torch.arange(most, device=count.device)
     for group in cache.groups:
-        group.move(torch.zeros_like(kept), source)
-    cache.cut(kept.tolist())
+        group.move(torch.zeros_like(count), source)
+    cache.cut(count.tolist())
 
 
 def recorded_keys(states: Tensor, dim: int) -> tuple[Tensor, Tensor, Tensor]:

@@ -94,7 +94,7 @@ class ProbePlan:
         Args:
             accuracies: Per level, the chance of each rank to be right where the levels above are, in falling order.
             nodes: The most drafted nodes.
-            budget: The rows of a pass, of which at least one is a probe.
+            budget: The rows of a pass, with at least a single probe.
         """
         count = len(accuracies)
         grown = [_likeliest(accuracies[:levels], min(nodes, budget - 2)) for levels in range(count + 1)]
