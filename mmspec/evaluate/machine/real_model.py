@@ -9,7 +9,7 @@ import torch
 
 from mmspec import zoo
 from mmspec.evaluate.machine.measure import comparison_rows
-from mmspec.evaluate.machine.trained_models import BASELINES, STATIC, decoding_runners
+from mmspec.evaluate.machine.trained_models import BASELINES, decoding_runners
 from mmspec.evaluate.vlm.requests import REAL_TASKS, encode
 from mmspec.zoo.files.fetched import is_fetched
 
@@ -71,5 +71,4 @@ def real_rows(device: torch.device, tiny: bool) -> Iterator[dict]:
             "temperature": temperature,
         }  # fmt: skip
         runners = decoding_runners(model, drafter, sizes.new_tokens, sizes.lengths, temperature)
-        del runners[STATIC]  # it compiles anew for every length of a prompt, which takes longer than all other runs
         yield from comparison_rows(runners, requests, BASELINES["real"], shared, device)

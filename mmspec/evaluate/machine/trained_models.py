@@ -38,17 +38,13 @@ from mmspec.zoo.training.vlm.drafter_requests import HeldOutRequests, SceneReque
 from mmspec.zoo.training.vlm.vision_tower import pretrain_tower
 
 PLAIN, CAPTURED = "plain", "plain, captured"
-PEER, STATIC = "transformers", "transformers, static cache and compiled"
+PEER = "transformers"
 _TEXT = {"captured": CAPTURED, "ar": PLAIN, "hf": PEER}
 # step -> its baselines, by their name in row fields
-BASELINES = {"real": _TEXT, "vlm": _TEXT | {"static": STATIC}, "image": {"ar": PLAIN}}
+BASELINES = {"real": _TEXT, "vlm": _TEXT, "image": {"ar": PLAIN}}
 _TEXT_RATIOS = {"speedup_vs_captured": CAPTURED, "speedup_vs_hf": PEER}
 # step -> the fields of ratios in tables, and the baseline of each
-AGAINST = {
-    "real": _TEXT_RATIOS,
-    "vlm": _TEXT_RATIOS | {"speedup_vs_static": "static"},
-    "image": {"speedup_vs_ar": PLAIN},
-}
+AGAINST = {"real": _TEXT_RATIOS, "vlm": _TEXT_RATIOS, "image": {"speedup_vs_ar": PLAIN}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,13 +137,13 @@ def decoding_runners(
     """
     arguments, rounds = {"max_new_tokens": new_tokens, **sampling_arguments(temperature)}, Rounds()
 
-    def peer(**options: object) -> Runner:
-        return lambda inputs, seed: run_peer(model, inputs, seed, **arguments, **options)
+    def peer(inputs: Any, seed: int) -> Any:
+        return run_peer(model, inputs, seed, **arguments)
 
     def ours(draft: Any = None, **options: object) -> Runner:
         return lambda inputs, seed: run_ours(model, inputs, seed, draft, "exact", **arguments, **options)
 
-    runners = {PEER: peer(), STATIC: peer(cache_implementation="static"), PLAIN: ours(), CAPTURED: ours(capture=rounds)}
+    runners = {PEER: peer, PLAIN: ours(), CAPTURED: ours(capture=rounds)}
     for length in lengths:
         chain = drafter.with_shape(Chain(FixedLength(length)))
         runners |= {
