@@ -184,10 +184,7 @@ def bench_command(name: str) -> Callable[..., None]:
 _TITLES = {"vlm": "text and pictures", "image": "discrete images", "continuous": "continuous images", "video": "videos"}
 _EXAMPLES = {
     "vlm": ("mmspec bench vlm --suite drafters --json drafters.json", "mmspec bench vlm --model smollm2 --suite real"),
-    "image": (
-        "mmspec bench image --suite speed --json image.json",
-        "mmspec bench image --methods scd-gumbel-32,sjd-32",
-    ),
+    "image": ("mmspec bench image --suite speed --json image.json",),
     "continuous": ("mmspec bench continuous --json mar.json", "mmspec bench continuous --model car --json car.json"),
     "video": ("mmspec bench video --suite tokens --json tokens.json", "mmspec bench video --suite routers"),
 }

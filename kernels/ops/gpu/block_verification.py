@@ -120,15 +120,15 @@ def launch_block(
     part = child_p.new_empty(batch, nodes - 1, spans)
     height, weight, followed = child_p.new_empty(3, batch, nodes).unbind()
     live = None if live is None else live.contiguous()
-    given, rest = (child_p, child_q), {"RAGGED": live is not None, "TINY": TINY, "NODES": tile_of(nodes, 1 << 16)}
+    shared, rest = (child_p, child_q), {"RAGGED": live is not None, "TINY": TINY, "NODES": tile_of(nodes, 1 << 16)}
     flags = child_p if live is None else live
     launch(
-        block_mass_kernel, (batch * (nodes - 1), spans), *of_p, *of_q, *given, row.contiguous(), flags, part, nodes,
+        block_mass_kernel, (batch * (nodes - 1), spans), *of_p, *of_q, *shared, row.contiguous(), flags, part, nodes,
         V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(p.dtype), TILE=tile_of(size),
         SPAN=span, **rest,
     )  # fmt: skip
     launch(
-        heights_kernel, (batch,), *given, flags, part, height, weight, followed, nodes, spans,
+        heights_kernel, (batch,), *shared, flags, part, height, weight, followed, nodes, spans,
         SPANS=tile_of(spans, 1 << 16), **rest,
     )  # fmt: skip
     return height, weight, followed

@@ -78,11 +78,11 @@ def launch_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, va
     span = span_of(size, batch * (nodes + rows) // 2)
     spans = ceil_div(size, span)
     part = torch.empty(batch, nodes + rows, spans, 2, dtype=dtype, device=device)
-    given = (target, *target.stride()[:2], nodes, drafter, *drafter.stride()[:2], rows, part)
+    shared = (target, *target.stride()[:2], nodes, drafter, *drafter.stride()[:2], rows, part)
     launch(
         pair_stats_kernel,
         (batch * (nodes + rows), spans),
-        *given,
+        *shared,
         V=size,
         WIDE=wide(dtype),
         TILE=tile_of(size),
@@ -93,7 +93,7 @@ def launch_pair(target: Tensor, drafter: Tensor, parent: Tensor, row: Tensor, va
     token, origin = torch.empty(2, batch, nodes, dtype=torch.int64, device=device).unbind()
     clamped = torch.empty(nodes, dtype=torch.int64, device=device)
     launch(
-        pair_end_kernel, (batch, max(nodes, rows)), *given, parent.contiguous(), 0 if len(parent) == 1 else nodes,
+        pair_end_kernel, (batch, max(nodes, rows)), *shared, parent.contiguous(), 0 if len(parent) == 1 else nodes,
         row.contiguous(), value.contiguous(), p_stats, q_stats, child_p, child_q, token, clamped, origin, spans,
         V=size, WIDE=wide(dtype), SPANS=tile_of(spans, 1 << 16), num_warps=1,
     )  # fmt: skip

@@ -157,20 +157,20 @@ def _cut(scores: Tensor, by_k: bool, amount: float, inverse: Tensor | None, insi
         torch.empty(every, spans, dtype=torch.int32, device=device),
         torch.empty(batch, rows, dtype=dtype, device=device),
     )
-    given = (
+    shared = (
         scores, *scores.stride()[:2], scores if inverse is None else inverse.contiguous(),
         scores if inside is None else inside, part, end,
     )  # fmt: skip
     forms = {"V": size, "SCALED": inverse is not None, "CUT": inside is not None, "WIDE": wide(dtype), "SPAN": span}
     sizes, wanted = {"BY_K": by_k, "SPANS": tile_of(spans, 1 << 16)}, (amount, spans)
-    launch(coarse_kernel, (every, spans), *given, rows, BY_K=by_k, TILE=tile, num_warps=8, maxnreg=128, **forms)
+    launch(coarse_kernel, (every, spans), *shared, rows, BY_K=by_k, TILE=tile, num_warps=8, maxnreg=128, **forms)
     launch(
-        fine_kernel, (every, spans), *given, fine, rows, *wanted, TILE=tile, num_warps=8, maxnreg=128, **forms, **sizes
+        fine_kernel, (every, spans), *shared, fine, rows, *wanted, TILE=tile, num_warps=8, maxnreg=128, **forms, **sizes
     )
     launch(
         list_kernel,
         (every, spans),
-        *given,
+        *shared,
         fine,
         few,
         count,
