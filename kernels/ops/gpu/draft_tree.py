@@ -67,16 +67,16 @@ def launch_select(
     path = parent[..., None] if path is None else path
     node, count = torch.empty(2, batch, dtype=torch.int64, device=device).unbind()
     width = path.shape[2]
-    path = torch.empty(batch, width, dtype=torch.int64, device=device)
+    accepted = torch.empty(batch, width, dtype=torch.int64, device=device)
     ints = [t.contiguous() for t in (parent, ancestor, sibling_rank, post_rank)]
     launch(
         select_kernel, (batch,), threshold.contiguous(), uniform.contiguous(), *ints,
         threshold if valid is None else valid.contiguous(), path.contiguous(),
-        (parent if depth is None else depth).contiguous(), node, path, count, nodes, 0 if shared else nodes,
+        (parent if depth is None else depth).contiguous(), node, accepted, count, nodes, 0 if shared else nodes,
         0 if shared else nodes * nodes, width, DESCEND=descend, RAGGED=valid is not None, NODES=tile_of(nodes, 1 << 16),
         WIDTH=tile_of(width, 1 << 16), num_warps=1 if nodes <= 32 else 4,  # a single warp has nothing to wait for
     )  # fmt: skip
-    return node, path, count
+    return node, accepted, count
 
 
 @triton.jit
