@@ -137,8 +137,8 @@ def reject_kernel(
             total = tl.where(rest <= 0, 0.0, rest)
             for ahead in range(TILE, SPAN, TILE):
                 inside = (o + ahead < V) & there
-                share = upper * law_at(p, p_stat, o + ahead, inside, P_LOG, WIDE)
-                rest = share - lower * law_at(q, q_stat, o + ahead, inside, Q_LOG, WIDE)
+                above = upper * law_at(p, p_stat, o + ahead, inside, P_LOG, WIDE)
+                rest = above - lower * law_at(q, q_stat, o + ahead, inside, Q_LOG, WIDE)
                 total += tl.where(rest <= 0, 0.0, rest)
             tl.store(p_part + ((rank % 2) * per_rank + node) * spans + span, tl.sum(total, 0))
         else:
@@ -180,11 +180,11 @@ def launch_reject_tree(
             stride * ranks, flags, order.parent, before, nodes, len(order.parent), ranks, RANKS=tile_of(ranks, 1 << 16),
             **forms, **tiles,
         )  # fmt: skip
-    shared = (row, child_p.contiguous(), child_q.contiguous(), order.child, order.first, stride, flags)
+    inputs = (row, child_p.contiguous(), child_q.contiguous(), order.child, order.first, stride, flags)
     for step, ready in enumerate(order.steps):
         count = ready.shape[-1]
         launch(
-            reject_kernel, (batch * count, spans), *of_p, *of_q, *shared, ready, before, state, part, out, nodes, count, ranks,
+            reject_kernel, (batch * count, spans), *of_p, *of_q, *inputs, ready, before, state, part, out, nodes, count, ranks,
              step, every, spans, P_LOG=p_log, P_PICKED=p_picked, LEFT=left, POST=post,
             SHARED=shared, TINY=TINY, SPANS=tile_of(spans, 1 << 16), **forms, **tiles,
         )  # fmt: skip
