@@ -106,7 +106,7 @@ def mass_at_reference(law: Tensor, row: Tensor, token: Tensor) -> Tensor:
     return law.flatten(1).gather(1, flat)
 
 
-def residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, beta: Tensor) -> Tensor:
+def residual_mass(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     """Return sum_x [alpha p(x) - beta q(x)]+, float [B, M].
 
     Args:
@@ -118,14 +118,6 @@ def residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, beta: T
     check_laws(p, q)
     expect("alpha", alpha, WIDE, *q.shape[:2])
     expect("beta", beta, WIDE, *q.shape[:2])
-    if isinstance(p, LogLaw) or on_kernels(p):
-        from mmspec.kernels.gpu.law import launch_residual_mass
-
-        return launch_residual_mass(p, q, alpha, beta)
-    return residual_mass_reference(p, q, alpha, beta)
-
-
-def residual_mass_reference(p: Tensor, q: Tensor, alpha: Tensor, beta: Tensor) -> Tensor:
     return torch.addcmul(p * alpha[..., None], q, beta[..., None], value=-1).clamp_(min=0).sum(-1)
 
 
@@ -198,14 +190,6 @@ def row_stats_reference(scores: Tensor, inverse: Tensor | None = None, floor: Te
     lse = scaled.masked_fill(scaled < bound[..., None], -torch.inf).logsumexp(-1)
     lse = torch.where(top == torch.inf, torch.nan, lse)
     return RowStats(LogLaw(scores, torch.stack((lse, scale, bound), -1)), top, best)
-
-
-def row_best(scores: Tensor) -> Tensor:
-    """Return the id of the largest score of each row of float [B, M, V], int64 [B, M]; the lowest id of several."""
-    if on_kernels(scores):
-        return row_stats(scores).best
-    expect("scores", scores, FLOATS, None, None, None)
-    return scores.argmax(-1)
 
 
 def best_match(scores: Tensor, value: Tensor, parent: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -20,7 +20,7 @@ from mmspec.kernels.block_verification import block_thresholds, token_thresholds
 from mmspec.kernels.counter import uniforms
 from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
 from mmspec.kernels.gpu import tree_attention as _read_before_the_switch  # noqa: F401
-from mmspec.kernels.law import best_match, law_of, law_rows, mass_at, residual_mass, row_stats
+from mmspec.kernels.law import best_match, law_of, law_rows, mass_at, row_stats
 from mmspec.kernels.law import dense as as_masses
 from mmspec.kernels.law_pair import law_pair
 from mmspec.kernels.log_law import Residual
@@ -64,7 +64,6 @@ def everything(size: int, dtype: torch.dtype) -> None:
     for law in (p, p.index_select(1, index), dense):
         mass_at(law, index, token)
         as_masses(law)
-        residual_mass(p, law, one, one)
         kseq_discount(law, law, token)
         for per_row, post in ((False, True), (True, False)):
             tree = static_tree([0, 0, 0, 1])

@@ -12,7 +12,7 @@ from mmspec.kernels import dispatch
 from mmspec.kernels.block_verification import block_thresholds
 from mmspec.kernels.counter import uniforms
 from mmspec.kernels.draft_tree import move_slots, select_path, take_nodes
-from mmspec.kernels.law import law_rows, mass_at, residual_mass, row_best, row_stats
+from mmspec.kernels.law import best_match, law_rows, mass_at, residual_mass, row_stats
 from mmspec.kernels.log_law import Residual
 from mmspec.kernels.neighbour_pooling import borrowed_mass, ranked_window
 from mmspec.kernels.reflection_coupling import log_ratio
@@ -35,7 +35,7 @@ REFUSED = {
     "scores of integers": (lambda: row_stats(TOKEN[..., None]), "scores: expected .*float32.*, got int64"),
     "scores of two axes": (lambda: law_rows(ONE), r"scores: expected shape \[\*, \*, \*\], got \[2, 3\]"),
     "scores across": (lambda: row_stats(STRIDED), r"scores: expected a last axis of stride 1, got strides \(24, 1, 3\)"),
-    "integers to rank": (lambda: row_best(TOKEN[..., None]), "scores: expected .*, got int64"),
+    "integers to rank": (lambda: best_match(TOKEN[..., None], TOKEN, TOKEN[:1], None), "scores: expected .*, got int64"),
     "temperatures of another batch": (lambda: row_stats(LAW, torch.ones(3)), r"inverse: expected shape \[2\], got \[3\]"),
     "a floor of another shape": (lambda: row_stats(LAW, None, ONE[:, :1]), r"floor: expected shape \[2, 3\], got \[2, 1\]"),
     "a negative k": (lambda: truncation_floor(LAW, -1), "expected top_k >= 0 and top_p in .*, got -1"),
@@ -117,7 +117,7 @@ def test_a_missing_triton_runs_the_reference_and_says_so_once(monkeypatch: pytes
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")
             law = law_rows(LAW.log())
-            best = row_best(LAW)
+            best, _ = best_match(LAW, TOKEN, TOKEN[:1], None)
         assert torch.equal(law, LAW.log().softmax(-1)) and torch.equal(best, TOKEN)
         assert [str(one.message) for one in said if "expected Triton" in str(one.message)] == [str(said[0].message)]
     finally:

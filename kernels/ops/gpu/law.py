@@ -1,4 +1,4 @@
-"""Look-ups in distributions, residual masses, dense distributions and row statistics.
+"""Look-ups in distributions, dense distributions, row statistics and greedy matches.
 
 Spans of the vocabulary run in parallel, followed by a small program per row.
 """
@@ -69,41 +69,6 @@ def launch_dense(law: LogLaw) -> Tensor:
         V=size, PICKED=picked, WIDE=wide(law.dtype), TILE=tile,
     )  # fmt: skip
     return out
-
-
-@triton.jit(do_not_specialize=["p_rows", "q_rows", "nodes"])
-def residual_mass_kernel(
-    p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows,
-    p_alpha, p_beta, p_out, nodes,
-    V: tl.constexpr, P_LOG: tl.constexpr, P_PICKED: tl.constexpr, Q_LOG: tl.constexpr, Q_PICKED: tl.constexpr,
-    WIDE: tl.constexpr, TILE: tl.constexpr, SPAN: tl.constexpr,
-):  # fmt: skip
-    node, span = tl.program_id(0), tl.program_id(1)
-    b, m = node // nodes, node % nodes
-    p, p_stat = law_row(p_p, p_stats, p_row, p_s_batch, p_s_row, p_rows, b, m, P_LOG, P_PICKED)
-    q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, m, Q_LOG, Q_PICKED)
-    alpha, beta = tl.load(p_alpha + node).to(WIDE), tl.load(p_beta + node).to(WIDE)
-    total = tl.zeros((TILE,), dtype=WIDE)
-    for start in range(0, SPAN, TILE):
-        o = span * SPAN + start + tl.arange(0, TILE)
-        rest = alpha * law_at(p, p_stat, o, o < V, P_LOG, WIDE) - beta * law_at(q, q_stat, o, o < V, Q_LOG, WIDE)
-        total += tl.where(rest <= 0, 0.0, rest)  # propagates NaN
-    tl.store(p_out + tl.cast(node, tl.int64) * tl.num_programs(1) + span, tl.sum(total, 0))
-
-
-def launch_residual_mass(p: Tensor | LogLaw, q: Tensor | LogLaw, alpha: Tensor, beta: Tensor) -> Tensor:
-    of_p, (p_log, p_picked) = law_arguments(p)
-    of_q, (q_log, q_picked) = law_arguments(q)
-    batch, nodes = alpha.shape
-    size, tile = p.shape[2], tile_of(p.shape[2])
-    span = span_of(size, batch * nodes)
-    spans = ceil_div(size, span)
-    out = torch.empty(batch, nodes, spans, dtype=p.dtype, device=p.device)
-    launch(
-        residual_mass_kernel, (batch * nodes, spans), *of_p, *of_q, alpha.contiguous(), beta.contiguous(), out, nodes,
-        V=size, P_LOG=p_log, P_PICKED=p_picked, Q_LOG=q_log, Q_PICKED=q_picked, WIDE=wide(p.dtype), TILE=tile, SPAN=span,
-    )  # fmt: skip
-    return out[..., 0] if spans == 1 else out.sum(-1)
 
 
 @triton.jit

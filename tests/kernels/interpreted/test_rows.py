@@ -14,9 +14,6 @@ from mmspec.kernels.law import (
     law_rows,
     mass_at,
     mass_at_reference,
-    residual_mass,
-    residual_mass_reference,
-    row_best,
     row_stats,
     row_stats_reference,
 )
@@ -56,8 +53,8 @@ def test_a_distribution_from_row_statistics_is_the_softmax(size: int, nodes: int
 def test_ties_go_to_the_lowest_id_across_tiles_and_spans() -> None:
     given = torch.zeros(1, 1, 40_000)
     given[0, 0, [39_999, 17_000, 9_000]] = 1.0
-    assert int(row_best(given)) == 9_000
-    assert int(row_best(torch.zeros(1, 1, 40_000))) == 0
+    assert int(row_stats(given).best) == 9_000
+    assert int(row_stats(torch.zeros(1, 1, 40_000)).best) == 0
 
 
 @over_sizes
@@ -106,18 +103,6 @@ def test_lookups(size: int, nodes: int, dtype: torch.dtype) -> None:
         expected = mass_at_reference(dense, row, token)
         torch.testing.assert_close(mass_at(law, row, token), expected, **tolerance(dtype))
         assert torch.equal(mass_at(dense, row, token), expected)
-
-
-@over_sizes
-def test_masses_of_residuals(size: int, nodes: int, dtype: torch.dtype) -> None:
-    p, dense_p = both_forms(scores(size, nodes, dtype, 4))
-    q, dense_q = both_forms(scores(size, nodes, dtype, 5))
-    alpha, beta = torch.rand(2, *p.shape[:2], dtype=p.dtype)
-    expected = residual_mass_reference(dense_p, dense_q, alpha, beta)
-    torch.testing.assert_close(residual_mass(p, q, alpha, beta), expected, **tolerance(dtype))
-    if nodes == 2:
-        torch.testing.assert_close(residual_mass(dense_p, q, alpha, beta), expected, **tolerance(dtype))
-        assert (residual_mass(p, p, alpha, alpha) == 0).all()  # nothing is left of a law without itself
 
 
 def test_numbers_are_bitwise_the_counter_of_the_core() -> None:
