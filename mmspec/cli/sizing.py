@@ -18,7 +18,7 @@ def sizing(
     files: list[Path], *, sizes: str | None = None, methods: str | None = None, data: float | None = None,
     temperature: float = 0.0, batch: int = 1, json: Path | None = None,
 ) -> None:  # fmt: skip
-    """Fit the accept length of trained drafters to the logarithms of their size and training, and show the fastest size.
+    """Show the fastest size of a drafter: a fit of the accept length to the logarithms of size and training.
 
     It reads the rows of finished benches with trained drafters of one kind and several sizes. Nothing is decoded. Sizes more
     than 4 times beyond the measured sizes are refused.

@@ -213,7 +213,7 @@ def test_every_help_text_arrives_as_it_was_written(monkeypatch: pytest.MonkeyPat
     from rich.text import Text
     from typer.main import get_command
 
-    monkeypatch.setenv("COLUMNS", "400")
+    monkeypatch.setenv("COLUMNS", "800")
 
     def commands(command: click.Command, path: tuple[str, ...]) -> None:
         shown = runner.invoke(app, [*path, "--help"]).stdout

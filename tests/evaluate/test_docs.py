@@ -200,7 +200,7 @@ def test_the_page_on_videos_runs(
     monkeypatch.setattr(tiny_video_zoo()["video"], "blocks", 5)
     names: dict = {}
     blocks = re.findall(r"```python\n(.*?)```", VIDEO.read_text(), re.S)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     for block in blocks:
         exec(block, names)
     assert not names["out"].errors and not names["out"].stats.exact and Path("my-video/model_index.json").is_file()

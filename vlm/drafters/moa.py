@@ -72,7 +72,7 @@ class MixtureOfAttentions(CrossDrafter):
     Paper: "Mixture of Attentions For Speculative Decoding" (arXiv 2410.03804), without the target's own layers (N = 0).
     Each verified token is mixed once, into the key and value of a row. A draft reads these rows and embeddings alone,
     never features of its own, so training sees the same inputs as drafting. Rows of pictures stay; positions are 1-D. Here the
-    attention to the text comes before that to the rows.
+    attention to the text comes before that to the rows. Turns of a conversation are read again as a whole.
     """
 
     kind: ClassVar[str] = "moa"

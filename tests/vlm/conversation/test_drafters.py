@@ -24,7 +24,7 @@ from tests.vlm.tiny import tiny
 GREEDY = dict(max_new_tokens=10, do_sample=False)
 SHAPES = (DynamicTree(nodes=8, depth=3, width=3), StaticTree((0, 0, 0, 1, 1, 2, 3)), Chain(FixedLength(4)))
 # their slots are functions of what is read, whatever it is read with; SpecVLM's gate looks at one question at a time
-ALIKE = tuple(name for name in DRAFTERS if name not in ("specvlm", "medusa", "hydra", "ppd"))
+ALIKE = tuple(name for name in DRAFTERS if name not in ("specvlm", "medusa", "hydra", "ppd", "hidden_transfer"))
 
 
 @pytest.mark.covering(strength=1)
@@ -39,7 +39,7 @@ def test_turns_match_fresh_prompts(name: str, kind: str, apart: bool) -> None:
         out = mmspec.generate(chat.model, drafter=drafter, past_key_values=past, **inputs, **GREEDY, return_dict=True)
         said = out.sequences
         assert torch.equal(said, chat.model.generate(**inputs, **GREEDY)), number
-        assert (out.read < inputs["input_ids"].shape[1]) == (number > 0)
+        assert (out.read < inputs["input_ids"].shape[1]) == (number > 0 and name != "moa")  # it reads the whole prompt
 
 
 @pytest.mark.default_cells(
