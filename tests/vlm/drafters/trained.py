@@ -242,7 +242,7 @@ def ppd() -> ShapedDrafter:
 
 
 def longspec() -> ShapedDrafter:
-    """With a window shorter than most texts; what it reads of the target outweighs the embedding."""
+    """With a window shorter than most texts; the keys of the target outweigh the embedding."""
     from mmspec.vlm.drafters.frozen_kv import LongSpec, LongSpecConfig
 
     drafter = LongSpec(LongSpecConfig(**SIZES, window=6))
