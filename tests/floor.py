@@ -68,7 +68,7 @@ def pins(wanted: Iterable[str]) -> list[str]:
     """Return every requirement at its lowest version, "NAME==VERSION", each name once.
 
     Args:
-        wanted: requirements with a lowest version, such as "torch>=2.11" or "transformers>=5.17,<6".
+        wanted: requirements with a lowest version, such as "torch>=2.11" or "transformers>=5.13,<6".
 
     Raises:
         ValueError: for a requirement without a lowest version, and for a name that has two.

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
 from mmspec.io.validation import boolean, whole
 from mmspec.vlm.architectures import Parts, parts_of
@@ -152,8 +153,8 @@ def _reads_again(parts: Parts, length: int) -> bool:
     model, cache = parts.model, SlotCache(parts.plan, 1)
     cache.lengths = [length]
     ids = torch.zeros(1, length + 1, dtype=torch.long, device=parts.device)
-    settings = dict(past_key_values=cache, attention_mask=torch.ones_like(ids), next_sequence_length=1, use_cache=True)
-    return model.prepare_inputs_for_generation(ids, **settings).get("past_key_values") is not cache
+    settings = dict(attention_mask=torch.ones_like(ids), next_sequence_length=1, use_cache=True)
+    return model.prepare_inputs_for_generation(ids, **settings, **{CACHE: cache}).get(CACHE) is not cache
 
 
 _DECODE = "decode it with model.generate"

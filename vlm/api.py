@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 
+from mmspec.core.compat import CACHE, with_cache_name
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DecodingRun, Drafter
 from mmspec.core.rules.base import Rule
@@ -62,8 +63,8 @@ def generate(
         memory: A budget such as "8GB" for the weights and the request. Drafts of a trained drafter that would exceed it
             are cut, with a warning; a request that does not fit without drafts is refused.
         **inputs: The arguments of `transformers.generate` for this model (input_ids, pixel_values, max_new_tokens,
-            do_sample...). `past_key_values` may be a conversation, see `mmspec.vlm.conversation.Past`, or an empty cache,
-            which is filled.
+            do_sample...). `past_key_values` or `cache`, as transformers 5.24 names it, may be a conversation, see
+            `mmspec.vlm.conversation.Past`, or an empty cache, which is filled.
 
     Returns:
         int64 [B, L] in the layout of `transformers.generate`, or a Generated with `return_dict=True`.
@@ -73,6 +74,7 @@ def generate(
             too small.
         RowsFailed: (a ValueError) Rows had NaN or Inf logits or, in sampling, processors that excluded every token.
     """
+    inputs = with_cache_name(inputs)
     check_call(model, inputs)
     settings = RequestSettings(drafter, rule, seed, capture, strict, memory, streamer, return_dict, on_stats)
     arguments, turn = inputs, None
@@ -99,6 +101,7 @@ def start(
     Call its `step()` until it returns False; the tokens are in `.target.tokens`. Requests on the same model may take their
     steps in any order.
     """
+    inputs = with_cache_name(inputs)
     check_call(model, inputs)
     settings = RequestSettings(drafter, rule, seed, capture, strict, memory, by_hand=True)
     return drafted_generate(model)(**inputs, custom_generate=_CustomGenerate(settings, inputs))
@@ -160,7 +163,7 @@ class _CustomGenerate:
         started = perf_counter()
         config, past, settings = generation_config, past_of(model_kwargs), self.settings
         check_config(input_ids, config, model_kwargs)
-        cache = cache_to_fill(model_kwargs.pop("past_key_values", None), self.inputs, config)
+        cache = cache_to_fill(model_kwargs.pop(CACHE, None), self.inputs, config)
         request = TextRequest(
             settings,
             input_ids,

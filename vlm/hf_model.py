@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping
-from inspect import Parameter, Signature, signature
+from inspect import Parameter, Signature, signature, unwrap
 from types import FrameType
 
 from torch import nn
@@ -101,7 +101,7 @@ def check_layers(decoder: nn.Module, head: nn.Module) -> None:
                              "Int8WeightOnlyConfig does, or decode it with model.generate")  # fmt: skip
 
 
-_GENERATE = getattr(GenerationMixin.generate, "__wrapped__", GenerationMixin.generate).__code__
+_GENERATE = unwrap(GenerationMixin.generate).__code__
 _SORTING = GenerationMixin._extract_generation_mode_kwargs.__code__
 
 

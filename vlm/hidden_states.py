@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.compat import CACHE
+
 
 @dataclass(frozen=True, slots=True)
 class LayerOutput:
@@ -124,8 +126,8 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
     def caching(module: nn.Module, args: tuple, kwargs: dict) -> tuple[tuple, dict] | None:
         if threading.get_ident() != thread:
             return None
-        recorders[:] = _KeyRecorder(kwargs.get("past_key_values")), kwargs["position_embeddings"]
-        return args, kwargs | {"past_key_values": recorders[0]}
+        recorders[:] = _KeyRecorder(kwargs.get(CACHE)), kwargs["position_embeddings"]
+        return args, kwargs | {CACHE: recorders[0]}
 
     def cached(module: nn.Module, args: tuple, output: object) -> None:
         if threading.get_ident() == thread:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.compat import CACHE
 from mmspec.core.draft import Draft, Probes, gather_nodes
 from mmspec.core.layer_plan import attention_masks
 from mmspec.vlm.architectures import Parts
@@ -58,7 +59,7 @@ def joined_pass(parts: Parts, draft: Draft, inputs: dict) -> tuple[Tensor, Tenso
     Returns:
         The logits [B, N, V] of the nodes, and the last states [B, N + P, H].
     """
-    tree, probes, cache = draft.tree, draft.probes, inputs["past_key_values"]
+    tree, probes, cache = draft.tree, draft.probes, inputs[CACHE]
     nodes, position, mask = tree.nodes, inputs["position_ids"], inputs["attention_mask"]
     seen, depth = tree.ancestor, tree.depth.expand(draft.batch, -1)
     below = attention_masks(parts.plan, cache, seen, depth, tree.max_depth, parts.dtype)

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from mmspec.core.compat import CACHE
 from mmspec.core.fingerprint import made_once
 from mmspec.vlm.architectures import Parts
 
@@ -52,7 +53,7 @@ def needs_of(parts: Parts) -> MemoryNeeds:
 def _measured(parts: Parts) -> MemoryNeeds:
     weights = list(parts.model.parameters())
     token = torch.zeros(1, 1, dtype=torch.long, device=parts.device)
-    layers = parts.decoder(input_ids=token, use_cache=True).past_key_values.layers
+    layers = parts.decoder(input_ids=token, use_cache=True)[CACHE].layers
     slots, states = (sum(value.nbytes for layer in layers for value in read(layer)) for read in (slots_of, states_of))
     count, held = sum(weight.numel() for weight in weights), sum(weight.nbytes for weight in weights)
     return MemoryNeeds(str(parts.dtype).removeprefix("torch."), count, held, slots, states)

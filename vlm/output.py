@@ -12,6 +12,7 @@ from transformers.cache_utils import DynamicLayer, StaticLayer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from mmspec.core.cache import StateLayer
+from mmspec.core.compat import CACHE
 from mmspec.core.draft import Draft, Law
 from mmspec.core.loop import DecodingRun
 from mmspec.core.stats import Stats
@@ -51,7 +52,7 @@ def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: Ge
     """
     if cache is None or isinstance(cache, Past):
         return None
-    if inputs is not None and inputs.get("past_key_values") is not cache:
+    if inputs is not None and inputs.get(CACHE) is not cache:
         return cache if config.return_dict_in_generate and config.use_cache else None
     name = type(cache).__name__
     if type(cache) not in (DynamicCache, StaticCache):
@@ -175,10 +176,10 @@ def collect(
         sequences=torch.cat([target.prompt, tail], 1),
         scores=_steps(target.scores, longest) if scores else None,
         logits=_steps(target.logits, longest) if logits else None,
-        past_key_values=cache,
         read=target.read,
         stats=stats,
         errors=target.errors or None,
+        **{CACHE: cache},
     )
 
 

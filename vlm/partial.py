@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.draft import Draft, EntryStates
 from mmspec.core.layer_plan import attention_masks
 from mmspec.core.pool import SlotPool
@@ -92,8 +93,8 @@ def layers(
         call = dict(
             attention_mask=mask[types[index]] if isinstance(mask, Mapping) else mask,
             position_embeddings=rotary,
-            past_key_values=_Slots(cache),
             use_cache=True,
+            **{CACHE: _Slots(cache)},
         )
         hidden = _layer(decoder.layers[index], hidden, (index, "attention") in skip, (index, "mlp") in skip, call)
     if levels is not None and last in levels:
@@ -194,7 +195,7 @@ def pass_from(parts: Parts, inputs: dict, entry: EntryStates, levels: tuple[int,
         The logits [B, N, V], and the states [B, N, F].
     """
     seen = None if levels is None else dict.fromkeys(levels, entry.hidden) | entry.below
-    position, cache, mask = (inputs[name] for name in ("position_ids", "past_key_values", "attention_mask"))
+    position, cache, mask = (inputs[name] for name in ("position_ids", CACHE, "attention_mask"))
     last = parts.decoder.norm(layers(parts, entry.hidden, entry.layer, parts.layers, position, cache, mask, (), seen))
     device = entry.hidden.device  # layers may lie on several devices
     states = [last] if seen is None else [seen[level] for level in levels]

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import LayerPlan, attention_masks
 from mmspec.core.tree import uncached_chain
 from mmspec.vlm.architectures import Parts
@@ -24,7 +25,7 @@ from mmspec.vlm.hidden_states import RecordedStates, override_mask, record_state
 from mmspec.vlm.mixers import tree_passes
 
 _NOT_PROMPT = {"streamer", "logits_processor", "stopping_criteria", "generation_config", "prefix_allowed_tokens_fn",
-               "custom_generate", "tokenizer", "past_key_values", "assistant_model", "synced_gpus"}  # fmt: skip
+               "custom_generate", "tokenizer", CACHE, "assistant_model", "synced_gpus"}  # fmt: skip
 # default settings of a model that need a tokenizer
 PROMPT_ALONE = {"stop_strings": None, "token_healing": False}
 
@@ -59,10 +60,10 @@ def prepare_inputs(model: nn.Module, inputs: dict) -> tuple[Tensor, dict]:
 
 def first_inputs(parts: Parts, ids: Tensor, kwargs: dict, cache: SlotCache) -> dict:
     """Return the arguments of the pass that reads a prompt into `cache`; `kwargs` are those of `prepare_inputs`."""
-    kwargs = dict(kwargs, past_key_values=cache, use_cache=True) | last_logits_only(parts, ids)
+    kwargs = kwargs | {CACHE: cache, "use_cache": True} | last_logits_only(parts, ids)
     inputs = parts.model.prepare_inputs_for_generation(ids, is_first_iteration=True, **kwargs)
     # some classes drop an empty cache and would create their own
-    return dict(inputs, past_key_values=cache)
+    return inputs | {CACHE: cache}
 
 
 def last_logits_only(parts: Parts, ids: Tensor) -> dict:
@@ -224,8 +225,8 @@ def _read_chunk(parts: Parts, cache: SlotCache, rest: UnreadPrompt, levels: tupl
         input_ids=rest.ids,
         position_ids=rest.positions,
         attention_mask=attention_masks(parts.plan, cache, rest.sees, tree.depth, tree.max_depth, dtype),
-        past_key_values=cache,
         use_cache=True,
+        **{CACHE: cache},
     )
     inputs |= {name: value.expand(-1, count, *value.shape[2:]) for name, value in rest.lasting.items()}
     with tree_passes(parts.mixers, cache, tree), record_states(parts.decoder, levels) as seen:

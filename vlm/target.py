@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.draft import Draft, Evidence, Verdict, neutralise_bad_scores, root_only, run_of
 from mmspec.core.layer_plan import attention_masks
 from mmspec.core.pass_costs import PassCurve, pass_costs_of
@@ -196,8 +197,8 @@ class TextTarget(GeneratedRows):
             attention_mask=attention_masks(
                 self.parts.plan, self.cache, rows.ancestor, rows.depth, tree.max_depth, self.dtype
             ),
-            past_key_values=self.cache,
             use_cache=True,
+            **{CACHE: self.cache},
         )
         if self.lasting:
             inputs |= {name: value.expand(-1, width, *value.shape[2:]) for name, value in self.lasting.items()}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import narrowest_window
 from mmspec.core.rope import first_switch, length_dependent
 from mmspec.imagegen.adapters.prompts import TokenPrompts, left_padded, prompt_texts, token_rows
@@ -198,9 +199,8 @@ class DecoderModel(ABC):
         return ImageModelOutput(self.logits(states), states)
 
     def _run(self, embeds: Tensor, position: Tensor, mask: Tensor | None, cache: SlotCache) -> Tensor:
-        return self.decoder(
-            inputs_embeds=embeds, position_ids=position, attention_mask=mask, past_key_values=cache, use_cache=True
-        ).last_hidden_state
+        inputs = dict(inputs_embeds=embeds, position_ids=position, attention_mask=mask, use_cache=True)
+        return self.decoder(**inputs, **{CACHE: cache}).last_hidden_state
 
     def decode(self, codes: Tensor) -> Tensor:
         raise ValueError(self.no_pixels)

@@ -11,6 +11,7 @@ import torch
 from transformers import GenerationMixin
 
 from mmspec.attach.handle import Handle
+from mmspec.core.compat import with_cache_name
 from mmspec.core.rules.base import Rule
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO, automatic, copy_offer
@@ -52,6 +53,7 @@ class ModelHandle(Handle):
         return isinstance(self._drafter, str) and self._drafter == AUTO
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        kwargs = with_cache_name(kwargs)
         if kwargs.get("custom_generate") is not None:
             return self.original(*args, **kwargs)
         inputs = {**dict(zip(_ORDER, args, strict=False)), **kwargs}

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from mmspec.check.skeleton import Skeleton
+from mmspec.core.compat import CACHE
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.memory_needs import MemoryNeeds, slots_of, states_of
 
@@ -47,7 +48,7 @@ def _cache_layers(parts: Parts, dtype: torch.dtype) -> list[Any] | None:
     for kind in (dtype, torch.bfloat16):  # some kernels of experts know half precision alone
         try:
             with torch.no_grad():
-                return list(parts.decoder.to(kind)(input_ids=ids, use_cache=True).past_key_values.layers)
+                return list(parts.decoder.to(kind)(input_ids=ids, use_cache=True)[CACHE].layers)
         except Exception:  # a class raises errors of any class over tensors without contents
             continue
     return None

@@ -1,14 +1,61 @@
-"""Names and fields that only newer versions of transformers have, looked up where they are used.
+"""The versions of transformers that mmspec runs with, and the names that differ between them.
 
-The lowest supported version in `pyproject.toml` is tested by `make test-floor`. A name moves out of this file when that
-version has it.
+The lowest supported version in `pyproject.toml` is tested by `make test-floor`, the newest by `make test-newest`. A name
+moves out of this file when the lowest version has it.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import NoReturn
+from warnings import warn
 
-from transformers import cache_utils
+import transformers
+
+OLDEST = 5, 13  # as in `pyproject.toml`
+NEWEST_TESTED = 5, 24
+
+
+def check_version(version: str) -> None:
+    """Refuse a version of transformers below `OLDEST`, and warn of a version above `NEWEST_TESTED`."""
+    number = tuple(int(part) for part in re.findall(r"\d+", version)[:2])
+    if number < OLDEST:
+        raise ValueError(
+            f"transformers: expected version {OLDEST[0]}.{OLDEST[1]} or newer, got {version}; "
+            f'run pip install "transformers>={OLDEST[0]}.{OLDEST[1]},<6"'
+        )
+    if number > NEWEST_TESTED:
+        warn(
+            f"mmspec is tested with transformers up to {NEWEST_TESTED[0]}.{NEWEST_TESTED[1]}, got {version}; a model is "
+            "compared with transformers at its first use, and refused if its tokens differ",
+            stacklevel=2,
+        )
+
+
+check_version(transformers.__version__)  # before the imports below, whose names earlier versions lack
+
+from transformers import cache_utils  # noqa: E402
+from transformers.modeling_outputs import BaseModelOutputWithPast  # noqa: E402
+
+# the argument and the output of a model that carry the cache: `cache` since transformers 5.24
+CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else "past_key_values"
+
+
+def with_cache_name(inputs: Mapping[str, object]) -> dict[str, object]:
+    """Return the arguments of a call with its cache under `CACHE`; callers may write either name on every version.
+
+    Raises:
+        ValueError: Both names have a value.
+    """
+    caches = [inputs[name] for name in ("cache", "past_key_values") if inputs.get(name) is not None]
+    if len(caches) == 2:
+        raise ValueError(
+            "past_key_values: expected one cache, got past_key_values and cache, two names of the same argument; leave "
+            "one out"
+        )
+    others = {name: value for name, value in inputs.items() if name not in ("cache", "past_key_values")}
+    return others | ({CACHE: caches[0]} if caches else {})
 
 
 class _LayerWithoutMemory:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from mmspec.core.compat import CACHE
 from mmspec.estimate.counting import WorkCounter
 from mmspec.estimate.pictures import picture_work
 from mmspec.estimate.work import BYTES, NOTHING, Work, product
@@ -206,7 +207,7 @@ class _SinglePass:
         def read(start: int, count: int) -> object:
             places = torch.arange(start, start + count, device="meta")[None]
             ids = torch.zeros(1, count, dtype=torch.long, device="meta")
-            return decoder(input_ids=ids, position_ids=places, past_key_values=past, use_cache=True)
+            return decoder(input_ids=ids, position_ids=places, use_cache=True, **{CACHE: past})
 
         with torch.no_grad(), torch.device("meta"):
             read(0, context)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers.cache_utils import Cache
 
 from mmspec.core.cache import CacheSnapshot, SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.fingerprint import Fingerprint, fingerprint, modules_of
 from mmspec.core.loop import DecodingRun, Drafter, DraftState, can_follow
 from mmspec.core.rope import first_switch
@@ -236,7 +237,7 @@ def _turns(parts: Parts, count: int) -> bool:
 
 def past_of(inputs: dict) -> Past | None:
     """Return the conversation among the arguments of a `generate` call, None without a conversation."""
-    past = inputs.get("past_key_values")
+    past = inputs.get(CACHE)
     return past if isinstance(past, Past) else None
 
 

@@ -178,7 +178,7 @@ class Session:
 
     def _check(self, settings: Mapping[str, Any], inputs: tuple[str, ...] = ()) -> None:
         """Refuse unsupported settings before anything is read."""
-        if "past_key_values" in settings:
+        if {"past_key_values", "cache"} & set(settings):
             raise ValueError("past_key_values: expected none, since a session has its own, got a setting; leave it out, or "
                              "pass the session's own to mmspec.generate")  # fmt: skip
         for name in (*_OWN_INPUTS, *self._writer.input_names, *inputs):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import CacheSnapshot, SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.fingerprint import Fingerprint
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import UnreadPrompt
@@ -107,8 +108,8 @@ def visibility_mask(parts: Parts, ids: Tensor, inputs: Mapping[str, object], sta
     if make is None or not types:
         return causal
     embeds = torch.empty(1, count, 0, dtype=parts.dtype, device=ids.device)
-    masks = make(config=parts.model.config, inputs_embeds=embeds, attention_mask=None, past_key_values=None, position_ids=None,
-                 is_first_iteration=True, **types)  # fmt: skip
+    masks = make(config=parts.model.config, inputs_embeds=embeds, attention_mask=None, position_ids=None,
+                 is_first_iteration=True, **{CACHE: None}, **types)  # fmt: skip
     for mask in masks.values() if isinstance(masks, dict) else [masks]:
         if isinstance(mask, Tensor) and mask.dim() == 4:
             seen = mask[:, 0] if mask.dtype == torch.bool else mask[:, 0] == 0

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.drafting.growth import draft_of_chain
 from mmspec.core.drafting.guided import drawable, guide_of
@@ -219,8 +220,8 @@ class SmallModelContext:
             attention_mask=attention_masks(
                 self.parts.plan, self.cache, tree.ancestor, tree.depth, tree.max_depth, self.parts.dtype
             ),
-            past_key_values=self.cache,
             use_cache=True,
+            **{CACHE: self.cache},
         )
         row = torch.arange(ids.shape[0], device=ids.device)
         last = torch.tensor([max(n - 1, 0) for n in counts], device=ids.device)

@@ -7,6 +7,7 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionLayer
 
 from mmspec.core.cache import CrossLayer, EmptyLayer
+from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import LayerSpec, as_decoder_masks
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import wrapped_logits
@@ -53,8 +54,8 @@ def _run(parts: Parts, ids: Tensor, place: int, cache: Cache) -> Tensor:
     table = parts.learned_positions
     # padded prompts may have more slots than a learned table has positions; visibility does not depend on positions
     position = torch.full_like(ids, place if table is None else min(place, table - 1))
-    inputs = dict(input_ids=ids, position_ids=position, attention_mask=mask, past_key_values=cache, use_cache=True)
-    return wrapped_logits(parts, inputs)
+    inputs = dict(input_ids=ids, position_ids=position, attention_mask=mask, use_cache=True)
+    return wrapped_logits(parts, inputs | {CACHE: cache})
 
 
 class _Layer(CacheLayerMixin):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
+from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import as_decoder_masks
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction
@@ -124,7 +125,7 @@ def prompt_states(parts: Parts, batch: VlmTeacherBatch, anchor: Tensor, prompts:
     position, mask = rows_behind(parts, batch, anchor, len(prompts))
     cache = read_text(parts, batch)
     embeds = prompts.to(batch.embeds).expand(*anchor.shape, -1, -1).flatten(1, 2)
-    inputs = dict(inputs_embeds=embeds, position_ids=position, past_key_values=cache, use_cache=True)
+    inputs = {"inputs_embeds": embeds, "position_ids": position, CACHE: cache, "use_cache": True}
     mask = as_decoder_masks(parts.plan, mask, [mask] * len(parts.plan.narrow))
     states = parts.decoder(**inputs, attention_mask=mask).last_hidden_state
     return states.view(*anchor.shape, *prompts.shape)
@@ -155,7 +156,7 @@ def read_text(parts: Parts, batch: VlmTeacherBatch) -> DynamicCache:
     cache = DynamicCache()
     mask = None if batch.padding is None else (~batch.padding).long()
     inputs = dict(inputs_embeds=batch.embeds.to(parts.dtype), position_ids=batch.place, attention_mask=mask)
-    states = parts.decoder(**inputs, past_key_values=cache, use_cache=True).last_hidden_state
+    states = parts.decoder(**inputs, **{CACHE: cache}, use_cache=True).last_hidden_state
     far, size = (states - batch.last)[batch.answer].norm(), batch.last[batch.answer].norm()
     if not far <= _ALIKE * size:
         raise ValueError("target: expected a decoder that reads pictures through its embeddings alone, got other states "

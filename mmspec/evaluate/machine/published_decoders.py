@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.tree import chain
 
 # fields of the published text configs
@@ -64,9 +65,8 @@ def _text(name: str, device: torch.device, context: int, tiny: bool) -> CachedDe
     model, cache = model.eval(), SlotCache(fields["num_hidden_layers"], context + 128)
 
     def run(token: Tensor, position: Tensor, bias: Tensor | None) -> Tensor:
-        out = model.model(
-            input_ids=token, position_ids=position, attention_mask=bias, past_key_values=cache, use_cache=True
-        )
+        inputs = dict(input_ids=token, position_ids=position, attention_mask=bias, use_cache=True)
+        out = model.model(**inputs, **{CACHE: cache})
         return model.lm_head(out.last_hidden_state)
 
     return _decoder(name, model, cache, run, context, fields["vocab_size"], device)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import mmspec
+from mmspec.core.compat import CACHE
 from mmspec.evaluate.engine.domain import TimedSetting
 from mmspec.evaluate.engine.memory import peak_memory
 from mmspec.evaluate.engine.placement import clock, inputs_on
@@ -202,7 +203,7 @@ def _logits(model: nn.Module, inputs: Mapping[str, Tensor], new: Tensor) -> Tens
     # in two passes: in a single pass, a sampled placeholder id would require a picture
     first = model(**inputs, use_cache=True, logits_to_keep=1)
     mask = torch.cat([inputs["attention_mask"], torch.ones_like(new)], 1)
-    rest = model(input_ids=new, attention_mask=mask, past_key_values=first.past_key_values)
+    rest = model(input_ids=new, attention_mask=mask, **{CACHE: first[CACHE]})
     return torch.cat([first.logits, rest.logits[:, :-1]], 1).float()
 
 

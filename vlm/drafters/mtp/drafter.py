@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.compat import CACHE
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
@@ -116,8 +117,8 @@ class Mtp(ShapedDrafter):
             cache: The cache of the request.
             bias: float [B or 1, 1, n, slots], additive; None where the slots see all slots before them.
         """
-        inputs = dict(inputs_embeds=read, position_ids=position, attention_mask=bias, past_key_values=cache)
-        return self.decoder(**inputs, use_cache=True).last_hidden_state
+        inputs = dict(inputs_embeds=read, position_ids=position, attention_mask=bias, use_cache=True)
+        return self.decoder(**inputs, **{CACHE: cache}).last_hidden_state
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         """Return the float32 logits [..., V] of outputs [..., H]."""
@@ -274,8 +275,8 @@ def unroll_layer(
             inputs_embeds=read,
             position_ids=position[..., -read.shape[1] :],
             attention_mask=torch.cat(seen, -1)[None, None].expand(len(read), -1, -1, -1),
-            past_key_values=cache,
             use_cache=True,
+            **{CACHE: cache},
         ).last_hidden_state
         outputs.append(out if depth else out[:, first:])
     return outputs
