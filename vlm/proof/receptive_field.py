@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionLayer
+from transformers.cache_utils import Cache, CacheLayerMixin
 
-from mmspec.core.cache import CrossLayer, EmptyLayer
+from mmspec.core.cache import CrossLayer, EmptyLayer, StateLayer
 from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import LayerSpec, as_decoder_masks
 from mmspec.vlm.architectures import Parts
@@ -36,9 +36,6 @@ def check_receptive_field(parts: Parts, slots: int) -> None:
         for layer in layers
     ]
     with torch.enable_grad():
-        for layer in layers:
-            if isinstance(layer, _StateLayer):
-                layer.copy_states()
         logits = _run(parts, seen[:, 1:], slots, Cache(layers=layers))
         values = {number: layer.values for number, layer in enumerate(layers) if isinstance(layer, _SlotLayer)}
         grads = torch.autograd.grad(logits[0, -1].float().square().sum(), list(values.values()), allow_unused=True)
@@ -93,23 +90,9 @@ class _ShapeLayer(_Layer):
 
 def _shape_layer(layer: LayerSpec) -> object:
     if layer.states:
-        return _StateLayer(number_of_states=layer.states)
+        # it never says that it has states, so a mixer reads every token like a prompt and writes into no tensor of the graph
+        return StateLayer(layer.states)
     return _ShapeLayer() if layer.slots else CrossLayer() if layer.kind == "cross" else EmptyLayer()
-
-
-class _StateLayer(LinearAttentionLayer):
-    """Replaces its states instead of overwriting them, so that gradients pass through the layer."""
-
-    def copy_states(self) -> None:
-        """Copy the states: autograd forbids a class to overwrite views that were created without gradients."""
-        for states in (self.conv_states, self.recurrent_states):
-            states.update({n: None if state is None else state.clone() for n, state in states.items()})
-
-    def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs) -> Tensor:
-        if not self.is_recurrent_states_initialized[state_idx]:
-            self.lazy_initialization(recurrent_states=recurrent_states, state_idx=state_idx)
-        self.recurrent_states[state_idx] = recurrent_states
-        return recurrent_states
 
 
 class _SlotLayer(_Layer):
