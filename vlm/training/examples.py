@@ -14,6 +14,7 @@ from torch import Tensor
 
 from mmspec.io.images import check_image, open_image
 from mmspec.io.readers import read_text
+from mmspec.vlm.conversation.messages import is_tokenizer, special_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,32 +106,25 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
             raise ValueError(f"text: expected no placeholder {mark!r}, got it in {example.key}; remove it")
     texts = [prompt_text(processor, example) for example in examples]
     images = [[check_image(image) for image in example.images] for example in examples]
-    padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
+    settings = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
+    is_chat = bool(getattr(processor, "chat_template", None))
     if is_tokenizer(processor):
         if any(images):
             raise ValueError("images: expected none with a tokenizer, got pictures; open the model with its processor")
-        return _left_padded(processor, texts)
-    return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding))
+        return _left_padded(processor, texts, is_chat)
+    settings |= special_tokens(processor, texts[0], is_chat)
+    return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **settings))
 
 
-def _left_padded(tokenizer: Any, texts: Sequence[str]) -> dict[str, Tensor]:
+def _left_padded(tokenizer: Any, texts: Sequence[str], is_chat: bool) -> dict[str, Tensor]:
     """Return ids and mask, int64 [B, P]. Tokenizers without a padding token pad with another token, hidden by the mask."""
-    # a chat template adds the special tokens itself
-    special = not getattr(tokenizer, "chat_template", None)
-    rows = [tokenizer(text, add_special_tokens=special)["input_ids"] for text in texts]
+    rows = [tokenizer(text, **special_tokens(tokenizer, text, is_chat))["input_ids"] for text in texts]
     known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
     pad, longest = next(token for token in known if token is not None), max(map(len, rows))
     return {
         "input_ids": torch.tensor([[pad] * (longest - len(row)) + row for row in rows]),
         "attention_mask": torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows]),
     }
-
-
-def is_tokenizer(processor: Any) -> bool:
-    """Return whether `processor` is a tokenizer of text alone, not a processor of pictures and text."""
-    from transformers import PreTrainedTokenizerBase
-
-    return isinstance(processor, PreTrainedTokenizerBase)
 
 
 def prompt_text(processor: Any, example: Example) -> str:
