@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from mmspec.io.images import check_image, open_image
-from mmspec.io.readers import read_text
+from mmspec.io.records import NOTES, RequestRecord, check_names, read_records, record_digest, request_in
 from mmspec.vlm.conversation.messages import is_tokenizer, special_tokens
 
 
@@ -24,9 +24,9 @@ class Example:
     Attributes:
         key: Its name in files of answers.
         text: The user's last message.
-        images: The pictures before the first turn, RGB.
+        images: The pictures before the user's first text, RGB.
         answer: A reference answer, None if only the target's own is needed.
-        history: Earlier turns of text as (role, text), beginning with the user's.
+        history: Earlier turns of text as (role, text): perhaps a system's, then the user's and the answers.
     """
 
     key: str
@@ -35,19 +35,30 @@ class Example:
     answer: str | None = None
     history: tuple[tuple[str, str], ...] = ()
 
+    def digest(self) -> str:
+        """Return a hash of all that the example holds."""
+        digest = hashlib.sha256(repr((self.key, self.text, self.answer, self.history)).encode())
+        for image in self.images:
+            digest.update(f"{image.mode}{image.size}".encode() + image.tobytes())
+        return digest.hexdigest()
+
+
+_FIELDS = ("text", "prompt", "history", "messages", "conversations", "image", "images", "answer", "key", *NOTES)
+
 
 @dataclass(frozen=True, slots=True)
 class JsonExamples:
-    """Examples of a JSONL file, an object per line.
+    """Examples of a JSONL file, an object per line, or of a JSON file with a list of objects.
 
-    Its fields are "text" and optionally "images" (paths relative to the file), "answer", "key" and "history" (earlier turns
-    as objects of "role" and "content").
+    A record has a "text" (or "prompt") and optionally "history" (earlier turns as objects of "role" and "content"), or a
+    conversation as "messages" or as LLaVA's "conversations", whose last answer is the answer. Further fields are "image" or
+    "images" (paths relative to the file), "answer" and "key". Other fields are refused, except notes such as "id".
 
     Args:
         file: The file.
 
     Raises:
-        ValueError: A line is not such an object.
+        ValueError: A record is not such an object.
     """
 
     file: Path
@@ -55,19 +66,9 @@ class JsonExamples:
 
     def __post_init__(self) -> None:
         records = []
-        for number, line in enumerate(read_text(self.file).splitlines(), 1):
-            try:
-                record = json.loads(line)
-                images = record.get("images", [])
-                is_named = isinstance(images, list) and all(isinstance(name, str) for name in images)
-                if not isinstance(record.get("text"), str) or not is_named:
-                    raise ValueError
-                _turns(record)
-            except (ValueError, AttributeError, TypeError, KeyError) as error:
-                raise ValueError(
-                    f"{self.file}, line {number}: expected a JSON object with a text, a list of image names and a history "
-                    f"of roles and contents, got {line[:60]!r}"
-                ) from error
+        for place, record in read_records(self.file):
+            check_names(place, record, _FIELDS)
+            request_in(place, record)
             records.append(record)
         if not records:
             raise ValueError(f"{self.file}: expected an example per line, got an empty file")
@@ -77,16 +78,18 @@ class JsonExamples:
         return len(self.lines)
 
     def __getitem__(self, index: int) -> Example:
-        record = self.lines[index]
-        images = tuple(open_image(self.file.parent / name) for name in record.get("images", []))
-        return Example(str(record.get("key", index)), record["text"], images, record.get("answer"), _turns(record))
+        request = self.request(index)
+        images = tuple(open_image(self.file.parent / name) for name in request.images)
+        *history, (_, text) = request.turns
+        return Example(str(self.lines[index].get("key", index)), text, images, request.answer, tuple(history))
 
+    def request(self, index: int) -> RequestRecord:
+        """Return a record as a request, whose pictures are not opened."""
+        return request_in(f"{self.file}, record {index + 1}", self.lines[index])
 
-def _turns(record: dict) -> tuple[tuple[str, str], ...]:
-    turns = tuple((turn["role"], turn["content"]) for turn in record.get("history") or ())
-    if not all(isinstance(word, str) for turn in turns for word in turn):
-        raise TypeError("history")
-    return turns
+    def digest(self, index: int) -> str:
+        """Return a hash of the contents of an example, which its pictures belong to."""
+        return record_digest(self.lines[index], [self.file.parent / name for name in self.request(index).images])
 
 
 def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
@@ -193,7 +196,8 @@ def reference_answer_ids(processor: Any, example: Example) -> list[int]:
 def _messages(example: Example) -> list[dict[str, Any]]:
     turns = [*example.history, ("user", example.text)]
     messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
-    messages[0]["content"] = [{"type": "image"} for _ in example.images] + messages[0]["content"]
+    first = next(message for message in messages if message["role"] == "user")
+    first["content"] = [{"type": "image"} for _ in example.images] + first["content"]
     return messages
 
 
