@@ -109,8 +109,8 @@ def check_content(cache: Cache, target: TextTarget) -> None:
                 own, theirs = own * real, theirs * real
             near = _NEAR.get(target.dtype, _NEAR_HALF)
             if theirs.shape != own.shape or not (theirs - own).norm() <= near * own.norm():
-                raise ValueError(f"past_key_values: expected the first {known} tokens of the prompt in the cache, got other "
-                                 f"keys or values in layer {index}; send the whole prompt without it")  # fmt: skip
+                raise ValueError("past_key_values: expected none or an empty cache, or a cache of the prompt's first tokens, got "
+                                 f"other keys or values in layer {index}; send the whole prompt without it")  # fmt: skip
             compared += 1
     if not compared:
         raise ValueError(f"past_key_values: expected a cache with the keys of its tokens, got a {type(cache).__name__} with "
@@ -132,8 +132,8 @@ def check_layout(cache: Cache, target: TextTarget) -> None:
                              f"{type(cache).__name__} without them; write DynamicCache(config=model.config)")  # fmt: skip
     fixed = [layer for layer in cache.layers if isinstance(layer, StaticLayer) and not layer.is_sliding]
     room = min((layer.max_cache_len for layer in fixed), default=None)
-    if room is not None and (target.most is None or target.prompt.shape[1] + target.most - 1 > room):
-        most = "no limit" if target.most is None else target.prompt.shape[1] + target.most - 1
+    if room is not None and (target.most is None or target.length + target.most - 1 > room):
+        most = "no limit" if target.most is None else target.length + target.most - 1
         raise ValueError(f"past_key_values: expected a cache with room for prompt and answer, {most} tokens, got room for "
                          f"{room}; pass a larger cache")  # fmt: skip
 
@@ -289,7 +289,7 @@ def _read_padding(target: TextTarget) -> int:
 
 def _forget_cut_rows(target: TextTarget) -> None:
     """Remove from the cache the tokens that a row had read beyond the place where a stopping criterion ended it."""
-    held, start = target.cache.lengths, target.prompt.shape[1]
+    held, start = target.cache.lengths, target.length
     wanted = [min(n, start + max(count - 1, 0)) for n, count in zip(held, target.emitted, strict=True)]
     if wanted != held:
         back = torch.tensor(held, device=target.device) - torch.tensor(wanted, device=target.device)
