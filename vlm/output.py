@@ -92,11 +92,10 @@ def check_content(cache: Cache, target: TextTarget) -> None:
     transformers would continue from whatever the cache holds.
 
     Raises:
-        ValueError: the cache holds other tokens, or states alone, which do not show what was read.
+        ValueError: the cache holds other tokens, or states alone, which do not show their tokens.
     """
-    known, rows, compared = tokens_in(cache), None, 0
-    if target.padding is not None:
-        rows = ~target.padding
+    known, compared = tokens_in(cache), 0
+    real = None if target.padding is None else ~target.padding[:, None, :known, None]
     for index, layer in enumerate(target.parts.plan.layers):
         stored = cache.layers[index] if index < len(cache.layers) else None
         if not layer.slots or stored is None or not getattr(stored, "is_initialized", False):
@@ -104,13 +103,13 @@ def check_content(cache: Cache, target: TextTarget) -> None:
         last = min(known, stored.keys.shape[2])  # of a window, the last tokens
         for theirs, own in zip((stored.keys, stored.values), target.cache.at(index), strict=True):
             own, theirs = own[:, :, known - last : known].float(), theirs[:, :, :last].to(own.device).float()
-            if theirs.shape == own.shape and rows is not None:
-                real = rows[:, None, known - last : known, None].to(own.device)
-                own, theirs = own * real, theirs * real
+            if theirs.shape == own.shape and real is not None:
+                seen = real[:, :, known - last :].to(own.device)
+                own, theirs = own * seen, theirs * seen
             near = _NEAR.get(target.dtype, _NEAR_HALF)
             if theirs.shape != own.shape or not (theirs - own).norm() <= near * own.norm():
-                raise ValueError("past_key_values: expected none or an empty cache, or a cache of the prompt's first tokens, got "
-                                 f"other keys or values in layer {index}; send the whole prompt without it")  # fmt: skip
+                raise ValueError("past_key_values: expected none or an empty cache, or that of the prompt's first tokens, "
+                                 f"got others in layer {index}; send the whole prompt without it")  # fmt: skip
             compared += 1
     if not compared:
         raise ValueError(f"past_key_values: expected a cache with the keys of its tokens, got a {type(cache).__name__} with "

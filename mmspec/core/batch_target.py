@@ -25,7 +25,9 @@ class NotCopied:
 
     def __reduce_ex__(self, protocol: int) -> tuple:
         name = type(self).__name__
-        raise ValueError(f"{name}: expected objects that can be copied or pickled, got a request; begin another request")
+        raise ValueError(
+            f"{name}: expected objects that can be copied or pickled, got a request; begin another request"
+        )
 
 
 class BatchTarget(NotCopied):

@@ -213,7 +213,7 @@ def jsonl(file: Path, folder: Path) -> Iterable[EvaluationPrompt]:
         label = record.get("label")
         if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
             raise ValueError(f"{where}: expected a whole number as label, got {label!r}; correct it")
-        turns, shown, answers = _asked(where, record, label)
+        turns, shown, answers = _request_parts(where, record, label)
         if not turns or not all(turn.strip() for turn in turns):
             raise ValueError(f"{where}: expected a text, turns or a label, got {sorted(record)}; complete it")
         seen = tuple(picture_in(folder, name, where) for name in shown)
@@ -226,7 +226,7 @@ def jsonl(file: Path, folder: Path) -> Iterable[EvaluationPrompt]:
     return prompts
 
 
-def _asked(
+def _request_parts(
     where: str, record: dict[str, Any], label: int | None
 ) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
     """Return a record's turns, the names of its pictures, and its answers."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,12 @@ def read_json(path: str | Path) -> dict[str, Any]:
         ValueError: The file is missing or holds anything else.
     """
     return _object(_bytes(path, "a JSON file"), f"{path}")
+
+
+def contents_digest(path: str | Path) -> str:
+    """Return a hash of a file's contents; a missing file counts as an empty file."""
+    path = Path(path)
+    return hashlib.sha256(_bytes(path, "a file") if path.is_file() else b"").hexdigest()
 
 
 def _bytes(path: str | Path, what: str) -> bytes:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mmspec.io.readers import read_json_lines, read_text
+from mmspec.io.readers import contents_digest, read_json_lines, read_text
 
 IMAGE_MARK = "<image>"
 # notes of published files about where a record comes from
@@ -23,13 +23,13 @@ _URL = ("http://", "https://", "data:")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestRecord:
+class ParsedRequest:
     """A record as a request.
 
     Attributes:
         turns: The turns as (role, text), the user's last turn included, without the marks of pictures.
         images: The names of the pictures, which come before the user's first text.
-        answer: The answer to the last turn, None without one.
+        answer: The answer to the last turn, None if the record has none.
     """
 
     turns: tuple[tuple[str, str], ...]
@@ -51,7 +51,9 @@ def read_records(file: Path) -> list[tuple[str, dict[str, Any]]]:
     try:
         records = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise ValueError(f"{file}: expected a list of JSON objects, got {text[:40]!r} ({error}); write the file again") from error
+        raise ValueError(
+            f"{file}: expected a list of JSON objects, got {text[:40]!r} ({error}); write the file again"
+        ) from error
     places = [f"{file}, record {number}" for number in range(1, len(records) + 1)]
     for place, record in zip(places, records, strict=True):
         if not isinstance(record, dict):
@@ -108,7 +110,7 @@ def images_in(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
     return texts_in(place, names[0], record[names[0]]) if names else ()
 
 
-def request_in(place: str, record: Mapping[str, Any]) -> RequestRecord:
+def request_in(place: str, record: Mapping[str, Any]) -> ParsedRequest:
     """Return the request of a record: its `text` (or `prompt`) with `history`, `messages` or LLaVA's `conversations`.
 
     Raises:
@@ -138,13 +140,15 @@ def request_in(place: str, record: Mapping[str, Any]) -> RequestRecord:
     if not users or turns[-1].role != "user":
         raise ValueError(f"{place}: expected a user's turn before the answer in {name}, got none; complete it")
     if turns[turns[0].role == "system"].role != "user":
-        raise ValueError(f"{place}: expected a conversation that a user begins in {name}, got an answer first; remove it")
+        raise ValueError(
+            f"{place}: expected a conversation that a user begins in {name}, got an answer first; remove it"
+        )
     shown = _shown(place, images_in(place, record), users[0].images)
-    return RequestRecord(tuple((turn.role, turn.text) for turn in turns), shown, answer)
+    return ParsedRequest(tuple((turn.role, turn.text) for turn in turns), shown, answer)
 
 
 @dataclass(frozen=True, slots=True)
-class _Turn:
+class _ReadTurn:
     """A turn. `images` holds a name for each of its pictures, None where a mark alone stands for it."""
 
     role: str
@@ -152,7 +156,7 @@ class _Turn:
     images: tuple[str | None, ...] = ()
 
 
-def _turns_in(place: str, field: str, value: Any) -> list[_Turn]:
+def _turns_in(place: str, field: str, value: Any) -> list[_ReadTurn]:
     turns = []
     for turn in value if isinstance(value, list) else [value]:
         names = ("from", "value") if isinstance(turn, dict) and "from" in turn else ("role", "content")
@@ -168,7 +172,7 @@ def _turns_in(place: str, field: str, value: Any) -> list[_Turn]:
     return turns
 
 
-def _turn(place: str, field: str, role: str, content: Any) -> _Turn:
+def _turn(place: str, field: str, role: str, content: Any) -> _ReadTurn:
     """Return a turn with a text, or with a list of parts, as its content."""
     images, text = [], content
     if isinstance(content, list):
@@ -185,15 +189,16 @@ def _turn(place: str, field: str, role: str, content: Any) -> _Turn:
     text, count = _without_marks(place, field, text)
     if images and len(images) != count:
         raise ValueError(f"{place}: expected parts or marks for pictures in {field}, got both; remove {IMAGE_MARK}")
-    return _Turn(role, text, tuple(images) or (None,) * count)
+    return _ReadTurn(role, text, tuple(images) or (None,) * count)
 
 
 def _picture(place: str, field: str, part: Any) -> str | None:
     """Return the name of the picture in a part, None if the record names it elsewhere."""
     if not isinstance(part, dict) or part.get("type") not in ("image", "image_url"):
         raise ValueError(f"{place}: expected parts of type text or image in {field}, got {_short(part)}; remove others")
-    names = [part[name] for name in ("image", "path", "url", "image_url") if part.get(name) is not None]
-    name = names[0]["url"] if names and isinstance(names[0], dict) and set(names[0]) == {"url"} else (names or [None])[0]
+    name = next((part[key] for key in ("image", "path", "url", "image_url") if part.get(key) is not None), None)
+    if isinstance(name, dict) and set(name) == {"url"}:
+        name = name["url"]
     if name is not None and (not isinstance(name, str) or name.startswith(_URL)):
         raise ValueError(f"{place}: expected the file of a picture in {field}, got {_short(name)}; store it as a file")
     return name
@@ -225,11 +230,9 @@ def _shown(place: str, names: tuple[str, ...], marks: tuple[str | None, ...]) ->
 
 
 def record_digest(record: Mapping[str, Any], files: Sequence[Path]) -> str:
-    """Return a hash of a record and of the contents of its files; a missing file counts as an empty file."""
-    digest = hashlib.sha256(json.dumps(record, sort_keys=True).encode())
-    for file in files:
-        digest.update(file.read_bytes() if file.is_file() else b"")
-    return digest.hexdigest()
+    """Return a hash of a record and of the contents of its files."""
+    contents = [json.dumps(record, sort_keys=True), *map(contents_digest, files)]
+    return hashlib.sha256("\n".join(contents).encode()).hexdigest()
 
 
 def _short(value: Any) -> str:

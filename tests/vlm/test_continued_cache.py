@@ -37,7 +37,7 @@ def test_the_next_turn_is_that_of_transformers(name: str, drafter: object) -> No
         said = model.generate(ids, past_key_values=theirs, **GREEDY)
         assert torch.equal(mmspec.generate(model, drafter=drafter, input_ids=ids, past_key_values=ours, **GREEDY), said)
         assert ours.get_seq_length() == theirs.get_seq_length() == said.shape[1] - 1
-        if name not in STATEFUL:  # their states after single steps and after a pass differ by more than the others' rounding
+        if name not in STATEFUL:  # states after single steps and after a pass differ by more than rounding of keys
             alike(ours, theirs)
 
 

@@ -109,7 +109,9 @@ def test_embeddings_beside_ids_serve_every_drafter() -> None:
 
 def test_a_class_outside_the_tests_proves_itself_on_embeddings_and_names_token_types() -> None:
     """GPT-2 adds an embedding of `token_type_ids` to every token, also to those that it generates."""
-    config = hf.GPT2Config(vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=None, pad_token_id=0)
+    config = hf.GPT2Config(
+        vocab_size=VOCAB, n_embd=32, n_layer=2, n_head=2, bos_token_id=1, eos_token_id=None, pad_token_id=0
+    )
     with torch.random.fork_rng():
         torch.manual_seed(0)
         model = hf.GPT2LMHeadModel(config).eval().requires_grad_(False)

@@ -77,7 +77,7 @@ class Past(Cache):
         self.drafting: Fingerprint | None = None
 
     def __deepcopy__(self, memo: dict[int, object]) -> Past:
-        """Return a conversation that goes on independently; the model, the drafter and what belongs to them are shared.
+        """Return a conversation that goes on independently with the same model and drafter.
 
         Raises:
             ValueError: the last call still runs.

@@ -13,7 +13,7 @@ from PIL.Image import Image
 from torch import Tensor
 
 from mmspec.io.images import check_image, open_image
-from mmspec.io.records import NOTES, RequestRecord, check_names, read_records, record_digest, request_in
+from mmspec.io.records import NOTES, ParsedRequest, check_names, read_records, record_digest, request_in
 from mmspec.vlm.conversation.messages import is_tokenizer, special_tokens
 
 
@@ -83,7 +83,7 @@ class JsonExamples:
         *history, (_, text) = request.turns
         return Example(str(self.lines[index].get("key", index)), text, images, request.answer, tuple(history))
 
-    def request(self, index: int) -> RequestRecord:
+    def request(self, index: int) -> ParsedRequest:
         """Return a record as a request, whose pictures are not opened."""
         return request_in(f"{self.file}, record {index + 1}", self.lines[index])
 
