@@ -120,7 +120,9 @@ def request_in(place: str, record: Mapping[str, Any]) -> ParsedRequest:
     forms = [name for name in _TEXTS if record.get(name) is not None]
     if len(forms) != 1:
         got = " and ".join(forms) or ", ".join(sorted(record)) or "nothing"
-        raise ValueError(f"{place}: expected a text in one of the fields {', '.join(_TEXTS)}, got {got}; correct it")
+        raise ValueError(
+            f"{place}: expected a JSON object with a text in one of the fields {', '.join(_TEXTS)}, got {got}; correct it"
+        )
     name, answer = forms[0], answer_in(place, "answer", record.get("answer"))
     if name in ("text", "prompt"):
         turns = _turns_in(place, "history", record.get("history") or [])
