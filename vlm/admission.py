@@ -79,9 +79,9 @@ def admit(target: TextTarget) -> None:
     Raises:
         ValueError: the request does not fit, or drafted passes could give other output.
     """
-    parts, prompt, most = target.parts, target.prompt.shape[1], target.most
+    parts, prompt, most = target.parts, target.length, target.most
     name = type(parts.model).__name__
-    _check_length(parts, target.prompt, target.model_kwargs.get("attention_mask"), most)
+    _check_length(parts, prompt, target.model_kwargs.get("attention_mask"), most)
     _check_widths(parts, prompt, most)
     if target.rope is not None:
         _check_switch(parts, target.rope.switch, prompt, most)
@@ -101,19 +101,19 @@ def admit(target: TextTarget) -> None:
     prove_receptive_field(parts, prompt + most)
 
 
-def _check_length(parts: Parts, input_ids: Tensor, mask: Tensor | None, most: int | None) -> None:
+def _check_length(parts: Parts, prompt: int, mask: Tensor | None, most: int | None) -> None:
     """Refuse a request that exceeds a learned position table; warn of a prompt beyond a model's computed positions.
 
     Args:
         parts: the model's parts.
-        input_ids: int64 [B, P].
+        prompt: P, the number of tokens in the prompt.
         mask: int [B, P], 0 at padding, or None.
         most: the limit of generated tokens of a row, None without a limit.
     """
     room, has_table = parts.most_positions, parts.learned_positions is not None
     if room is None:
         return
-    longest = input_ids.shape[1] if mask is None or mask.dim() != 2 else int(mask.sum(-1).max())
+    longest = prompt if mask is None or mask.dim() != 2 else int(mask.sum(-1).max())
     if longest > room:
         sentence = f"input_ids: expected a prompt of at most {room} tokens, the positions of this model, got {longest}"
         if has_table:
@@ -183,7 +183,9 @@ def prove_prompt(parts: Parts, inputs: dict) -> None:
         ValueError: drafted passes differ from single steps; the message names the difference.
     """
     named = tuple(sorted(name for name, value in inputs.items() if isinstance(value, Tensor)))
-    _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, "behind this prompt"))
+    beyond = ", ".join(name for name in named if name not in _TEXT) or "text"
+    where = f"behind this prompt with {beyond}"
+    _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, where), f"leave {beyond} out, or {_DECODE}")
 
 
 def prove_receptive_field(parts: Parts, total: int) -> None:

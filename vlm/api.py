@@ -22,8 +22,17 @@ from mmspec.vlm.conversation.turn import Turn, picture_inputs
 from mmspec.vlm.graphs.decoding import CapturedDecoding
 from mmspec.vlm.graphs.rounds import Rounds
 from mmspec.vlm.hf_model import TokenizerSignature, drafted_generate, inputs_of_call, streamer_of_call, unwrapped
-from mmspec.vlm.output import Generated, RowsFailed, cache_to_fill, collect, complete
-from mmspec.vlm.prefill import with_healed_ids
+from mmspec.vlm.output import (
+    Generated,
+    RowsFailed,
+    cache_to_fill,
+    check_content,
+    check_prompt,
+    collect,
+    complete,
+    tokens_in,
+)
+from mmspec.vlm.prefill import prepare_inputs, prompt_inputs, with_healed_ids
 from mmspec.vlm.request import RequestSettings, TextRequest, check_call, check_config, prepare
 from mmspec.vlm.streaming import ending
 
@@ -64,7 +73,8 @@ def generate(
             are cut, with a warning; a request that does not fit without drafts is refused.
         **inputs: The arguments of `transformers.generate` for this model (input_ids, pixel_values, max_new_tokens,
             do_sample...). `past_key_values` or `cache`, as transformers 5.24 names it, may be a conversation, see
-            `mmspec.vlm.conversation.Past`, or an empty cache, which is filled.
+            `mmspec.vlm.conversation.Past`, or a cache, which is filled; the tokens that it holds are read again as the
+            beginning of the whole prompt.
 
     Returns:
         int64 [B, L] in the layout of `transformers.generate`, or a Generated with `return_dict=True`.
@@ -164,6 +174,12 @@ class _CustomGenerate:
         config, past, settings = generation_config, past_of(model_kwargs), self.settings
         check_config(input_ids, config, model_kwargs)
         cache = cache_to_fill(model_kwargs.pop(CACHE, None), self.inputs, config)
+        inputs = with_healed_ids(self.inputs, input_ids, config)
+        if tokens_in(cache):
+            check_prompt(cache, input_ids, inputs)
+            # positions that transformers has prepared may be those behind the cached tokens
+            model_kwargs = prepare_inputs(model, prompt_inputs(inputs, config))[1]
+            model_kwargs.pop(CACHE, None)
         request = TextRequest(
             settings,
             input_ids,
@@ -171,7 +187,7 @@ class _CustomGenerate:
             stopping_criteria or StoppingCriteriaList(),
             config,
             model_kwargs,
-            with_healed_ids(self.inputs, input_ids, config),
+            inputs,
             past,
             self.turn,
             cache,
@@ -182,7 +198,11 @@ class _CustomGenerate:
             decoding = _open(request, model)
             if settings.by_hand:
                 return decoding
-            stats = decoding.run()
+            goes_on = True
+            if tokens_in(cache):
+                goes_on = decoding.step()
+                check_content(cache, decoding.target)
+            stats = decoding.run() if goes_on else decoding.stats
             cache = complete(decoding, cache)
             stats.close(perf_counter() - started)
             if past is not None and not decoding.target.errors:

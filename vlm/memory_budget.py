@@ -188,7 +188,7 @@ def drafter_within(target: TextTarget, drafter: Any, budget: int) -> Any:
         raise ValueError(f"memory: expected a trained drafter or none, got {type(drafter).__name__}, whose drafts have no "
                          "shape to cut; leave memory out")  # fmt: skip
     seen = torch.isin(target.prompt, target.prompt.new_tensor(target.parts.placeholders)).sum(1).max()
-    rows, prompt = target.prompt.shape
+    rows, prompt = target.batch, target.length
     request = RequestShape(prompt, target.stopping.most, rows, target.greedy, int(seen))
     shape = None if drafter is None else drafter.shape_for(target.greedy)
     fitted = shape_within(target.parts, needs_of(target.parts), shape, request, budget, drafter)

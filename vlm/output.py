@@ -40,7 +40,7 @@ def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: Ge
     """Return the cache that a call has to fill, None if there is none.
 
     transformers creates a cache for every call, in the layout of the class, and returns it with `return_dict_in_generate`.
-    A cache that the caller passed is always filled.
+    A cache that the caller passed is always filled. Tokens that it holds already are read again, see `check_content`.
 
     Args:
         cache: the call's `past_key_values`.
@@ -48,7 +48,7 @@ def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: Ge
         config: the call's settings.
 
     Raises:
-        ValueError: the caller's cache is not empty, or its class is not supported.
+        ValueError: the class of the caller's cache is not supported.
     """
     if cache is None or isinstance(cache, Past):
         return None
@@ -57,10 +57,64 @@ def cache_to_fill(cache: object, inputs: Mapping[str, object] | None, config: Ge
     name = type(cache).__name__
     if type(cache) not in (DynamicCache, StaticCache):
         raise ValueError(f"past_key_values: expected a DynamicCache or a StaticCache, got a {name}; leave it out")
-    if any(_filled(layer) for layer in cache.layers):
-        raise ValueError("past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
-                         f"{name} with content; send the whole prompt without it")  # fmt: skip
     return cache
+
+
+def tokens_in(cache: Cache | None) -> int:
+    """Return the number of tokens in a cache of transformers."""
+    layers = () if cache is None else cache.layers
+    counts = [int(layer.get_seq_length()) for layer in layers if hasattr(layer, "get_seq_length")]
+    # a cache of states alone does not count its tokens
+    return max([*counts, *(1 for layer in layers if any(getattr(layer, "has_previous_state", {}).values()))], default=0)
+
+
+def check_prompt(cache: Cache, ids: Tensor, inputs: Mapping[str, object] | None) -> None:
+    """Check that a prompt, ids int64 [B, P], holds the tokens of a cache with content, so that they can be read again.
+
+    Raises:
+        ValueError: the prompt is not longer than the cached tokens, or it is only its new part.
+    """
+    known, mask = tokens_in(cache), (inputs or {}).get("attention_mask")
+    is_part = isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] != ids.shape[1]
+    if inputs is None or is_part or ids.shape[1] <= known:
+        raise ValueError("past_key_values: expected none or an empty cache, or that of a mmspec.Session, got a "
+                         f"{type(cache).__name__} with content, {known} tokens, for a prompt of {ids.shape[1]}; send the "
+                         "whole prompt, cached and new tokens")  # fmt: skip
+
+
+# rounding differs between passes of one token and of many; keys of other tokens differ by about their own norm
+_NEAR = {torch.float32: 0.01, torch.float64: 0.01}
+_NEAR_HALF = 0.1
+
+
+def check_content(cache: Cache, target: TextTarget) -> None:
+    """Check that the keys in a caller's cache are those of the prompt's first tokens, which `target` has read again.
+
+    transformers would continue from whatever the cache holds.
+
+    Raises:
+        ValueError: the cache holds other tokens, or states alone, which do not show their tokens.
+    """
+    known, compared = tokens_in(cache), 0
+    real = None if target.padding is None else ~target.padding[:, None, :known, None]
+    for index, layer in enumerate(target.parts.plan.layers):
+        stored = cache.layers[index] if index < len(cache.layers) else None
+        if not layer.slots or stored is None or not getattr(stored, "is_initialized", False):
+            continue
+        last = min(known, stored.keys.shape[2])  # of a window, the last tokens
+        for theirs, own in zip((stored.keys, stored.values), target.cache.at(index), strict=True):
+            own, theirs = own[:, :, known - last : known].float(), theirs[:, :, :last].to(own.device).float()
+            if theirs.shape == own.shape and real is not None:
+                seen = real[:, :, known - last :].to(own.device)
+                own, theirs = own * seen, theirs * seen
+            near = _NEAR.get(target.dtype, _NEAR_HALF)
+            if theirs.shape != own.shape or not (theirs - own).norm() <= near * own.norm():
+                raise ValueError("past_key_values: expected none or an empty cache, or that of the prompt's first tokens, "
+                                 f"got others in layer {index}; send the whole prompt without it")  # fmt: skip
+            compared += 1
+    if not compared:
+        raise ValueError(f"past_key_values: expected a cache with the keys of its tokens, got a {type(cache).__name__} with "
+                         "states alone; send the whole prompt without it")  # fmt: skip
 
 
 def check_layout(cache: Cache, target: TextTarget) -> None:
@@ -78,20 +132,22 @@ def check_layout(cache: Cache, target: TextTarget) -> None:
                              f"{type(cache).__name__} without them; write DynamicCache(config=model.config)")  # fmt: skip
     fixed = [layer for layer in cache.layers if isinstance(layer, StaticLayer) and not layer.is_sliding]
     room = min((layer.max_cache_len for layer in fixed), default=None)
-    if room is not None and (target.most is None or target.prompt.shape[1] + target.most - 1 > room):
-        most = "no limit" if target.most is None else target.prompt.shape[1] + target.most - 1
+    if room is not None and (target.most is None or target.length + target.most - 1 > room):
+        most = "no limit" if target.most is None else target.length + target.most - 1
         raise ValueError(f"past_key_values: expected a cache with room for prompt and answer, {most} tokens, got room for "
                          f"{room}; pass a larger cache")  # fmt: skip
 
 
 @torch.no_grad()
 def fill_cache(cache: Cache, target: TextTarget) -> None:
-    """Fill `cache` with the tokens of a finished request except the last, padding included.
+    """Fill `cache` with the tokens of a finished request except the last, padding included; earlier content is replaced.
 
     All rows must have the same length, see `complete`. Keys and values of layers with full attention are views into the
     request's own pool, so nothing is copied.
     """
     held = target.cache
+    for layer in cache.layers:
+        _empty(layer)
     for index, layer in enumerate(target.parts.plan.layers):
         own = held.layers[index]
         if isinstance(own, StateLayer):
@@ -119,10 +175,12 @@ def _put(cache: Cache, index: int, keys: Tensor, values: Tensor) -> None:
         cache.offload(index, cache.only_non_sliding)
 
 
-def _filled(layer: object) -> bool:
-    """Return whether a layer of a cache holds tokens or states."""
-    states = getattr(layer, "has_previous_state", {})
-    return any(states.values()) or (hasattr(layer, "get_seq_length") and int(layer.get_seq_length()) > 0)
+def _empty(layer: object) -> None:
+    """Remove the tokens and states of a layer."""
+    if isinstance(layer, DynamicLayer):
+        layer.is_initialized = False  # `reset` would zero its tokens and keep their number
+    if hasattr(layer, "reset"):
+        layer.reset()
 
 
 _WIDEST = 64  # tokens of a pass over padding; limits the memory of its logits
@@ -231,7 +289,7 @@ def _read_padding(target: TextTarget) -> int:
 
 def _forget_cut_rows(target: TextTarget) -> None:
     """Remove from the cache the tokens that a row had read beyond the place where a stopping criterion ended it."""
-    held, start = target.cache.lengths, target.prompt.shape[1]
+    held, start = target.cache.lengths, target.length
     wanted = [min(n, start + max(count - 1, 0)) for n, count in zip(held, target.emitted, strict=True)]
     if wanted != held:
         back = torch.tensor(held, device=target.device) - torch.tensor(wanted, device=target.device)

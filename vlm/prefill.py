@@ -94,8 +94,9 @@ def first_positions(inputs: dict, ids: Tensor, default: Tensor) -> Tensor:
     """
     if "position_ids" not in inputs:
         return default
-    positions = inputs["position_ids"]
-    return torch.arange(ids.shape[1], device=ids.device)[None] if positions is None else positions
+    positions, embeds = inputs["position_ids"], inputs.get("inputs_embeds")
+    count = ids.shape[1] if embeds is None else embeds.shape[1]
+    return torch.arange(count, device=ids.device)[None] if positions is None else positions
 
 
 def lasting_inputs(plan: LayerPlan, inputs: dict) -> dict[str, Tensor]:

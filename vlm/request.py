@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingCriteriaList
 from transformers.generation import GenerationMode
 
+from mmspec.core.fingerprint import modules_of
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.stats import Stats
@@ -21,6 +22,7 @@ from mmspec.vlm.hf_model import setting_of_call, unwrapped
 from mmspec.vlm.memory_budget import bytes_of, drafter_within
 from mmspec.vlm.output import check_implementation, check_layout
 from mmspec.vlm.prefill import prompt_inputs
+from mmspec.vlm.processors.nodes import CONTEXT_FREE, ROW_FREE
 from mmspec.vlm.streaming import StreamerFeed
 from mmspec.vlm.target import TextTarget
 
@@ -133,6 +135,8 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
         raise ValueError("past_key_values: expected none to step by hand, got a cache; call mmspec.generate")
     pad = config._pad_token_tensor
     drafter = settings.drafter_for(model)
+    if not request.ids.shape[1]:
+        _check_without_ids(drafter, request.processors)
     target = TextTarget(
         take_apart(model),
         request.ids,
@@ -156,6 +160,20 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     if settings.memory is not None:
         drafter = drafter_within(target, drafter, bytes_of(settings.memory))
     return target, drafter, rule_for(settings.rule, model, greedy=target.greedy)
+
+
+def _check_without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> None:
+    """Check that a request with embeddings alone can be decoded: plainly, or with lookups in the answer.
+
+    Raises:
+        ValueError: The drafter reads the prompt's ids, or a processor has to be proved on them.
+    """
+    if drafter is not None and (not getattr(drafter, "from_ids", False) or modules_of(drafter)):
+        raise ValueError(f"drafter: expected None or a lookup with inputs_embeds alone, got {type(drafter).__name__}, which "
+                         "reads the prompt's ids; pass input_ids too")  # fmt: skip
+    if own := [type(processor).__name__ for processor in processors if type(processor) not in CONTEXT_FREE + ROW_FREE]:
+        raise ValueError(f"logits_processor: expected processors of transformers with inputs_embeds alone, got {own[0]}; "
+                         "pass input_ids too")  # fmt: skip
 
 
 def check_call(model: nn.Module, inputs: dict) -> None:
@@ -200,9 +218,11 @@ def check_config(ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> N
     if mode not in (GenerationMode.GREEDY_SEARCH, GenerationMode.SAMPLE):
         raise ValueError(f"generation_config: expected greedy search or sampling, got {mode.value}; unset its settings")
     embeds = model_kwargs.get("inputs_embeds")
-    if ids.shape[1] == 0 or (embeds is not None and embeds.shape[1] != ids.shape[1]):
+    # embeddings may stand alone
+    known = ids.shape[1] if embeds is None else embeds.shape[1]
+    if known == 0 or ids.shape[1] not in ({known} if embeds is None else {0, known}):
         raise ValueError(f"input_ids: expected the ids of the whole prompt, got {ids.shape[1]} of them; "
-                         "with inputs_embeds, pass as many input_ids too")  # fmt: skip
+                         "with inputs_embeds, pass as many input_ids too, or none")  # fmt: skip
     for name in ("output_attentions", "output_hidden_states"):
         if config.return_dict_in_generate and getattr(config, name):
             raise ValueError(f"{name}: expected False, got True; states of verified drafts are not stored per token")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
+from os.path import commonprefix
 from typing import Any
 
 import torch
@@ -80,7 +82,8 @@ class DeferredStreamer:
 class TextRuns:
     """A streamer for one row that writes the text of each token and whether the token was drafted.
 
-    A piece of text belongs to the token that completes it, a draft token or a token of the target.
+    A piece of text belongs to the token that completes it, a draft token or a token of the target. Text that later tokens
+    may change is held back. Where a token changes text that has been written, writing goes on from the common prefix.
 
     Args:
         tokenizer: The tokenizer.
@@ -90,7 +93,8 @@ class TextRuns:
     def __init__(self, tokenizer: Any, write: Callable[[str, bool], None]):
         self.tokenizer, self.write = tokenizer, write
         self.ids: list[int] = []
-        self.shown = ""
+        self.text = self.shown = ""
+        self._drafted: list[bool] = []  # of each character of `text`
 
     def put(self, value: Any) -> None:
         """Ignore the prompt."""
@@ -99,16 +103,29 @@ class TextRuns:
         """Write the text of a round's ids, of which the first `accepted` are draft tokens."""
         for place, token in enumerate(run):
             self.ids.append(token)
-            self._show(place < accepted)
+            text = self.tokenizer.decode(self.ids, skip_special_tokens=True).lstrip()
+            same = len(commonprefix([self.text, text]))
+            self._drafted[same:] = [place < accepted] * (len(text) - same)
+            self.text = text
+            self._show(self._settled())
 
     def end(self) -> None:
         """Write the text that was held back."""
-        self._show(False, last=True)
+        self._show(len(self.text))
 
-    def _show(self, drafted: bool, last: bool = False) -> None:
-        text = self.tokenizer.decode(self.ids, skip_special_tokens=True).lstrip()
-        # a character of several tokens is unreadable until its last token, and an unfinished tail may still change
-        if text.startswith(self.shown) and (last or not text.endswith("\ufffd")):
-            if len(text) > len(self.shown):
-                self.write(text[len(self.shown) :], drafted)
-            self.shown = text
+    def _settled(self) -> int:
+        """Return the number of characters that later tokens leave as they are."""
+        # a character of several tokens is unreadable until its last token
+        end = len(self.text.rstrip("\ufffd"))
+        if getattr(self.tokenizer, "clean_up_tokenization_spaces", False):
+            # cleaning removes the spaces of a sign or a contraction, as in "do n ' t"
+            end = self.text.rfind(" ", 0, max(self.text.rfind(" ", 0, end), 0))
+        return end
+
+    def _show(self, end: int) -> None:
+        start = len(commonprefix([self.shown, self.text[: max(end, 0)]]))
+        if start >= end:
+            return
+        self.shown = self.text[:end]
+        for drafted, places in groupby(range(start, end), self._drafted.__getitem__):
+            self.write("".join(self.text[place] for place in places), drafted)

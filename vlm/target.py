@@ -51,6 +51,7 @@ class TextTarget(GeneratedRows):
         prompt_embeds: float [B, P, H], their input embeddings, with vision features in place.
         prompt_hidden: float [B, P, H], their last hidden states; with `levels` the states at these levels, concatenated,
             as in the evidence, see `record_states`.
+        length: P, the number of tokens in the prompt, which may be embeddings alone; `prompt` then has no ids.
         inputs: The prompt as the caller passed it, see `prompt_inputs`; None if it is unknown.
         turn: The turn of a conversation; the cache holds the first `turn.start` tokens, and the prefill reads the rest.
         read: The number of tokens that the prefill has read.
@@ -92,11 +93,14 @@ class TextTarget(GeneratedRows):
         self.processors.open(input_ids, parts.vocab_size, pad)
         self.model_kwargs, self.inputs, self.levels = model_kwargs, inputs, levels
         self.turn, self.read, self.places, self.last_hidden = turn, 0, [], None
+        # a prompt of embeddings alone has no ids
+        embeds = model_kwargs.get("inputs_embeds")
+        self.length = input_ids.shape[1] if embeds is None else embeds.shape[1]
         self.cache = None if turn is None else turn.cache
         if self.cache is None:
-            slots = input_ids.shape[1] + min(self.most or _ROOM, _ROOM) + 64
+            slots = self.length + min(self.most or _ROOM, _ROOM) + 64
             self.cache = SlotCache(parts.plan, slots, device=input_ids.device, places=parts.places)
-        self.pending = input_ids[:, -1]
+        self.pending = input_ids[:, -1] if input_ids.shape[1] else input_ids.new_full((self.batch,), pad)
         self.padding: Tensor | None = None
         self.next_position = self.prompt_positions = self.prompt_embeds = self.prompt_hidden = None
         self._barren: Tensor | None = None
@@ -144,14 +148,14 @@ class TextTarget(GeneratedRows):
         # the last prompt token is the root of round 0, so the commit counts its slot
         self.cache.advance(-1)
         if mask is not None and mask.dim() == 2:
-            self.padding = mask == 0
-            self.cache.hidden = self.padding
+            self.cache.hidden = mask == 0
+            self.padding = self.cache.hidden if self.prompt.shape[1] else None
         draft = root_only(self.pending)
         return draft, self._evidence(draft, read.logits, self.prompt_hidden[:, -1:])
 
     def _read(self, inputs: dict, positions: Tensor) -> PrefillResult:
         """Read the whole prompt; in a conversation with states, the tail that may change later is read separately."""
-        count = self.prompt.shape[1]
+        count = self.length
         tail = self.turn.tail if self.turn is not None and self.parts.plan.stateful else 0
         if not 0 < tail < count:
             read = read_first(self.parts, inputs, self.levels, self.device)

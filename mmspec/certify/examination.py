@@ -101,7 +101,8 @@ def _cases(step: AcceptStep, shape: Shape, values: int, laws: Sequence[str] | No
     if not shape.chain and "parents" not in step.names:
         raise ValueError(f"tree: expected a step with an argument `parents` for {shape.parents}, got a step without; test it "
                          "on a chain, or add the argument")  # fmt: skip
-    cases = [case for case in cases_of(shape, values) if laws is None or case.kind in laws]
+    known = (laws,) if isinstance(laws, str) else laws
+    cases = [case for case in cases_of(shape, values) if known is None or case.kind in known]
     if not cases:
         raise ValueError(f"tree: expected no more siblings than values, got {shape.parents} over {values}, or known laws, got "
                          f"{laws}; use more values")  # fmt: skip

@@ -20,7 +20,17 @@ def host_rows(verdict: Verdict, failure: Tensor | None, run: Tensor | None) -> T
     return torch.cat(columns, 1)
 
 
-class BatchTarget:
+class NotCopied:
+    """Base of the objects of a request: their fields refer to one another and to functions of theirs, so none is copied."""
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        name = type(self).__name__
+        raise ValueError(
+            f"{name}: expected objects that can be copied or pickled, got a request; begin another request"
+        )
+
+
+class BatchTarget(NotCopied):
     """Base of targets whose rows decode side by side and stop independently. A domain adds its passes and its values.
 
     Attributes:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import deepcopy
 from dataclasses import dataclass, field
 from typing import Protocol
 from weakref import ref
@@ -265,6 +266,16 @@ class SlotCache(SlotPool, Cache):
         if layer.kind == "cross":
             return CrossLayer()
         return SlotLayer(self, index) if layer.slots else EmptyLayer()
+
+    def __deepcopy__(self, memo: dict[int, object]) -> SlotCache:
+        """Return a copy whose layers write into the copy, not through their references into this cache."""
+        new = memo[id(self)] = object.__new__(type(self))
+        for name, value in vars(self).items():
+            setattr(new, name, deepcopy(value, memo))
+        for layer in new.layers:
+            if isinstance(layer, SlotLayer):
+                layer._cache = ref(new)
+        return new
 
     @property
     def stateful(self) -> list[StateLayer]:

@@ -137,7 +137,7 @@ class GoodputState:
         self.traits = traits = DraftLengthTraits.of(inner)
         self.request = BanditRequest(
             traits.deepest,
-            1 if prompt is None else prompt.shape[1],
+            1 if prompt is None else max(prompt.shape[1], 1),  # embeddings alone have no ids
             traits.lengths,
             traits.settling,
             whole=total is not None,

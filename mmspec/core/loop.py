@@ -14,6 +14,7 @@ from typing import Protocol
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from mmspec.core.batch_target import NotCopied
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import Rule, UnsupportedCombination
@@ -138,7 +139,7 @@ def check_drafter(name: str, drafter: object) -> None:
         )
 
 
-class DecodingRun:
+class DecodingRun(NotCopied):
     """A request in flight. Call `step` until it returns False, or `run`. Several runs may alternate their steps.
 
     Args:

@@ -100,7 +100,7 @@ class PortfolioState:
         pairs = zip(states, self.known.drafters, strict=True)
         self.sources = [DraftSource(state, estimates, target.batch) for state, estimates in pairs]
         prompt, self.most = getattr(target, "prompt", None), getattr(target, "most", None)
-        self.prompt = 1 if prompt is None else prompt.shape[1]
+        self.prompt = 1 if prompt is None else max(prompt.shape[1], 1)
         self.choice = PortfolioChoice(self.sources, self.known, control.explore, self.prompt)
         self.known.lengths.append(self.choice.emitted)
         self.started, self.drawing = None, 0.0

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
+from warnings import warn
 
 from PIL.Image import Image
 
@@ -13,19 +15,28 @@ from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.io.images import open_image
 from mmspec.io.readers import read_json, read_json_lines, read_text
+from mmspec.io.records import NOTES, answer_in, check_names, images_in, read_records, request_in, texts_in
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
+_UNREAD = (".bmp", ".dib", ".tif", ".tiff", ".gif", ".jfif", ".jpe", ".apng", ".heic", ".heif", ".avif", ".jp2", ".jxl",
+           ".ppm", ".pgm", ".tga", ".ico", ".svg", ".psd")  # fmt: skip
 
 
 def picture_files(folder: Path) -> list[Path]:
-    """Return the pictures of a folder by name.
+    """Return the pictures of a folder by name, and warn of pictures in formats that are not read.
 
     Raises:
         ValueError: There is no such folder.
     """
     if not folder.is_dir():
         raise ValueError(f"{folder}: expected a folder with pictures, got none there; check the path")
-    return sorted(file for file in folder.iterdir() if file.suffix.lower() in SUFFIXES and file.is_file())
+    # macOS writes hidden companions, "._a.jpg", beside the files that it copies
+    files = [file for file in sorted(folder.iterdir()) if file.is_file() and not file.name.startswith(".")]
+    if unread := [file.name for file in files if file.suffix.lower() in _UNREAD]:
+        more = f" and {len(unread) - 5} more" if len(unread) > 5 else ""
+        warn(f"{folder}: expected pictures in PNG, JPEG or WebP, got {', '.join(unread[:5])}{more}; they are left out, save "
+             "them as PNG", stacklevel=2)  # fmt: skip
+    return [file for file in files if file.suffix.lower() in SUFFIXES]
 
 
 def picture_in(folder: Path, name: str, where: str) -> Callable[[], Image]:
@@ -88,7 +99,7 @@ def imagenet(file: Path) -> Iterable[EvaluationPrompt]:
         names = [table[key] for key in sorted(table, key=_label)]
         names = [one[-1] if isinstance(one, list) and one else one for one in names]
     else:
-        names = [line.strip() for line in read_text(file).splitlines() if line.strip()]
+        names = [line.strip() for line in read_text(file).split("\n") if line.strip()]
     if not all(isinstance(one, str) for one in names):
         raise ValueError(
             f"{file}: expected a name for every label, got others; name imagenet_class_index.json or a text file"
@@ -183,32 +194,58 @@ def texts(folder: Path) -> Iterable[EvaluationPrompt]:
     return [EvaluationPrompt(file.stem, (" ".join(read_text(file).split()),)) for file in sorted(folder.glob("*.txt"))]
 
 
+_GENEVAL = ("tag", "include", "exclude")  # read by its own judge, from the record
+_FIELDS = ("id", "key", "text", "prompt", "turns", "messages", "conversations", "label", "image", "images", "category",
+           "answer", "answers", "real", *_GENEVAL, *NOTES)  # fmt: skip
+
+
 def jsonl(file: Path, folder: Path) -> Iterable[EvaluationPrompt]:
     """Return the prompts of a file of JSON records.
 
-    Their fields are "id", "text" (or "prompt") or "turns", "label", "image" or "images", "category", "answers" and
-    "real". All are optional, but a text or a label is needed; GenEval's metadata has this form. Pictures are in
-    `folder`.
+    Their fields are "id" (or "key"), "text" (or "prompt") or "turns" or a conversation of a question and perhaps its answer
+    ("messages", LLaVA's "conversations"), "label", "image" or "images", "category", "answers" (or "answer") and "real". All
+    are optional, but a text or a label is needed; GenEval's metadata has this form. Other fields are refused, except notes
+    such as "source". Pictures are in `folder`.
     """
     prompts = []
-    for number, record in enumerate(read_json_lines(file), 1):
-        where = f"{file}, line {number}"
-        text = record.get("text", record.get("prompt"))
-        turns = record.get("turns") or ([] if text is None else [text])
+    for number, (where, record) in enumerate(read_records(file)):
+        check_names(where, record, _FIELDS)
         label = record.get("label")
         if label is not None and (isinstance(label, bool) or not isinstance(label, int)):
             raise ValueError(f"{where}: expected a whole number as label, got {label!r}; correct it")
-        if label is not None and not turns:
-            turns = [f"class {label}"]
-        texts = isinstance(turns, list) and turns and all(isinstance(one, str) and one.strip() for one in turns)
-        if not texts:
+        turns, shown, answers = _request_parts(where, record, label)
+        if not turns or not all(turn.strip() for turn in turns):
             raise ValueError(f"{where}: expected a text, turns or a label, got {sorted(record)}; complete it")
-        shown = record.get("images", [record["image"]] if "image" in record else [])
-        answers = record.get("answers", [])
-        if not all(isinstance(one, str) for one in (*shown, *answers)):
-            raise ValueError(f"{where}: expected names of pictures and answers as texts, got others; correct them")
-        name, category = str(record.get("id", f"{number - 1:05d}")), str(record.get("category", ""))
-        seen = tuple(picture_in(folder, one, where) for one in shown)
-        real = picture_in(folder, record["real"], where) if record.get("real") is not None else None
-        prompts.append(EvaluationPrompt(name, tuple(turns), label, seen, category, tuple(answers), real, source=record))
+        seen = tuple(picture_in(folder, name, where) for name in shown)
+        reals = texts_in(where, "real", record.get("real"))
+        if len(reals) > 1:
+            raise ValueError(f"{where}: expected a single picture as real, got {len(reals)}; keep one of them")
+        real = picture_in(folder, reals[0], where) if reals else None
+        key, category = str(record.get("id", record.get("key", f"{number:05d}"))), str(record.get("category", ""))
+        prompts.append(EvaluationPrompt(key, turns, label, seen, category, answers, real, source=record))
     return prompts
+
+
+def _request_parts(
+    where: str, record: dict[str, Any], label: int | None
+) -> tuple[tuple[str, ...], tuple[str, ...], tuple[str, ...]]:
+    """Return a record's turns, the names of its pictures, and its answers."""
+    several = record.get("answers")
+    items = several if isinstance(several, list) else [several]
+    answers = tuple(text for item in items if (text := answer_in(where, "answers", item)) is not None)
+    forms = [name for name in ("text", "prompt", "messages", "conversations") if record.get(name) is not None]
+    if record.get("turns") is not None or not forms:
+        if forms and [record[form] for form in forms] != list(record["turns"])[:1]:
+            raise ValueError(f"{where}: expected a text or turns, got turns and {forms[0]}; keep one of them")
+        turns = texts_in(where, "turns", record.get("turns")) or (() if label is None else (f"class {label}",))
+        own = answer_in(where, "answer", record.get("answer"))
+        shown = images_in(where, record)
+    else:
+        request = request_in(where, record)
+        if len(request.turns) > 1:
+            raise ValueError(f"{where}: expected a question and its answer in {forms[0]}, got {len(request.turns)} turns "
+                             "before the answer; write the user's texts as turns, which the model answers")  # fmt: skip
+        turns, shown, own = (request.turns[0][1],), request.images, request.answer
+    if own is not None and answers:
+        raise ValueError(f"{where}: expected one of answer and answers, got two answers; keep one of them")
+    return turns, shown, answers or (() if own is None else (own,))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,14 +14,14 @@ if TYPE_CHECKING:
 
 
 def read_text(path: str | Path) -> str:
-    """Read a UTF-8 text file.
+    """Read a UTF-8 text file, without the byte order mark that some editors write.
 
     Raises:
         ValueError: The file is missing, cannot be read or is no UTF-8 text.
     """
     content = _bytes(path, "a text file")
     try:
-        return content.decode("utf-8")
+        return content.decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise ValueError(
             f"{path}: expected UTF-8 text, got {error.reason} at byte {error.start}; save it as UTF-8"
@@ -36,6 +37,12 @@ def read_json(path: str | Path) -> dict[str, Any]:
     return _object(_bytes(path, "a JSON file"), f"{path}")
 
 
+def contents_digest(path: str | Path) -> str:
+    """Return a hash of a file's contents; a missing file counts as an empty file."""
+    path = Path(path)
+    return hashlib.sha256(_bytes(path, "a file") if path.is_file() else b"").hexdigest()
+
+
 def _bytes(path: str | Path, what: str) -> bytes:
     path = Path(path)
     if not path.is_file():
@@ -49,7 +56,7 @@ def _bytes(path: str | Path, what: str) -> bytes:
 
 
 def read_json_lines(path: str | Path, *, torn: bool = False) -> list[dict[str, Any]]:
-    """Read the JSON objects of a file with an object per line.
+    """Read the JSON objects of a file with an object per line; lines without any text are left out.
 
     Args:
         path: The file.
@@ -61,14 +68,16 @@ def read_json_lines(path: str | Path, *, torn: bool = False) -> list[dict[str, A
     lines = read_text(path).split("\n")
     if torn or not lines[-1]:
         lines.pop()
-    return [_object(line, f"{path}, line {number}") for number, line in enumerate(lines, 1)]
+    # only line feeds end a line: JSON texts may hold other separators
+    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    return [_object(line, f"{path}, line {number}", "a JSON object") for number, line in numbered]
 
 
-def _object(text: str | bytes, place: str) -> dict[str, Any]:
+def _object(text: str | bytes, place: str, form: str = "JSON") -> dict[str, Any]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:  # RecursionError: too many brackets
-        raise ValueError(f"{place}: expected JSON, got {text[:40]!r} ({error}); write the file again") from error
+        raise ValueError(f"{place}: expected {form}, got {text[:40]!r} ({error}); write the file again") from error
     if not isinstance(value, dict):
         raise ValueError(f"{place}: expected a JSON object, got {type(value).__name__}; write the file again")
     return value

@@ -203,6 +203,18 @@ def stopped(
     return result.exit_code, result.stderr.splitlines()[-1]
 
 
+def test_a_run_knows_its_data_by_their_contents(target: Path, data: Path, tmp_path: Path) -> None:
+    """As many examples of another answer are the data of another run."""
+    common = ("--target", str(target), "--out", str(tmp_path / "out"), "--kind", "msd", "--answers", "given", *QUICK)
+    lines = [json.loads(line) | {"answer": "It is red."} for line in data.read_text().splitlines()]
+    file = data.with_name("changed.jsonl")
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    runner.invoke(app, ["train", "vlm-drafter", *common, "--data", str(file)])
+    assert (tmp_path / "out" / "card.json").exists()
+    file.write_text("".join(json.dumps(line | {"answer": "It is blue."}) + "\n" for line in lines))
+    assert "expected the work of this run, got that of a run with data" in refused(1, *common, "--data", str(file))
+
+
 @pytest.mark.whole
 def test_a_stopped_run_reports_its_saved_work_and_resumes(
     target: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

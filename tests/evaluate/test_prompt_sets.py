@@ -163,3 +163,10 @@ def test_a_digest_is_of_all_that_a_model_sees() -> None:
     ]
     assert base.digest() == same.digest() and len({one.digest() for one in (base, *others)}) == 6
     assert set_digest(["a", "b"]) != set_digest(["b", "a"])
+
+
+def test_a_text_for_several_models_is_one_model() -> None:
+    plan = SweepPlan(folder=Path("run"), models="t2i", decodings="sjd:window=8", rules="exact")
+    assert (plan.models, plan.decodings, plan.rules) == (("t2i",), ("sjd:window=8",), ("exact",))
+    base = EvaluationPrompt("a", ("x",), answers=("yes",))
+    assert base.digest() != EvaluationPrompt("a", ("x",), answers=("no",)).digest()  # scores depend on the answers

@@ -14,6 +14,22 @@ Message = dict[str, Any]
 _PLACEHOLDERS = ("image_token", "video_token", "audio_token")
 
 
+def is_tokenizer(processor: Any) -> bool:
+    """Return whether `processor` is a tokenizer of text alone, not a processor of pictures and text."""
+    return isinstance(processor, PreTrainedTokenizerBase)
+
+
+def special_tokens(processor: Any, text: str, is_chat: bool) -> dict[str, bool]:
+    """Return the argument that keeps a processor or a tokenizer from adding special tokens that a text has already.
+
+    Every prompt of this package becomes ids by this rule, which is that of `apply_chat_template` with `tokenize=True`: a
+    tokenizer adds none to the text of its chat template, and nobody adds any behind a beginning-of-sentence token.
+    """
+    begin = getattr(getattr(processor, "tokenizer", processor), "bos_token", None)
+    is_complete = (is_chat and is_tokenizer(processor)) or bool(begin and text.startswith(begin))
+    return {"add_special_tokens": False} if is_complete else {}
+
+
 class ChatWriter:
     """Converts messages to text and model inputs, with a processor or, for text alone, a tokenizer.
 
@@ -31,7 +47,7 @@ class ChatWriter:
             raise ValueError(f"processor: expected a processor with a chat template, got {type(processor).__name__}; set its "
                              "chat_template, which marks the speakers")  # fmt: skip
         self.processor, self.tokenizer = processor, getattr(processor, "tokenizer", processor)
-        self.is_plain = isinstance(processor, PreTrainedTokenizerBase)
+        self.is_plain = is_tokenizer(processor)
         self._processed: tuple[str, list[Any], Mapping[str, Any]] | None = None
 
     @property
@@ -94,10 +110,7 @@ class ChatWriter:
         known, self._processed = self._processed, None
         if known and known[0] == text and len(known[1]) == len(pictures) and all(map(_is, known[1], pictures)):
             return dict(known[2])
-        settings: dict[str, Any] = {"return_tensors": "pt"}
-        begin = getattr(self.tokenizer, "bos_token", None)
-        if begin and text.startswith(begin):  # the template has added it already
-            settings["add_special_tokens"] = False
+        settings: dict[str, Any] = {"return_tensors": "pt", **special_tokens(self.processor, text, is_chat=True)}
         try:
             if self.is_plain:
                 inputs = self.processor([text], **settings)

@@ -28,6 +28,7 @@ from mmspec.vlm.conversation.turn import (
 )
 from mmspec.vlm.distributed import agreed
 from mmspec.vlm.prefill import UnreadPrompt, first_inputs, first_positions, prompt_inputs
+from mmspec.vlm.processors.copies import copy_of, traverse
 
 
 class Past(Cache):
@@ -43,6 +44,9 @@ class Past(Cache):
       drafter with changed weights counts as a new drafter.
 
     A failed call changes nothing but the drafter's state, after which the next call reads all again.
+
+    `copy.deepcopy` and `copy.copy` both return a conversation that goes on independently with the same model and drafter,
+    so that many requests share a system prompt.
 
     Args:
         model: the transformers model, without wrappers.
@@ -73,6 +77,25 @@ class Past(Cache):
         self.function: Fingerprint | None = None
         self.drafting: Fingerprint | None = None
 
+    def __deepcopy__(self, memo: dict[int, object]) -> Past:
+        """Return a conversation that goes on independently with the same model and drafter.
+
+        Raises:
+            ValueError: the last call still runs.
+        """
+        self._check_idle()
+        new = memo[id(self)] = object.__new__(type(self))
+        shared = {id(part): part for _, part in traverse(self.drafter)}
+        vars(new).update(copy_of(vars(self), shared))
+        return new
+
+    def __copy__(self) -> Past:
+        return self.__deepcopy__({})
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        raise ValueError("past_key_values: expected an object that can be pickled, got a conversation, whose cache belongs "
+                         "to a model of this process; store its messages and begin a new conversation")  # fmt: skip
+
     @property
     def held(self) -> int:
         """The number of tokens in the cache."""
@@ -99,6 +122,9 @@ class Past(Cache):
             raise ValueError(
                 f"input_ids: expected a single row in a conversation, got {rows}; use a session for each row"
             )
+        self._check_idle()
+
+    def _check_idle(self) -> None:
         if self.busy:
             raise ValueError(
                 "past_key_values: expected an idle conversation, got a conversation whose last call still runs; wait for it"

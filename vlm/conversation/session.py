@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy, deepcopy
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
@@ -71,6 +73,24 @@ class Session:
         self.pictures: list[Any] = []
         self.last: Generated | None = None
         self._answered = 0  # number of messages that the model has read
+
+    def __copy__(self) -> Session:
+        """Return a session that goes on independently; the model, processor, drafter, settings and pictures are shared."""
+        new = object.__new__(type(self))
+        past = copy(self.past_key_values)
+        own = {"_writer": copy(self._writer), "messages": deepcopy(self.messages), "pictures": list(self.pictures)}
+        vars(new).update(vars(self) | own | {"past_key_values": past, "settings": dict(self.settings)})
+        if self.last is not None and self.last.past_key_values is self.past_key_values:
+            new.last = replace(self.last, past_key_values=past)
+        return new
+
+    def __deepcopy__(self, memo: dict[int, object]) -> Session:
+        new = memo[id(self)] = copy(self)
+        return new
+
+    def __reduce_ex__(self, protocol: int) -> tuple:
+        raise ValueError("session: expected an object that can be pickled, got a conversation with a model; store its "
+                         "messages and add them to a new session")  # fmt: skip
 
     def add(self, text: str, images: Sequence[Any] = (), *, role: Role = "user") -> None:
         """Add a message, which the processor reads at once; a message that it refuses is not added.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Lock
 from weakref import WeakKeyDictionary
 
@@ -39,6 +40,10 @@ class Rounds:
         self.most, self.record, self.late = most, record, late
         self._waiting: list[tuple[tuple, GraphSlot]] = []
         self._lock = Lock()
+
+    def __reduce__(self) -> tuple:
+        """Copy the settings alone: a graph slot serves one request at a time, so two objects cannot share it."""
+        return partial(type(self), record=self.record, late=self.late), (self.most,)
 
     def graph_slot(
         self, target: TextTarget, state: DraftState, rule: Rule, keys: Keys, slots: int, width: int

@@ -126,6 +126,8 @@ class NodeProcessors:
                 node = (depth[row] == level).nonzero()[:, 0]
                 if len(node):
                     drafted = draft.value[row][path[row, node, : level + 1]]
+                    if not prompt.shape[1] and not tokens[row]:  # the root stands for a prompt without ids
+                        drafted = drafted[:, 1:]
                     ids = torch.cat([prefix.expand(len(node), -1), drafted], 1)
                     scores[row, node] = self.rows[row](ids, logits[row, node])
         return scores

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -99,6 +101,10 @@ class ExampleSubset:
     def __getitem__(self, place: int) -> Example:
         return self.source[self.index[place]]
 
+    def digest(self, place: int) -> str:
+        """Return a hash of the contents of an example, see `contents_of`."""
+        return _digest(self.source, self.index[place])
+
 
 @dataclass(frozen=True, slots=True)
 class ConcatenatedExamples:
@@ -116,9 +122,27 @@ class ConcatenatedExamples:
         example = self.second[place - len(self.first)]
         return replace(example, key=f"text-{example.key}")
 
+    def digest(self, place: int) -> str:
+        """Return a hash of the contents of an example, see `contents_of`."""
+        if place < len(self.first):
+            return _digest(self.first, place)
+        return _digest(self.second, place - len(self.first))
+
+
+def contents_of(streams: Sequence[Sequence[Example]]) -> str:
+    """Return a hash of the contents of the examples in these streams, by which a run knows its data."""
+    digests = [[_digest(stream, place) for place in range(len(stream))] for stream in streams]
+    return hashlib.sha256(json.dumps(digests).encode()).hexdigest()[:32]
+
+
+def _digest(examples: Sequence[Example], place: int) -> str:
+    """Return the hash of an example, which a file knows without opening pictures."""
+    digest = getattr(examples, "digest", None)
+    return examples[place].digest() if digest is None else digest(place)
+
 
 def load_training_data(file: Path, texts: Path | None = None, held_out: int = 8, seed: int = 0) -> TrainingData:
-    """Load the examples of a JSONL file (see `JsonExamples`), shuffled by `seed`.
+    """Load the examples of a file (see `JsonExamples`), shuffled by `seed`.
 
     Args:
         file: The file of examples.
@@ -131,9 +155,9 @@ def load_training_data(file: Path, texts: Path | None = None, held_out: int = 8,
     """
     first = JsonExamples(file)
     second = JsonExamples(texts) if texts is not None else None
-    shown = [bool(line.get("images")) for line in first.lines]
+    shown = [bool(first.request(place).images) for place in range(len(first))]
     if second is not None:
-        if any(line.get("images") for line in second.lines):
+        if any(second.request(place).images for place in range(len(second))):
             raise ValueError(f"{texts}: expected examples without images, got some with images; move them to {file}")
         shown += [False] * len(second)
     for source in (first, second):

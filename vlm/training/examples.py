@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,8 @@ from PIL.Image import Image
 from torch import Tensor
 
 from mmspec.io.images import check_image, open_image
-from mmspec.io.readers import read_text
+from mmspec.io.records import NOTES, ParsedRequest, check_names, read_records, record_digest, request_in
+from mmspec.vlm.conversation.messages import is_tokenizer, special_tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,9 +24,9 @@ class Example:
     Attributes:
         key: Its name in files of answers.
         text: The user's last message.
-        images: The pictures before the first turn, RGB.
+        images: The pictures before the user's first text, RGB.
         answer: A reference answer, None if only the target's own is needed.
-        history: Earlier turns of text as (role, text), beginning with the user's.
+        history: Earlier turns of text as (role, text): perhaps a system's, then the user's and the answers.
     """
 
     key: str
@@ -34,19 +35,30 @@ class Example:
     answer: str | None = None
     history: tuple[tuple[str, str], ...] = ()
 
+    def digest(self) -> str:
+        """Return a hash of all that the example holds."""
+        digest = hashlib.sha256(repr((self.key, self.text, self.answer, self.history)).encode())
+        for image in self.images:
+            digest.update(f"{image.mode}{image.size}".encode() + image.tobytes())
+        return digest.hexdigest()
+
+
+_FIELDS = ("text", "prompt", "history", "messages", "conversations", "image", "images", "answer", "key", *NOTES)
+
 
 @dataclass(frozen=True, slots=True)
 class JsonExamples:
-    """Examples of a JSONL file, an object per line.
+    """Examples of a JSONL file, an object per line, or of a JSON file with a list of objects.
 
-    Its fields are "text" and optionally "images" (paths relative to the file), "answer", "key" and "history" (earlier turns
-    as objects of "role" and "content").
+    A record has a "text" (or "prompt") and optionally "history" (earlier turns as objects of "role" and "content"), or a
+    conversation as "messages" or as LLaVA's "conversations", whose last answer is the answer. Further fields are "image" or
+    "images" (paths relative to the file), "answer" and "key". Other fields are refused, except notes such as "id".
 
     Args:
         file: The file.
 
     Raises:
-        ValueError: A line is not such an object.
+        ValueError: A record is not such an object.
     """
 
     file: Path
@@ -54,19 +66,9 @@ class JsonExamples:
 
     def __post_init__(self) -> None:
         records = []
-        for number, line in enumerate(read_text(self.file).splitlines(), 1):
-            try:
-                record = json.loads(line)
-                images = record.get("images", [])
-                is_named = isinstance(images, list) and all(isinstance(name, str) for name in images)
-                if not isinstance(record.get("text"), str) or not is_named:
-                    raise ValueError
-                _turns(record)
-            except (ValueError, AttributeError, TypeError, KeyError) as error:
-                raise ValueError(
-                    f"{self.file}, line {number}: expected a JSON object with a text, a list of image names and a history "
-                    f"of roles and contents, got {line[:60]!r}"
-                ) from error
+        for place, record in read_records(self.file):
+            check_names(place, record, _FIELDS)
+            request_in(place, record)
             records.append(record)
         if not records:
             raise ValueError(f"{self.file}: expected an example per line, got an empty file")
@@ -76,16 +78,18 @@ class JsonExamples:
         return len(self.lines)
 
     def __getitem__(self, index: int) -> Example:
-        record = self.lines[index]
-        images = tuple(open_image(self.file.parent / name) for name in record.get("images", []))
-        return Example(str(record.get("key", index)), record["text"], images, record.get("answer"), _turns(record))
+        request = self.request(index)
+        images = tuple(open_image(self.file.parent / name) for name in request.images)
+        *history, (_, text) = request.turns
+        return Example(str(self.lines[index].get("key", index)), text, images, request.answer, tuple(history))
 
+    def request(self, index: int) -> ParsedRequest:
+        """Return a record as a request, whose pictures are not opened."""
+        return request_in(f"{self.file}, record {index + 1}", self.lines[index])
 
-def _turns(record: dict) -> tuple[tuple[str, str], ...]:
-    turns = tuple((turn["role"], turn["content"]) for turn in record.get("history") or ())
-    if not all(isinstance(word, str) for turn in turns for word in turn):
-        raise TypeError("history")
-    return turns
+    def digest(self, index: int) -> str:
+        """Return a hash of the contents of an example, which its pictures belong to."""
+        return record_digest(self.lines[index], [self.file.parent / name for name in self.request(index).images])
 
 
 def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
@@ -105,32 +109,25 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
             raise ValueError(f"text: expected no placeholder {mark!r}, got it in {example.key}; remove it")
     texts = [prompt_text(processor, example) for example in examples]
     images = [[check_image(image) for image in example.images] for example in examples]
-    padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
+    settings = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
+    is_chat = bool(getattr(processor, "chat_template", None))
     if is_tokenizer(processor):
         if any(images):
             raise ValueError("images: expected none with a tokenizer, got pictures; open the model with its processor")
-        return _left_padded(processor, texts)
-    return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **padding))
+        return _left_padded(processor, texts, is_chat)
+    settings |= special_tokens(processor, texts[0], is_chat)
+    return dict(processor(images=images if any(images) else None, text=texts, return_tensors="pt", **settings))
 
 
-def _left_padded(tokenizer: Any, texts: Sequence[str]) -> dict[str, Tensor]:
+def _left_padded(tokenizer: Any, texts: Sequence[str], is_chat: bool) -> dict[str, Tensor]:
     """Return ids and mask, int64 [B, P]. Tokenizers without a padding token pad with another token, hidden by the mask."""
-    # a chat template adds the special tokens itself
-    special = not getattr(tokenizer, "chat_template", None)
-    rows = [tokenizer(text, add_special_tokens=special)["input_ids"] for text in texts]
+    rows = [tokenizer(text, **special_tokens(tokenizer, text, is_chat))["input_ids"] for text in texts]
     known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
     pad, longest = next(token for token in known if token is not None), max(map(len, rows))
     return {
         "input_ids": torch.tensor([[pad] * (longest - len(row)) + row for row in rows]),
         "attention_mask": torch.tensor([[0] * (longest - len(row)) + [1] * len(row) for row in rows]),
     }
-
-
-def is_tokenizer(processor: Any) -> bool:
-    """Return whether `processor` is a tokenizer of text alone, not a processor of pictures and text."""
-    from transformers import PreTrainedTokenizerBase
-
-    return isinstance(processor, PreTrainedTokenizerBase)
 
 
 def prompt_text(processor: Any, example: Example) -> str:
@@ -199,7 +196,8 @@ def reference_answer_ids(processor: Any, example: Example) -> list[int]:
 def _messages(example: Example) -> list[dict[str, Any]]:
     turns = [*example.history, ("user", example.text)]
     messages = [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in turns]
-    messages[0]["content"] = [{"type": "image"} for _ in example.images] + messages[0]["content"]
+    first = next(message for message in messages if message["role"] == "user")
+    first["content"] = [{"type": "image"} for _ in example.images] + first["content"]
     return messages
 
 

@@ -20,7 +20,7 @@ from mmspec.vlm.drafters.checkpoints import load_drafter
 from mmspec.vlm.drafters.kinds import new_drafter
 from mmspec.vlm.drafters.reduced_vocabulary import vocabulary_share
 from mmspec.vlm.training.answers import AnswerSettings, answers_to_streams
-from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData
+from mmspec.vlm.training.data import Batches, ExampleSubset, TrainingData, contents_of
 from mmspec.vlm.training.job_settings import Job
 from mmspec.vlm.training.recipes import Recipe
 
@@ -121,9 +121,10 @@ def run_answers(
     if not resume:
         _clear_folder(work)
     decides = {k: v for k, v in asdict(job).items() if k not in ("eval_every", "eval_tokens")}
-    check_same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed)})
-    how = AnswerSettings(job.new_tokens, batch=max(job.batch, 16), seed=job.seed)
     streams = [ExampleSubset(stream, places) for stream, places in batches.used]
+    contents = contents_of([*streams, data.held_out])
+    check_same_run(work / "job.json", {**decides, "target": target, "examples": len(data.mixed), "data": contents})
+    how = AnswerSettings(job.new_tokens, batch=max(job.batch, 16), seed=job.seed)
     return answers_to_streams(recipe.answers, model, processor, streams, work, how, phase_of(on_progress, "answers"))
 
 

@@ -66,6 +66,9 @@ class SweepPlan:
     wishes: SamplingOverrides = field(default_factory=SamplingOverrides)
 
     def __post_init__(self) -> None:
+        for name in ("models", "decodings", "rules"):  # a text is a single item
+            value = getattr(self, name)
+            object.__setattr__(self, name, (value,) if isinstance(value, str) else tuple(value))
         object.__setattr__(self, "device", placement_of(self.device, self.dtype).device)
         if self.threads is None:
             object.__setattr__(self, "threads", torch.get_num_threads())

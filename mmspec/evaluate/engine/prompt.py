@@ -42,8 +42,9 @@ class EvaluationPrompt:
         return self.turns[0]
 
     def digest(self) -> str:
-        """Return a hash of all that decides a model's output, including every pixel of the pictures."""
-        digest = hashlib.sha256(repr((self.turns, self.label)).encode())
+        """Return a hash of all that decides a model's output and its score, including every pixel of the pictures."""
+        judged = (self.answers,) if self.answers else ()
+        digest = hashlib.sha256(repr((self.turns, self.label, *judged)).encode())
         for one in self.pictures:
             picture = one()
             digest.update(f"{picture.mode}{picture.size}".encode() + picture.tobytes())

@@ -208,7 +208,9 @@ def training_curve(file: Path, y: str = "accept_length") -> Line:
         ValueError: The file has no such line.
     """
     pairs = []
-    for number, line in enumerate(read_text(file).splitlines(), 1):
+    for number, line in enumerate(read_text(file).split("\n"), 1):
+        if not line.strip():
+            continue
         try:
             record = json.loads(line)
             if y in record:

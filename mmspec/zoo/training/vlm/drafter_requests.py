@@ -34,6 +34,10 @@ class _IndexedRequests:
             raise IndexError(index)
         return self.example(index)
 
+    def digest(self, index: int) -> str:
+        """Return the name of the contents of a request, which are a function of the index."""
+        return f"{self!r} {index}"
+
     def example(self, index: int) -> Example:
         """Return the request of an index."""
         raise NotImplementedError
