@@ -138,6 +138,10 @@ def to_bytes(frames: Tensor) -> Tensor:
         raise ValueError(f"frames: expected float in -1..1 or uint8, got {frames.dtype}; convert them")
     if not frames.isfinite().all():
         raise ValueError("frames: expected finite pixels, got NaN or Inf; check the model that generated them")
+    low, high = frames.aminmax()
+    if low >= 0 and high > 2:  # a decoder's frames exceed 1 by little, and are dark somewhere
+        raise ValueError(f"frames: expected float in -1..1 or uint8, got floats from {low:g} to {high:g}; convert frames of "
+                         "0..255 to uint8")  # fmt: skip
     return ((frames.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 

@@ -12,7 +12,6 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.by_name import resolve
-from mmspec.io.images import check_image
 from mmspec.vlm.admission import check_numbers
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO
@@ -77,7 +76,8 @@ class Session:
 
         Args:
             text: the text of the message.
-            images: the pictures before the text: PIL images, arrays or tensors. Files are opened with
+            images: the pictures before the text: PIL images, arrays or tensors, or a stack of pictures; see `check_image`
+                of `mmspec.io.images` for shapes and ranges. Files are opened with
                 `mmspec.io.images.open_image`; strings and paths are refused, so that a text field is never an address.
             role: the speaker, user or system.
 
@@ -88,11 +88,10 @@ class Session:
         """
         if role not in get_args(Role):
             raise ValueError(f"role: expected user or system, got {role!r}; the session itself adds answers")
-        message = self._writer.message(text, images, role)
-        images = [check_image(image) for image in images]
-        self._writer.check([*self.messages, message], [*self.pictures, *images])
+        message, pictures = self._writer.message(text, images, role)
+        self._writer.check([*self.messages, message], [*self.pictures, *pictures])
         self.messages.append(message)
-        self.pictures.extend(images)
+        self.pictures.extend(pictures)
 
     def remove_last_message(self) -> dict[str, Any]:
         """Remove the last message with its pictures, and return it.

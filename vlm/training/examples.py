@@ -12,7 +12,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.io.images import check_image, open_image
+from mmspec.io.images import check_images, open_image
 from mmspec.io.readers import read_text
 
 
@@ -23,7 +23,7 @@ class Example:
     Attributes:
         key: Its name in files of answers.
         text: The user's last message.
-        images: The pictures before the first turn, RGB.
+        images: The pictures before the first turn, as `check_images` of `mmspec.io.images` takes and returns them.
         answer: A reference answer, None if only the target's own is needed.
         history: Earlier turns of text as (role, text), beginning with the user's.
     """
@@ -33,6 +33,9 @@ class Example:
     images: tuple[Image, ...] = ()
     answer: str | None = None
     history: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", tuple(check_images(self.images)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +107,7 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
         if mark and any(mark in text for text in (example.text, *(turn for _, turn in example.history))):
             raise ValueError(f"text: expected no placeholder {mark!r}, got it in {example.key}; remove it")
     texts = [prompt_text(processor, example) for example in examples]
-    images = [[check_image(image) for image in example.images] for example in examples]
+    images = [check_images(example.images) for example in examples]
     padding = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     if is_tokenizer(processor):
         if any(images):

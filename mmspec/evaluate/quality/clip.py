@@ -14,7 +14,7 @@ from torch import Tensor
 from mmspec import zoo
 from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.quality.features import ExtractedFeatures
-from mmspec.io.images import check_image
+from mmspec.io.images import check_images
 from mmspec.io.readers import read_tensors
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.image import class_names
@@ -53,6 +53,7 @@ class OpenClip:
 
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
+        images = check_images(images)
         batches = [images[first : first + BATCH] for first in range(0, len(images), BATCH)]
         features = [self.model.encode_image(torch.stack([self._prepare(one) for one in part])) for part in batches]
         return ExtractedFeatures(torch.cat(features).float().numpy())
@@ -82,7 +83,7 @@ class TransformersClip:
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         features = []
-        images = [check_image(image) for image in images]
+        images = check_images(images)
         for first in range(0, len(images), BATCH):
             inputs = self.processor(images=images[first : first + BATCH], return_tensors="pt")
             features.append(_rows(self.model.get_image_features(**inputs)))
@@ -117,7 +118,7 @@ class ZooClip:
         self._classes = self.clip.encode_texts([with_article(one) for one in class_names()]).numpy()
 
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
-        features = self.clip.encode_images(list(images)).numpy()
+        features = self.clip.encode_images(images).numpy()
         logits = SHARPNESS * features.astype(np.float64) @ self._classes.T
         odds = np.exp(logits - logits.max(1, keepdims=True))
         return ExtractedFeatures(features, (odds / odds.sum(1, keepdims=True)).astype(np.float32))

@@ -15,5 +15,5 @@ def test_pixels_and_bytes_are_each_others_inverse() -> None:
     assert pixels.shape == (3, 3, 64, 64) and np.array_equal(to_bytes(pixels), whole)
     assert torch.equal(image_pixels(torch.from_numpy(whole)), image_pixels(torch.from_numpy(whole).permute(0, 3, 1, 2)))
     torch.testing.assert_close(image_pixels(torch.from_numpy(whole)), pixels)
-    with pytest.raises(ValueError, match="expected a uint8 tensor"):
+    with pytest.raises(ValueError, match="expected pixels from 0 to 255"):
         image_pixels(pixels)
