@@ -12,7 +12,7 @@ from transformers.generation import GenerationMode
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.stats import Stats
-from mmspec.io.validation import boolean
+from mmspec.io.validation import boolean, plain
 from mmspec.vlm.admission import admit, check_numbers, take_apart
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.conversation.turn import Turn
@@ -161,6 +161,8 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
 def check_call(model: nn.Module, inputs: dict) -> None:
     """Check the arguments of a `generate` call, and remove an empty `custom_generate` from `inputs`.
 
+    Numbers of numpy and torch among them become Python's own, since transformers supports few of these.
+
     Raises:
         ValueError: The combination of arguments is not supported.
     """
@@ -174,6 +176,7 @@ def check_call(model: nn.Module, inputs: dict) -> None:
     if inputs.get("tokenizer") is None and setting_of_call(model, inputs, "stop_strings") is not None:
         raise ValueError("stop_strings: expected a tokenizer too, got none; pass tokenizer=")
     check_implementation(setting_of_call(model, inputs, "cache_implementation"))
+    inputs.update({name: plain(value) for name, value in inputs.items()})
     check_numbers(inputs)
 
 

@@ -12,6 +12,8 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
+from mmspec.io.validation import check_fields
+
 Reduction = Literal["min", "mean"]
 
 
@@ -89,9 +91,10 @@ class Views:
     reduction: Reduction = "mean"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.size < 1:
             raise ValueError(f"size: expected at least 1 pixel, got {self.size}; use the input size of the model")
-        if self.crops not in ("cover", "letterbox") and (type(self.crops) is not int or self.crops < 1):
+        if self.crops not in ("cover", "letterbox") and (isinstance(self.crops, str) or self.crops < 1):
             raise ValueError(
                 f"crops: expected a number above 0, 'cover' or 'letterbox', got {self.crops!r}; use one of them"
             )
