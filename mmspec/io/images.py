@@ -101,7 +101,8 @@ def check_image(picture: object, name: str = "images") -> Image.Image:
 
     Args:
         picture: A PIL image; or an array or a tensor, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4, also in a batch
-            of one. Its values are those of 8 bits in any type, 0..1 in floats, 16 bits in uint16, or truth values.
+            with this picture alone. Its values are those of 8 bits in any type, 0..1 in floats, 16 bits in uint16, or
+            truth values.
         name: The argument that the error names.
 
     Raises:

@@ -190,9 +190,9 @@ def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
     """
     hints = _hints(type(settings))
     for field in fields(settings):
-        given, hint = getattr(settings, field.name), hints[field.name]
-        value = plain(given) if _takes_numbers(hint) else given
-        if value is not given:
+        value, hint = getattr(settings, field.name), hints[field.name]
+        if _takes_numbers(hint) and plain(value) is not value:
+            value = plain(value)
             object.__setattr__(settings, field.name, value)
         if isinstance(value, float) and math.isinf(value) and field.name in infinite:
             continue
