@@ -53,6 +53,9 @@ def check_numbers(settings: Mapping[str, object]) -> None:
     for name in _SWITCHES:
         if settings.get(name) is not None:
             boolean(name, settings[name])
+    for name, value in settings.items():
+        if isinstance(value, float) and math.isnan(value):
+            raise ValueError(f"{name}: expected a number, got nan; change it or leave it out")
     for name in _NUMBERS:
         if settings.get(name) is not None:
             number(name, settings[name], infinite=True)
@@ -62,9 +65,6 @@ def check_numbers(settings: Mapping[str, object]) -> None:
         for token in tokens if isinstance(tokens, list | tuple) else [tokens]:
             if tokens is not None:
                 whole(name, token)
-    for name, value in settings.items():
-        if isinstance(value, float) and math.isnan(value):
-            raise ValueError(f"{name}: expected a number, got nan; change it or leave it out")
 
 
 def check_tensors(inputs: Mapping[str, object]) -> None:

@@ -150,6 +150,18 @@ def whole(name: str, value: object, least: int | None = None) -> int:
     return number
 
 
+def texts_of(name: str, value: object) -> list[str]:
+    """Return texts as a list; a text alone is a list of one, never its letters.
+
+    Raises:
+        ValueError: The value is anything else, or holds no text.
+    """
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{name}: expected texts, got {value!r:.60}; pass a list of texts")
+    return list(texts)
+
+
 def number(
     name: str, value: object, least: float = -math.inf, most: float = math.inf, *, infinite: bool = False
 ) -> float:

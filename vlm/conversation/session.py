@@ -18,7 +18,7 @@ from mmspec.vlm.auto import AUTO
 from mmspec.vlm.conversation.messages import ChatWriter, pictures_in, words_of
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.distributed import execution_device
-from mmspec.vlm.hf_model import unwrapped
+from mmspec.vlm.hf_model import class_generate, unwrapped
 from mmspec.vlm.output import Generated
 
 Role = Literal["user", "system"]
@@ -42,7 +42,8 @@ class Session:
         **settings: the settings of `generate` for every turn; the settings of a call override all of these.
 
     Raises:
-        ValueError: the processor has no chat template, or a setting is refused by `generate` or set by the session.
+        ValueError: the model generates no text, the processor has no chat template, or a setting is refused by
+            `generate` or set by the session.
 
     Attributes:
         messages: the conversation in the format of chat templates.
@@ -61,6 +62,7 @@ class Session:
         seed: int | Sequence[int] | None = None,
         **settings: Any,
     ):
+        class_generate(model)  # refuses an object that is no model
         self._writer = ChatWriter(processor)
         self.model, self.processor = model, processor
         self.drafter, self.rule, self.seed, self.settings = drafter, rule, seed, settings

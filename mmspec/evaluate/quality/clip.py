@@ -16,6 +16,7 @@ from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.quality.features import ExtractedFeatures
 from mmspec.io.images import check_images
 from mmspec.io.readers import read_tensors
+from mmspec.io.validation import texts_of
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.image import class_names
 from mmspec.zoo.world.language import with_article
@@ -60,7 +61,7 @@ class OpenClip:
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        return self.model.encode_text(self._tokenize(list(texts))).float().numpy()
+        return self.model.encode_text(self._tokenize(texts_of("texts", texts))).float().numpy()
 
 
 class TransformersClip:
@@ -91,7 +92,7 @@ class TransformersClip:
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        inputs = self.processor(text=list(texts), return_tensors="pt", padding=True, truncation=True)
+        inputs = self.processor(text=texts_of("texts", texts), return_tensors="pt", padding=True, truncation=True)
         return _rows(self.model.get_text_features(**inputs)).numpy()
 
 
@@ -124,4 +125,4 @@ class ZooClip:
         return ExtractedFeatures(features, (odds / odds.sum(1, keepdims=True)).astype(np.float32))
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        return self.clip.encode_texts(list(texts)).numpy()
+        return self.clip.encode_texts(texts).numpy()

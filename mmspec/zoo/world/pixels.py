@@ -39,6 +39,8 @@ def image_pixels(images: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
     is_stack = isinstance(images, Tensor) and images.ndim == 4
     if not (is_stack and images.dtype == torch.uint8 and 3 in (images.shape[1], images.shape[-1])):
         pictures = check_images(images)
+        if not pictures:
+            raise ValueError("images: expected at least one picture, got none; pass a picture")
         if not is_stack:
             side = (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE)
             pictures = [p if p.size == side else p.resize(side, Image.Resampling.BOX) for p in pictures]
