@@ -94,7 +94,9 @@ class RasterDecoding:
             ValueError: The rule is unknown.
         """
         target = request.target(model)
-        rule = resolve(request.rule or "exact", greedy=target.greedy, domain=request.domain, model=model)
+        rule = resolve(
+            "exact" if request.rule is None else request.rule, greedy=target.greedy, domain=request.domain, model=model
+        )
         return target, self.drafter, rule
 
 

@@ -81,6 +81,23 @@ def test_a_request_refuses_other_types_by_name(name: str) -> None:
             mmspec.generate(tiny("llama"), **prompt("llama") | {"max_new_tokens": 2, name: value})
 
 
+def test_parts_of_drafters_are_refused_by_name() -> None:
+    calls = {
+        "stop": [partial(drafters.DynamicTree, stop=stop) for stop in (None, "a", 3, [1], 0.5)],
+        "table": [partial(kind, table=table) for kind in (drafters.TokenRecycling, drafters.Stand, drafters.Aded)
+                  for table in ([1], {}, torch.ones(2))],
+        "width": [partial(drafters.RecyclingTable, width=width) for width in (None, "a", 1.5, 0)],
+        "max_ngram": [partial(drafters.LawTable, max_ngram=count) for count in (None, "a", 1.5)],
+        "count": [partial(drafters.LayerSet, count) for count in (None, "a", 1.5)],
+        "drafter": [partial(drafters.Goodput, drafter) for drafter in (None, "a", 3, drafters.PromptLookup)],
+    }  # fmt: skip
+    for name, several in calls.items():
+        for call in several:
+            with pytest.raises(ValueError, match=f"^{name}: expected [^\n]*"):
+                call()
+    assert drafters.DynamicTree(stop="3:0.3") == drafters.DynamicTree(stop=((3, 0.3),))
+
+
 def test_a_session_needs_a_model() -> None:
     _, processor = mmspec.zoo.load("vlm")
     for model in (None, 3, torch.nn.Linear(2, 2)):
