@@ -4,45 +4,43 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from mmspec.io.validation import whole
 
 
 def class_labels(prompts: object, count: int, none: int | None) -> Tensor:
     """Check a label or several labels and return them as int64 [B].
 
     Args:
-        prompts: An int, a sequence of ints or an integer tensor.
+        prompts: A whole number or several, as a sequence, an array or a tensor.
         count: The number of classes; labels are 0..count - 1.
         none: The label for no class; None where the model has no such label.
 
     Raises:
         ValueError: The prompts are anything else; True and False are no labels.
     """
-    single = _is_label(prompts)
-    known = single or (isinstance(prompts, Tensor) and prompts.dtype != torch.bool) or (
-        isinstance(prompts, Sequence) and all(map(_is_label, prompts))
-    )  # fmt: skip
-    labels = torch.as_tensor([prompts] if single else prompts) if known else torch.empty(0)
-    if labels.dim() != 1 or not labels.numel() or labels.is_floating_point():
-        raise ValueError(
-            f"prompts: expected class labels for a class-conditional model, got {describe_value(prompts)}; give ints"
-        )
-    fits = (labels >= 0) & (labels < count)
-    if not bool((fits if none is None else fits | (labels == none)).all()):
+    values = prompts.tolist() if isinstance(prompts, Tensor | np.ndarray | np.generic) else prompts
+    several = isinstance(values, Sequence) and not isinstance(values, str | bytes)
+    try:
+        labels = [whole("prompts", value) for value in (values if several else [values])]
+    except ValueError:
+        labels = []
+    if not labels:
+        raise ValueError(f"prompts: expected class labels for a class-conditional model, got {describe_value(values)}; "
+                         "give whole numbers")  # fmt: skip
+    if not all(0 <= label < count or label == none for label in labels):
         other = "" if none is None else f" ({none} for none)"
-        raise ValueError(f"prompts: expected labels from 0 to {count - 1}{other}, got {labels.tolist()[:8]}; use these")
-    return labels.long()
-
-
-def _is_label(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+        raise ValueError(f"prompts: expected labels from 0 to {count - 1}{other}, got {labels[:8]}; use these")
+    return torch.tensor(labels)
 
 
 def describe_value(value: object) -> str:
     """Return a value as error messages show it."""
-    return f"{value!r}" if isinstance(value, str | int | float) else type(value).__name__
+    return f"{value!r:.60}" if isinstance(value, str | int | float | Sequence) else type(value).__name__
 
 
 def empty_embedding(rows: int, dim: int) -> nn.Embedding:

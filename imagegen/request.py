@@ -12,6 +12,7 @@ from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.filled_target import Listener
 from mmspec.imagegen.target import RasterTarget
+from mmspec.io.validation import plain
 from mmspec.methods import Domain
 
 AUTO = "auto"
@@ -61,7 +62,7 @@ class PipelineRequest:
             raise ValueError(
                 f"{unknown[0]}: expected an argument among {', '.join(names)}, got another name; correct the name"
             )
-        return cls(**settings)
+        return cls(**{name: plain(value) for name, value in settings.items()})
 
     def resolved(self, pipe: Any, prompts: object) -> Self:
         """Return the checked request with the defaults of a pipeline and the condition and keys of its rows.
@@ -93,7 +94,9 @@ class RasterDecoding:
             ValueError: The rule is unknown.
         """
         target = request.target(model)
-        rule = resolve(request.rule or "exact", greedy=target.greedy, domain=request.domain, model=model)
+        rule = resolve(
+            "exact" if request.rule is None else request.rule, greedy=target.greedy, domain=request.domain, model=model
+        )
         return target, self.drafter, rule
 
 

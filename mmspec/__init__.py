@@ -23,6 +23,7 @@ _PUBLIC = {
     "generate": "mmspec.vlm.api:generate",
     "imagegen": "mmspec.imagegen",
     "kernels": "mmspec.kernels",
+    "methods": "mmspec.methods",
     "summary": "mmspec.attach.enable:summary",
     "supported": "mmspec.evaluate.supported:supported",
     "video": "mmspec.video",

@@ -10,6 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 import torch
 from einops import rearrange
+from torch import Tensor
 
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DecodingRun, run_to_end
@@ -160,12 +161,13 @@ class BlockVideoPipeline:
 
     def _grid(self, size: Sequence[int]) -> tuple[int, int]:
         stride = self.vae.layout.stride
-        sides = size if isinstance(size, Sequence) else ()
-        if [type(side) for side in sides] != [int, int] or min(sides) < 1 or any(side % stride for side in sides):
+        size = size.tolist() if isinstance(size, np.ndarray | Tensor) else size
+        sides = [whole("size", side, 1) for side in size] if isinstance(size, Sequence) else []
+        if len(sides) != 2 or any(side % stride for side in sides):
             raise ValueError(
                 f"size: expected height and width, multiples of {stride}, got {size!r:.60}; use such a size"
             )
-        return size[0] // stride, size[1] // stride
+        return sides[0] // stride, sides[1] // stride
 
     @classmethod
     def from_pretrained(cls, path_or_repo: str | Path, *, dtype: torch.dtype | None = None) -> Self:

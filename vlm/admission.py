@@ -16,13 +16,14 @@ from collections.abc import Callable, Mapping
 from warnings import warn
 from weakref import WeakKeyDictionary
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.compat import CACHE
 from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
-from mmspec.io.validation import boolean, whole
+from mmspec.io.validation import boolean, number, whole
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.proof.bit_equality import same_bits
 from mmspec.vlm.proof.receptive_field import check_receptive_field
@@ -31,6 +32,9 @@ from mmspec.vlm.target import TextTarget
 
 _TEXT = {"input_ids", "inputs", "attention_mask", "position_ids"}
 _COUNTS = ("max_new_tokens", "min_new_tokens", "max_length", "min_length", "num_beams", "num_return_sequences", "top_k")
+_NUMBERS = ("temperature", "top_p", "min_p", "typical_p", "epsilon_cutoff", "eta_cutoff", "repetition_penalty",
+            "encoder_repetition_penalty", "length_penalty", "guidance_scale", "max_time")  # fmt: skip
+_TOKENS = ("eos_token_id", "pad_token_id", "bos_token_id")
 _SWITCHES = ("do_sample", "use_cache", "renormalize_logits", "remove_invalid_values", "return_dict_in_generate",
              "output_scores", "output_logits", "output_attentions", "output_hidden_states")  # fmt: skip
 
@@ -42,7 +46,7 @@ def check_numbers(settings: Mapping[str, object]) -> None:
         settings: arguments of `generate`, or the fields of a generation config.
 
     Raises:
-        ValueError: a count is not a whole number, a switch is not a boolean, or a number is NaN.
+        ValueError: a count or a token is not a whole number, a switch is not a boolean, or a number is none or NaN.
     """
     for name in _COUNTS:
         if settings.get(name) is not None:
@@ -53,6 +57,42 @@ def check_numbers(settings: Mapping[str, object]) -> None:
     for name, value in settings.items():
         if isinstance(value, float) and math.isnan(value):
             raise ValueError(f"{name}: expected a number, got nan; change it or leave it out")
+    for name in _NUMBERS:
+        if settings.get(name) is not None:
+            number(name, settings[name], infinite=True)
+    for name in _TOKENS:
+        tokens = settings.get(name)
+        tokens = tokens.tolist() if isinstance(tokens, Tensor | np.ndarray) else tokens
+        for token in tokens if isinstance(tokens, list | tuple) else [tokens]:
+            if tokens is not None:
+                whole(name, token)
+
+
+def check_tensors(inputs: Mapping[str, object]) -> None:
+    """Check the types and shapes of a prompt, on which transformers would fail somewhere inside.
+
+    Raises:
+        ValueError: ids or a mask are no tensor, have another shape than a row per prompt, or are no whole numbers.
+    """
+    for name in ("inputs", "input_ids", "attention_mask", "pixel_values"):
+        value = inputs.get(name)
+        is_ids = name in ("inputs", "input_ids")
+        if value is None or isinstance(value, Tensor) or (name == "pixel_values" and isinstance(value, list)):
+            if not is_ids or value is None or (value.dim() == 2 and value.dtype in (torch.int64, torch.int32)):
+                continue
+            if name == "inputs" and value.is_floating_point() and value.dim() > 1:
+                continue  # such as the sound of a model that hears
+        wanted = "int64 [B, L]" if is_ids else "a tensor"
+        got = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        raise ValueError(f"{name}: expected {wanted}, got {got}; call the processor with return_tensors='pt'")
+    ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
+    is_whole = inputs.get("past_key_values") is None and inputs.get("inputs_embeds") is None
+    if ids is not None and mask is not None and is_whole and mask.dim() == 2 and mask.shape != ids.shape:
+        raise ValueError(f"attention_mask: expected {list(ids.shape)} as input_ids, got {list(mask.shape)}; pass the mask "
+                         "of this prompt")  # fmt: skip
+    for name in ("logits_processor", "stopping_criteria"):
+        if not isinstance(inputs.get(name), list | None):
+            raise ValueError(f"{name}: expected a list, got {inputs[name]!r:.60}; write {name}=[...]")
 
 
 def take_apart(model: nn.Module) -> Parts:

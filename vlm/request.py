@@ -13,8 +13,8 @@ from mmspec.core.fingerprint import modules_of
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.stats import Stats
-from mmspec.io.validation import boolean
-from mmspec.vlm.admission import admit, check_numbers, take_apart
+from mmspec.io.validation import boolean, plain
+from mmspec.vlm.admission import admit, check_numbers, check_tensors, take_apart
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.conversation.turn import Turn
 from mmspec.vlm.graphs.rounds import Rounds
@@ -44,7 +44,7 @@ class RequestSettings:
         by_hand: Whether the caller takes the steps, so that the request is only opened.
 
     Raises:
-        ValueError: `capture` is neither a boolean nor Rounds, or another switch is not a boolean.
+        ValueError: A setting is of another type.
     """
 
     drafter: Drafter | str | None = None
@@ -61,6 +61,12 @@ class RequestSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.capture, bool | Rounds):
             raise ValueError(f"capture: expected True, False or Rounds, got {self.capture!r}; pass mmspec.vlm.Rounds()")
+        if self.memory is not None and not isinstance(self.memory, str):
+            raise ValueError(f"memory: expected a size such as 8GB, got {self.memory!r:.60}; write it as a text")
+        if self.streamer is not None and not (hasattr(self.streamer, "put") and hasattr(self.streamer, "end")):
+            raise ValueError(f"streamer: expected a streamer of transformers, got {self.streamer!r:.60}; leave it out")
+        if not callable(self.on_stats) and self.on_stats is not None:
+            raise ValueError(f"on_stats: expected a function of Stats, got {self.on_stats!r:.60}; leave it out")
         boolean("return_dict", self.return_dict)
         boolean("strict", self.strict)
 
@@ -179,6 +185,8 @@ def _check_without_ids(drafter: Drafter | None, processors: LogitsProcessorList)
 def check_call(model: nn.Module, inputs: dict) -> None:
     """Check the arguments of a `generate` call, and remove an empty `custom_generate` from `inputs`.
 
+    Numbers of numpy and torch among them become Python's own, since transformers supports few of these.
+
     Raises:
         ValueError: The combination of arguments is not supported.
     """
@@ -192,7 +200,9 @@ def check_call(model: nn.Module, inputs: dict) -> None:
     if inputs.get("tokenizer") is None and setting_of_call(model, inputs, "stop_strings") is not None:
         raise ValueError("stop_strings: expected a tokenizer too, got none; pass tokenizer=")
     check_implementation(setting_of_call(model, inputs, "cache_implementation"))
+    inputs.update({name: plain(value) for name, value in inputs.items()})
     check_numbers(inputs)
+    check_tensors(inputs)
 
 
 def check_config(ids: Tensor, config: GenerationConfig, model_kwargs: dict) -> None:

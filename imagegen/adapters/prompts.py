@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from mmspec.io.validation import plain
+
+_WHOLE = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.uint16, torch.uint32)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,11 +46,12 @@ def token_rows(prompts: object, mask: object = None) -> tuple[Tensor, ...]:
     Raises:
         ValueError: The prompts are anything else, or a prompt is empty.
     """
+    prompts = torch.as_tensor(prompts) if isinstance(prompts, np.ndarray) else prompts
     if isinstance(prompts, Tensor) and mask is not None:
         rows = [ids[real.bool()] for ids, real in zip(prompts, torch.as_tensor(mask), strict=True)]
     else:
         rows = _split_rows(prompts)
-    if not rows or any(row.numel() == 0 or row.dim() != 1 or row.is_floating_point() for row in rows):
+    if not rows or any(row.numel() == 0 or row.dim() != 1 or row.dtype not in _WHOLE for row in rows):
         raise ValueError("prompts: expected texts, token ids or a processor's output, got a row without ids; "
                          "give every image a prompt")  # fmt: skip
     return tuple(row.long().cpu() for row in rows)
@@ -56,6 +62,7 @@ def _split_rows(prompts: object) -> list[Tensor]:
         raise ValueError(f"prompts: expected texts, token ids or a processor's output, got {type(prompts).__name__}")
     if isinstance(prompts, Tensor):
         return list(prompts) if prompts.dim() == 2 else [prompts]
+    prompts = [plain(row) for row in prompts]
     if all(isinstance(row, int) for row in prompts):
         return [torch.tensor(prompts)]
     return [torch.as_tensor(row) for row in prompts]

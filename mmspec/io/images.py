@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Sequence
 from io import BytesIO
 from pathlib import Path
 
 import numpy as np
+from einops import rearrange
 from PIL import ExifTags, Image, ImageOps
 from PIL.ImageFile import ImageFile
 from PIL.JpegImagePlugin import JpegImageFile
@@ -23,7 +25,9 @@ MIN_SIDE = 4
 MAX_ASPECT = 200
 UPRIGHT = 1  # the EXIF orientation of an upright image
 
-_MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA"}
+_MODES = {"1", "L", "LA", "P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr", "HSV"}
+_WIDE_MODES = {"I", "I;16", "I;16B", "I;16L", "I;16N", "F"}  # Pillow itself would clip their values to white
+_BRIGHTEST = 255  # of 8 bits
 # a damaged file makes a decoder raise any of these
 _DECODE_ERRORS = (OSError, SyntaxError, ValueError, EOFError, LookupError, TypeError, ArithmeticError, MemoryError)
 
@@ -37,8 +41,8 @@ def open_image(
 ) -> Image.Image:
     """Read a still image as an 8-bit RGB `PIL.Image` without metadata, upright and with alpha on white.
 
-    The limits are checked before anything is decoded. CMYK and 16-bit files are refused: 8-bit RGB from them depends on
-    a colour profile or tone range that only the user knows.
+    The limits are checked before anything is decoded. Of 16 bits per channel the upper eight remain. CMYK is converted
+    by Pillow, without a colour profile.
 
     Args:
         source: A path, or the bytes of a file: PNG, JPEG or WebP with a single frame, at least 4x4 pixels, and a longer
@@ -54,7 +58,6 @@ def open_image(
             raise ValueError(f"expected {label} of at least 1, got {limit}, pass a positive limit")
     name, data = _read(source, int(max_bytes))
     kind = _sniff(name, data)
-    _check_declared_depth(name, data)
     if kind is WebPImageFile:
         # the constructor of WebP allocates the canvas
         _check_size(name, _webp_size(name, data), max_pixels)
@@ -70,55 +73,129 @@ def open_image(
     return _decode(name, data, image)
 
 
-def check_image(picture: object, name: str = "images") -> Image.Image | np.ndarray | Tensor:
-    """Check a picture that a caller has opened, before a processor receives it.
-
-    Processors would fetch addresses, read paths, clip 16-bit pictures to white, and ignore the rotation of photographs.
+def check_images(pictures: object, name: str = "images") -> list[Image.Image]:
+    """Check the pictures of a request and return them as `check_image` does.
 
     Args:
-        picture: A PIL image; or an array or a tensor of numbers, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4.
+        pictures: A sequence of pictures; or an array or a tensor that stacks them, [N, H, W, C] or [N, C, H, W].
         name: The argument that the error names.
 
-    Returns:
-        A PIL image as `upright_rgb` returns it, or the array or tensor unchanged.
+    Raises:
+        ValueError: The pictures are anything else, such as a single picture.
+        ImageError: (a ValueError) `check_image` refuses a picture.
+    """
+    is_stack = isinstance(pictures, np.ndarray | Tensor)
+    if is_stack and pictures.ndim != 4:
+        raise ValueError(f"{name}: expected a list of pictures or a stack [N, H, W, C], got the shape "
+                         f"{list(pictures.shape)}; write {name}=[picture]")  # fmt: skip
+    if not is_stack and (isinstance(pictures, str | bytes) or not isinstance(pictures, Sequence)):
+        raise ValueError(f"{name}: expected a list of pictures, got {type(pictures).__name__}; write {name}=[picture]")
+    return [check_image(picture, name) for picture in pictures]
+
+
+def check_image(picture: object, name: str = "images") -> Image.Image:
+    """Check a picture that a caller has opened, and return it in 8-bit RGB, upright and with alpha on white.
+
+    Processors would fetch addresses, read paths, scale floats twice, clip 16-bit pictures to white, and ignore the
+    rotation of photographs.
+
+    Args:
+        picture: A PIL image; or an array or a tensor, [H, W], [H, W, C] or [C, H, W] with C from 1 to 4, also in a batch
+            with this picture alone. Its values are those of 8 bits in any type, 0..1 in floats, 16 bits in uint16, or
+            truth values.
+        name: The argument that the error names.
 
     Raises:
-        ImageError: The picture is of another type, such as a string, is outside the limits of `open_image`, or is a PIL
-            image of another colour mode or with damaged pixels.
+        ImageError: The picture is of another type, such as a string, is outside the limits of `open_image`, is damaged,
+            or its values do not show their range.
     """
-    if isinstance(picture, Image.Image):
-        _check_size(name, picture.size, MAX_PIXELS, "shrink it")
-        _check_mode(name, picture.mode)
-        try:
-            return upright_rgb(picture)
-        except _DECODE_ERRORS as error:
-            raise _damaged(name, error) from error
-    if not isinstance(picture, np.ndarray | Tensor):
+    if isinstance(picture, np.ndarray | Tensor):
+        picture = _picture_of(picture, name)
+    elif not isinstance(picture, Image.Image):
         got = repr(picture) if isinstance(picture, str | os.PathLike) else type(picture).__name__
         raise ImageError(f"{name}: expected PIL images, arrays or tensors, got {got[:120]}; open a file with open_image of "
                          "mmspec.io.images")  # fmt: skip
-    shape = tuple(picture.shape)
-    is_numeric = isinstance(picture, Tensor) or picture.dtype.kind in "buif"
-    if not is_numeric or len(shape) not in (2, 3) or (len(shape) == 3 and min(shape[0], shape[2]) > 4):
-        raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {picture.dtype} in the "
-                         f"shape {list(shape)}; pass one picture per item, or open a file with open_image")  # fmt: skip
-    if len(shape) == 3 and max(shape[0], shape[2]) <= 4:
-        raise ImageError(f"{name}: expected an array with distinct rows and channels, got the shape {list(shape)}, which "
-                         "is ambiguous; pass a PIL image")  # fmt: skip
-    height, width = shape if len(shape) == 2 else shape[:2] if shape[2] <= 4 else shape[1:]
-    _check_size(name, (width, height), MAX_PIXELS, "shrink it")
-    return picture
+    _check_size(name, picture.size, MAX_PIXELS, "shrink it")
+    _check_mode(name, picture.mode)
+    try:
+        return upright_rgb(picture, name)
+    except ImageError:
+        raise
+    except _DECODE_ERRORS as error:
+        raise _damaged(name, error) from error
 
 
-def upright_rgb(picture: Image.Image) -> Image.Image:
-    """Return the picture in 8-bit RGB, rotated by its EXIF orientation, with alpha on white; itself if nothing changes."""
+def upright_rgb(picture: Image.Image, name: str = "images", *, is_deep: bool = False) -> Image.Image:
+    """Return the picture in 8-bit RGB, rotated by its EXIF orientation, with alpha on white; itself if nothing changes.
+
+    `is_deep` says that a wide mode holds 16 bits, as a file's header does; otherwise its values have to show it.
+    """
     if picture.mode == "RGB" and not picture.has_transparency_data and _orientation(picture) == UPRIGHT:
         return picture
     upright = ImageOps.exif_transpose(picture)
+    if upright.mode in _WIDE_MODES:
+        values = np.asarray(upright)
+        grey = (values >> 8).astype(np.uint8) if is_deep else _eight_bits(values, name)
+        clear = upright.info.get("transparency")  # the value of transparent pixels
+        return Image.fromarray(grey if clear is None else np.where(values == clear, _BRIGHTEST, grey)).convert("RGB")
     if upright.has_transparency_data:
         layer = upright.convert("RGBA")
         upright = Image.alpha_composite(Image.new("RGBA", layer.size, "white"), layer)
     return upright.convert("RGB")
+
+
+def _picture_of(array: np.ndarray | Tensor, name: str) -> Image.Image:
+    """Return an array as a PIL image of the mode L, LA, RGB or RGBA. Its layout is read before its values."""
+    if array.ndim == 4 and len(array) == 1:
+        array = array[0]
+    shape = tuple(array.shape)
+    is_numeric = not array.is_complex() if isinstance(array, Tensor) else array.dtype.kind in "buif"
+    is_picture = len(shape) == 2 or (len(shape) == 3 and (1 <= shape[0] <= 4 or 1 <= shape[2] <= 4))
+    if not is_numeric or not is_picture:
+        raise ImageError(f"{name}: expected arrays of numbers in the shape [H, W, C] or [C, H, W], got {array.dtype} in the "
+                         f"shape {list(shape)}; pass one picture per item, or open a file with open_image")  # fmt: skip
+    if len(shape) == 3 and max(shape[0], shape[2]) <= 4:
+        raise ImageError(f"{name}: expected an array with distinct rows and channels, got the shape {list(shape)}, which "
+                         "is ambiguous; pass a PIL image")  # fmt: skip
+    has_channels_first = len(shape) == 3 and shape[2] > 4
+    height, width = shape[1:] if has_channels_first else shape[:2]
+    _check_size(name, (width, height), MAX_PIXELS, "shrink it")
+    if isinstance(array, Tensor):
+        try:
+            array = array.detach().cpu()
+            array = (array.float() if array.is_floating_point() else array).numpy()
+        except (RuntimeError, TypeError) as error:  # such as a meta or a sparse tensor
+            raise ImageError(f"{name}: expected a dense tensor with data, got {array.layout} on {array.device}; "
+                             "convert it") from error  # fmt: skip
+    if np.ma.is_masked(array):
+        raise ImageError(f"{name}: expected arrays without a mask, got a masked array; fill it")
+    array = np.asarray(array)
+    if has_channels_first:
+        array = rearrange(array, "c h w -> h w c")
+    if array.ndim == 3 and array.shape[2] in (2, 4) and array.dtype.kind != "b":
+        if array[..., -1].max() == 1 < array[..., :-1].max():
+            raise ImageError(f"{name}: expected colours and alpha of one range, got colours up to "
+                             f"{array[..., :-1].max():g} and alpha up to 1; scale the alpha")  # fmt: skip
+    levels = _eight_bits(array, name)
+    return Image.fromarray(np.ascontiguousarray(levels[..., 0] if levels.shape[2:] == (1,) else levels))
+
+
+def _eight_bits(values: np.ndarray, name: str) -> np.ndarray:
+    """Return the values of a picture, of any range that they show beyond doubt, as uint8."""
+    if values.dtype == np.uint8:
+        return values
+    if values.dtype.kind == "b":
+        return values.astype(np.uint8) * np.uint8(_BRIGHTEST)
+    low, high = values.min(), values.max()
+    is_float, is_deep = values.dtype.kind == "f", values.dtype.itemsize == 2 and values.dtype.kind == "u"
+    if low >= 0 and high <= 1 and (is_float or high == 0):
+        return np.rint(values.astype(np.float32) * _BRIGHTEST).astype(np.uint8)
+    if is_deep and high > _BRIGHTEST:
+        return (values >> 8).astype(np.uint8)
+    if low >= 0 and 1 < high <= _BRIGHTEST and not is_deep and not (is_float and (values % 1).any()):
+        return values.astype(np.uint8)
+    raise ImageError(f"{name}: expected pixels from 0 to 255, floats from 0 to 1 or uint16 of 16 bits, got {values.dtype} "
+                     f"from {low:g} to {high:g}; convert them to uint8")  # fmt: skip
 
 
 def _orientation(picture: Image.Image) -> int:
@@ -167,12 +244,6 @@ def _sniff(name: str, data: bytes) -> type[ImageFile]:
     raise ImageError(f"{name}: expected PNG, JPEG or WebP, got {got}, save it as one of the three")
 
 
-def _check_declared_depth(name: str, data: bytes) -> None:
-    # Pillow silently opens 16-bit RGB as 8-bit RGB, so the header is read here
-    if data[12:16] == b"IHDR" and data[24:25] == b"\x10":
-        raise ImageError(f"{name}: expected 8 bits per channel, got a 16-bit PNG, scale it to 8 bits first")
-
-
 def _webp_size(name: str, data: bytes) -> tuple[int, int]:
     def little(start: int, stop: int) -> int:
         return int.from_bytes(data[start:stop], "little")
@@ -204,8 +275,10 @@ def _check_size(
 
 
 def _check_mode(name: str, mode: str) -> None:
-    if mode not in _MODES:
-        raise ImageError(f"{name}: expected an RGB or grey image, got colour mode {mode}, convert it to RGB first")
+    if mode not in _MODES | _WIDE_MODES:
+        raise ImageError(
+            f"{name}: expected an RGB, grey or CMYK image, got colour mode {mode}, convert it to RGB first"
+        )
 
 
 def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
@@ -214,7 +287,7 @@ def _decode(name: str, data: bytes, image: ImageFile) -> Image.Image:
             # loading skips the checksums, and verifying consumes the file
             PngImageFile(BytesIO(data)).verify()
         image.load()
-        result = upright_rgb(image).convert("RGB")  # a plain image instead of a file's class
+        result = upright_rgb(image, name, is_deep=True).convert("RGB")  # a plain image instead of a file's class
     except _DECODE_ERRORS as error:
         raise _damaged(name, error) from error
     result.info = {}

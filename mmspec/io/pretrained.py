@@ -120,6 +120,10 @@ def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.
     Raises:
         ValueError: The text is none of these, or the zoo has no weights of that name.
     """
+    if not isinstance(path_or_repo, str | Path):
+        raise ValueError(
+            f"path_or_repo: expected a folder or a hub id 'owner/name', got {path_or_repo!r:.60}; pass either"
+        )
     if str(path_or_repo).startswith(ZOO):
         # imported by name, since the zoo imports this module
         registry = import_module("mmspec.zoo.files.registry")
@@ -127,7 +131,7 @@ def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.
     folder = Path(path_or_repo)
     if folder.exists():
         return folder
-    if len(str(path_or_repo).split("/")) != 2:
+    if len(folder.parts) != 2 or folder.is_absolute():
         raise ValueError(f"path_or_repo: expected a folder or a hub id 'owner/name', got {str(path_or_repo)!r}")
     from huggingface_hub import snapshot_download
 

@@ -42,7 +42,7 @@ def from_fields(
     if isinstance(config, cls):
         return config
     owner = owner or cls.__name__
-    values = {name: value for name, value in config.items() if name not in left_out}
+    values = {name: plain(value) for name, value in config.items() if name not in left_out}
     if unknown := sorted(set(values) - {field.name for field in fields(cls)}):
         raise ValueError(f"config: expected fields of {owner}, got {unknown}; remove them")
     needed = [field.name for field in fields(cls) if field.default is MISSING and field.default_factory is MISSING]
@@ -99,19 +99,33 @@ LARGEST_SCALE = 1000.0  # of guidance and noise: fifty times the published scale
 _PLAIN = (bool, int, float, str, NoneType)
 
 
+def plain(value: Any) -> Any:
+    """Return a number or truth value of numpy or torch, with no dimensions, as Python's own; other values unchanged.
+
+    Numbers inside a tuple are converted too.
+    """
+    if isinstance(value, tuple) and type(value) is tuple:
+        return tuple(map(plain, value))
+    if not hasattr(value, "item") or getattr(value, "ndim", None) != 0 or getattr(value, "is_meta", False):
+        return value
+    own = value.item()
+    return own if isinstance(own, bool | int | float) else value
+
+
 def boolean(name: str, value: object) -> bool:
     """Return the value, which must be True or False.
 
     Args:
         name: Name of the argument, for the error.
-        value: The value from a caller.
+        value: The value from a caller, also of numpy or torch.
 
     Raises:
         ValueError: The value is anything else, such as a text or a number.
     """
-    if not isinstance(value, bool):
+    truth = plain(value)
+    if not isinstance(truth, bool):
         raise ValueError(f"{name}: expected True or False, got {value!r:.60}; pass True or False")
-    return value
+    return truth
 
 
 def whole(name: str, value: object, least: int | None = None) -> int:
@@ -126,7 +140,7 @@ def whole(name: str, value: object, least: int | None = None) -> int:
         ValueError: The value is a float, a truth value or a text, or is below `least`.
     """
     try:
-        number = None if _is_truth(value) else index(value)
+        number = None if isinstance(plain(value), bool) else index(value)
     except TypeError:
         number = None
     if number is None:
@@ -134,6 +148,18 @@ def whole(name: str, value: object, least: int | None = None) -> int:
     if least is not None and number < least:
         raise ValueError(f"{name}: expected at least {least}, got {number}; raise it")
     return number
+
+
+def texts_of(name: str, value: object) -> list[str]:
+    """Return texts as a list; a text alone is a list of one, never its letters.
+
+    Raises:
+        ValueError: The value is anything else, or holds no text.
+    """
+    texts = [value] if isinstance(value, str) else value
+    if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"{name}: expected texts, got {value!r:.60}; pass a list of texts")
+    return list(texts)
 
 
 def number(
@@ -151,9 +177,10 @@ def number(
     Raises:
         ValueError: The value is a truth value, a text, NaN or outside the limits, or is an infinity without `infinite`.
     """
-    is_number = isinstance(value, Real) or (hasattr(value, "numel") and value.numel() == 1)
+    own = plain(value)
+    is_number = isinstance(own, Real) or (hasattr(own, "numel") and own.numel() == 1)
     try:
-        result = float(value) if is_number and not _is_truth(value) else math.nan
+        result = float(own) if is_number and not isinstance(own, bool) else math.nan
     except OverflowError:
         result = math.nan
     if not least <= result <= most or (math.isinf(result) and not infinite):
@@ -163,6 +190,8 @@ def number(
 
 def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
     """Check each field of a dataclass against its annotation, if this names numbers, truth values, texts or None.
+
+    Fields with a number of numpy or torch are set to Python's own.
 
     Args:
         settings: The dataclass, usually in its `__post_init__`.
@@ -174,6 +203,9 @@ def check_fields(settings: object, infinite: Collection[str] = ()) -> None:
     hints = _hints(type(settings))
     for field in fields(settings):
         value, hint = getattr(settings, field.name), hints[field.name]
+        if _takes_numbers(hint) and plain(value) is not value:
+            value = plain(value)
+            object.__setattr__(settings, field.name, value)
         if isinstance(value, float) and math.isinf(value) and field.name in infinite:
             continue
         if not _fits(value, hint):
@@ -221,8 +253,9 @@ def _fits(value: object, hint: Any) -> bool:
     return others or any(fits(value, member) for member in plain)
 
 
-def _is_truth(value: object) -> bool:
-    return isinstance(value, bool) or str(getattr(value, "dtype", "")) in ("bool", "torch.bool")
+def _takes_numbers(hint: Any) -> bool:
+    members = get_args(hint) if get_origin(hint) in (UnionType, Union) else (hint,)
+    return any(member in (bool, int, float) or get_origin(member) is tuple for member in members)
 
 
 def _range(least: float, most: float, infinite: bool) -> str:

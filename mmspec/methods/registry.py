@@ -225,7 +225,13 @@ def methods(
         exact: Whether the methods are exact; None for all.
         models: The kind of models, "masked", "causal", "blocks" or "codes"; None for all. A method supports the kinds
             in its fact `models`, and all of them without this fact.
+
+    Raises:
+        ValueError: The domain or the kind is unknown.
     """
+    for option, value, known in (("domain", domain, DOMAINS), ("kind", kind, KINDS)):
+        if value is not None and value not in known:
+            raise ValueError(f"{option}: expected one of {', '.join(known)}, got {value!r:.60}; pick one of these")
     every: Iterable[MethodInfo] = {**_indexed(), **_registered}.values()
     return tuple(
         info
@@ -265,6 +271,8 @@ def find(
         ValueError: No method has the name, or several have it.
     """
     option = option or kind or "method"
+    if not isinstance(name, str):
+        raise ValueError(f"{option}: expected the name of a method, got {name!r:.60}; write the name")
     matches = [info for info in methods(domain, kind, models=models) if name in (info.name, *info.aliases)]
     if not matches:
         known = names(domain, kind, models=models)

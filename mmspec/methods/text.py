@@ -93,6 +93,8 @@ def split(text: str, option: str = "method") -> tuple[str, dict[str, str], str |
     Raises:
         ValueError: The text has another form, or repeats a setting.
     """
+    if not isinstance(text, str):
+        raise ValueError(f"{option}: expected a text such as NAME:setting=value, got {text!r:.60}; write the name")
     front, *weights = _pieces(text, "@", 2)
     name, colon, rest = front.partition(":")
     parts = _pieces(rest, ",") if colon else []

@@ -38,7 +38,7 @@ def test_pictures_are_checked_in_every_file_that_hands_them_to_a_processor() -> 
     files = {module: path.read_text(encoding="utf-8") for module, path in modules()}
     handing = {module for module, source in files.items() if hands_over(source)}
     assert {"mmspec.vlm.conversation.messages", "mmspec.vlm.training.examples"} <= handing
-    assert not [module for module in handing if "check_image(" not in files[module]]
+    assert not [module for module in handing if "check_images(" not in files[module]]
 
 
 @pytest.mark.parametrize("item", (ADDRESS, Path("a.png"), None), ids=("address", "path", "None"))

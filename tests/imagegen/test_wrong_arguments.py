@@ -7,10 +7,12 @@ from collections.abc import Callable
 from functools import partial
 from inspect import signature
 
+import numpy as np
 import pytest
 import torch
 
 from mmspec import imagegen
+from mmspec.imagegen.adapters.prompts import token_rows
 from mmspec.imagegen.conditioning import class_labels
 from mmspec.imagegen.continuous.causal.drafter import SmallCausal
 from mmspec.imagegen.continuous.masked_target import TokenGuidance
@@ -100,6 +102,38 @@ def test_labels_are_whole_numbers_and_no_truth_values() -> None:
             class_labels(label, 4, -1)
     with pytest.raises(ValueError, match="^prompts: expected labels from 0 to 3"):
         class_labels(-1, 4, None)  # a model without a label for no class
+
+
+def test_labels_of_numpy_and_torch_are_labels() -> None:
+    for labels in (np.int64(2), np.uint8(2), np.array(2), torch.tensor(2)):
+        assert class_labels(labels, 4, -1).tolist() == [2]
+    for labels in (
+        np.arange(2),
+        torch.arange(2),
+        range(2),
+        [np.int64(0), torch.tensor(1)],
+        np.arange(2, dtype=np.uint8),
+    ):
+        assert class_labels(labels, 4, -1).tolist() == [0, 1] and class_labels(labels, 4, -1).dtype == torch.int64
+    for labels in (
+        np.array([True]),
+        np.array([1.0]),
+        np.float32(1),
+        np.True_,
+        torch.tensor(1.0),
+        [2**70],
+        np.array([4]),
+    ):
+        with pytest.raises(ValueError, match="^prompts: expected [^\n]* got [^\n]*; (give|use)"):
+            class_labels(labels, 4, -1)
+
+
+def test_token_ids_of_numpy_are_prompts() -> None:
+    for ids in ([1, 2], np.array([1, 2]), np.array([[1, 2]]), [np.int64(1), np.int64(2)], [np.array([1, 2])]):
+        assert [row.tolist() for row in token_rows(ids)] == [[1, 2]]
+    for ids in ([True, False], np.array([0.5]), [0.5, 1.5]):
+        with pytest.raises(ValueError, match="^prompts: expected "):
+            token_rows(ids)
 
 
 def test_parts_that_are_missing_are_named() -> None:

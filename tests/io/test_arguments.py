@@ -10,8 +10,10 @@ import numpy as np
 import pytest
 import torch
 
+import mmspec
 from mmspec.core.keys import Keys
 from mmspec.io.validation import boolean, check_fields, number, whole
+from mmspec.vlm.drafters import PromptLookup
 from tests.wrong_values import cases, refused
 
 
@@ -39,7 +41,42 @@ def test_numbers_come_back_as_python_numbers() -> None:
     for value in (0.5, np.float32(0.5), torch.tensor(0.5), torch.tensor([0.5])):
         assert number("share", value) == 0.5 and type(number("share", value)) is float
     assert number("bound", -math.inf, infinite=True) == -math.inf
-    assert boolean("loud", True) is True and boolean("loud", False) is False
+    for value in (True, np.True_, np.array(True), torch.tensor(True)):
+        assert boolean("loud", value) is True
+    assert boolean("loud", False) is False
+
+
+NUMBERS = {"numpy": np.int64, "small": np.uint8, "array": np.array, "tensor": torch.tensor}
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_without_dimensions_are_numbers_in_settings(kind: str) -> None:
+    make = NUMBERS[kind]
+    settings = Settings(count=make(4), share=make(1), most=make(5), sizes=(make(2), make(3)), steps=make(6))
+    assert settings == Settings(count=4, share=1, most=5, sizes=(2, 3), steps=6)
+    assert {type(value) for value in (settings.count, settings.most, *settings.sizes, settings.steps)} == {int}
+    half = {"numpy": np.float32, "small": np.float16}.get(kind, make)
+    assert Settings(share=half(0.5), bound=half(2.0)) == Settings(share=0.5, bound=2.0)
+    for wrong in ({"count": half(0.5)}, {"count": make(3) > 2}, {"share": half(math.nan)}):
+        with pytest.raises(ValueError, match=f"^{next(iter(wrong))}: expected "):
+            Settings(**wrong)
+
+
+@pytest.mark.parametrize("kind", NUMBERS)
+def test_numbers_without_dimensions_are_numbers_of_requests(kind: str) -> None:
+    make, half = NUMBERS[kind], {"numpy": np.float32, "small": np.float16}.get(kind, NUMBERS[kind])
+    model, processor = mmspec.zoo.load("vlm")
+    ids = processor.tokenizer("Describe this picture.", return_tensors="pt").input_ids
+    own = dict(max_new_tokens=4, min_new_tokens=2, top_k=5, seed=3, eos_token_id=2)
+    given = {name: make(value) for name, value in own.items()}
+    for name, value in (("temperature", 0.5), ("top_p", 0.875), ("repetition_penalty", 1.25), ("min_p", 0.125)):
+        own[name], given[name] = value, half(value)
+    own["drafter"], given["drafter"] = PromptLookup(longest=3), PromptLookup(longest=make(3))
+    wanted = mmspec.generate(model, input_ids=ids, do_sample=True, **own)
+    assert torch.equal(wanted, mmspec.generate(model, input_ids=ids, do_sample=np.True_, **given))
+    pipe = mmspec.zoo.load("c2i")
+    wanted = pipe(3, seed=1, top_k=5, temperature=0.5, pixels=False).tokens
+    assert torch.equal(wanted, pipe(make(3), seed=make(1), top_k=make(5), temperature=half(0.5), pixels=False).tokens)
 
 
 @pytest.mark.parametrize("value", (True, False, torch.tensor(True), "1", None, math.nan, [1], 1j, 10**400))
@@ -49,7 +86,7 @@ def test_invalid_numbers_are_refused(value: object) -> None:
     if type(value) is not int:
         with pytest.raises(ValueError, match="^count: expected a whole number"):
             whole("count", value)
-    if not isinstance(value, bool):
+    if not isinstance(value, bool | torch.Tensor):
         with pytest.raises(ValueError, match="^loud: expected True or False"):
             boolean("loud", value)
 

@@ -170,3 +170,13 @@ def test_refusals_of_a_class_name_the_method() -> None:
         parse("lantern", "image", "rule").make(ModelParts())
     with pytest.raises(ValueError, match="^decoding 'eagle': method: expected the part 'eagle', got none"):
         parse("eagle", "image", "decoding").make(ModelParts())
+
+
+def test_names_domains_and_kinds_of_another_type_are_refused_by_name() -> None:
+    for value in (None, 3, ["lookup"]):
+        for call in (find, parse):
+            with pytest.raises(ValueError, match="^method: expected [^\n]*got "):
+                call(value)
+    for name, value in (("domain", "x"), ("domain", 3), ("kind", "x")):
+        with pytest.raises(ValueError, match=f"^{name}: expected one of "):
+            names(**{name: value})

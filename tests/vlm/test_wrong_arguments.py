@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable
 from functools import partial
 
+import numpy as np
 import pytest
+import torch
 from transformers import GenerationConfig
 
 import mmspec
@@ -54,6 +56,59 @@ def test_a_request_refuses_switches_that_are_no_truth_values(entry: str) -> None
     for name in ENTRIES[entry][1]:
         for value in (*WRONG["bool"], "False", None):
             refused(request(entry), name, value)
+
+
+IDS = prompt("llama")["input_ids"]
+TYPES = {
+    "input_ids": (IDS.numpy(), IDS.tolist(), IDS[0], IDS.float(), IDS.bool(), "text"),
+    "attention_mask": (IDS.numpy(), [1], 3, torch.ones_like(IDS)[:, 1:]),
+    "memory": (3, -1),
+    "streamer": (3,),
+    "on_stats": (3,),
+    "top_p": ("a", [0.5]),
+    "temperature": ("a", np.array([1.0, 2.0])),
+    "eos_token_id": ("a", 1.5, [1, "a"]),
+    "pad_token_id": ("a", 1.5),
+    "logits_processor": (3,),
+    "stopping_criteria": (3,),
+}
+
+
+@pytest.mark.parametrize("name", TYPES)
+def test_a_request_refuses_other_types_by_name(name: str) -> None:
+    for value in TYPES[name]:
+        with pytest.raises(ValueError, match=f"^{name}: expected [^\n]*got "):
+            mmspec.generate(tiny("llama"), **prompt("llama") | {"max_new_tokens": 2, name: value})
+
+
+def test_parts_of_drafters_are_refused_by_name() -> None:
+    calls = {
+        "stop": [partial(drafters.DynamicTree, stop=stop) for stop in (None, "a", 3, [1], 0.5)],
+        "table": [partial(kind, table=table) for kind in (drafters.TokenRecycling, drafters.Stand, drafters.Aded)
+                  for table in ([1], {}, torch.ones(2))],
+        "width": [partial(drafters.RecyclingTable, width=width) for width in (None, "a", 1.5, 0)],
+        "max_ngram": [partial(drafters.LawTable, max_ngram=count) for count in (None, "a", 1.5)],
+        "count": [partial(drafters.LayerSet, count) for count in (None, "a", 1.5)],
+        "drafter": [partial(drafters.Goodput, drafter) for drafter in (None, "a", 3, drafters.PromptLookup)],
+    }  # fmt: skip
+    for name, several in calls.items():
+        for call in several:
+            with pytest.raises(ValueError, match=f"^{name}: expected [^\n]*"):
+                call()
+    assert drafters.DynamicTree(stop="3:0.3") == drafters.DynamicTree(stop=((3, 0.3),))
+
+
+def test_a_session_needs_a_model() -> None:
+    _, processor = mmspec.zoo.load("vlm")
+    for model in (None, 3, torch.nn.Linear(2, 2)):
+        with pytest.raises(ValueError, match="^model: expected a transformers model"):
+            mmspec.Session(model, processor)
+
+
+@pytest.mark.parametrize("path", (None, 3, "/nonexistent/", "name", "a/b/c"))
+def test_a_drafter_has_a_folder_or_an_id(path: object) -> None:
+    with pytest.raises(ValueError, match="^path_or_repo: expected a folder or a hub id"):
+        mmspec.vlm.load_drafter(path)
 
 
 @pytest.mark.parametrize("entry", ENTRIES)

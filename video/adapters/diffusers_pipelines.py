@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from torch import Tensor
+
+from mmspec.io.validation import number
 from mmspec.video.adapters.anyflow import AnyFlowVideo
 from mmspec.video.adapters.guidance import VideoGuidance, ZeroStarGuidance
 from mmspec.video.adapters.helios import HeliosVideo
@@ -13,7 +16,7 @@ from mmspec.video.adapters.skyreels import SkyReelsVideo
 from mmspec.video.generation import FlowMap
 from mmspec.video.model import BlockPlan, BlockVideoModel
 from mmspec.video.pipeline import BlockVideoPipeline
-from mmspec.video.prompt_encoder import PromptEncoder
+from mmspec.video.prompt_encoder import PromptEncoder, PromptReader
 from mmspec.video.vae import StreamingWanVAE
 
 if TYPE_CHECKING:
@@ -24,7 +27,8 @@ Steps = int | tuple[int, ...] | None
 
 
 def from_diffusers(
-    pipe: DiffusionPipeline, *, steps: Steps = None, guidance_scale: float | None = None, negative_prompt: str = "",
+    pipe: DiffusionPipeline, *, steps: Steps = None, guidance_scale: float | None = None,
+    negative_prompt: str | Tensor = "",
     size: tuple[int, int] = (480, 832), blocks: int = 7,
 ) -> BlockVideoPipeline:  # fmt: skip
     """Return a pipeline with the transformer, autoencoder, text encoder and scheduler of a diffusers pipeline.
@@ -33,25 +37,37 @@ def from_diffusers(
 
     Args:
         pipe: A loaded AnyFlowFARPipeline, HeliosPipeline, HeliosPyramidPipeline or SkyReelsV2DiffusionForcingPipeline.
+            Without a text encoder the prompts of calls are states, float [B, L, d].
         steps: Steps per block, or per stage for HeliosPyramidPipeline. None takes 4 for AnyFlow, 50 for SkyReels-V2,
             and 50 or (10, 10, 10) for Helios; distilled Helios takes (2, 2, 2) with a doubled first chunk.
         guidance_scale: None for the pipeline's default, 1 for distilled models.
-        negative_prompt: The text of the pass without the prompt.
+        negative_prompt: The text of the pass without the prompt, or its states, float [1, L, d].
         size: The default height and width of calls, in pixels.
         blocks: The default number of blocks of calls.
 
     Raises:
-        ValueError: The pipeline is unsupported, or guidance is set for weights that include it.
+        ValueError: The pipeline is unsupported or incomplete, guidance is set for weights that include it, or the
+            negative prompt is a text and there is no text encoder.
     """
     build = _FAMILIES.get(type(pipe).__name__)
     if build is None:
         known = ", ".join(_FAMILIES)
         raise ValueError(f"pipe: expected one of {known}, got {type(pipe).__name__}; load one of these")
-    encoder = PromptEncoder(pipe.text_encoder, pipe.tokenizer, TEXT)
+    needed = ("transformer", "vae", "scheduler", *(("tokenizer",) if pipe.text_encoder is not None else ()))
+    if missing := [name for name in needed if getattr(pipe, name) is None]:
+        raise ValueError(
+            f"pipe: expected a {type(pipe).__name__} with its {missing[0]}, got none; load it with this part"
+        )
+    encoder = None if pipe.text_encoder is None else PromptEncoder(pipe.text_encoder, pipe.tokenizer, TEXT)
 
     def guided(usual: float, kind: type[VideoGuidance] = VideoGuidance) -> VideoGuidance:
-        scale = usual if guidance_scale is None else guidance_scale
-        return kind(scale, encoder([negative_prompt])) if scale > 1 else VideoGuidance()
+        scale = usual if guidance_scale is None else number("guidance_scale", guidance_scale)
+        if scale <= 1:
+            return VideoGuidance()
+        if encoder is None and not isinstance(negative_prompt, Tensor):
+            raise ValueError("negative_prompt: expected float [1, L, d] for a pipeline without a text encoder, got "
+                             f"{negative_prompt!r:.60}; encode it, or pass guidance_scale=1")  # fmt: skip
+        return kind(scale, PromptReader(encoder)(negative_prompt))
 
     model = build(pipe, steps, guided)
     return BlockVideoPipeline(model, StreamingWanVAE(pipe.vae), encoder, size=size, blocks=blocks)

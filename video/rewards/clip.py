@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from einops import rearrange
 from torch import Tensor, nn
 
+from mmspec.io.validation import texts_of
 from mmspec.video.rewards.scores import Views, normalised, to_bytes
 from mmspec.video.rewards.state_dicts import filled, named, weights_of
 
@@ -100,7 +101,7 @@ class ClipEncoder:
     @torch.no_grad()
     def encode_texts(self, prompts: str | Sequence[str]) -> Tensor:
         """Return unit vectors float32 [N, D], of a text alone [1, D]; long prompts are cut."""
-        ids = self.tokenizer([prompts] if isinstance(prompts, str) else list(prompts)).to(self.model.logit_scale.device)
+        ids = self.tokenizer(texts_of("prompts", prompts)).to(self.model.logit_scale.device)
         return F.normalize(self._texts(ids).float(), dim=-1)
 
 

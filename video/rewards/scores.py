@@ -12,6 +12,8 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as tv
 
+from mmspec.io.validation import check_fields
+
 Reduction = Literal["min", "mean"]
 
 
@@ -89,9 +91,10 @@ class Views:
     reduction: Reduction = "mean"
 
     def __post_init__(self) -> None:
+        check_fields(self)
         if self.size < 1:
             raise ValueError(f"size: expected at least 1 pixel, got {self.size}; use the input size of the model")
-        if self.crops not in ("cover", "letterbox") and (type(self.crops) is not int or self.crops < 1):
+        if self.crops not in ("cover", "letterbox") and (isinstance(self.crops, str) or self.crops < 1):
             raise ValueError(
                 f"crops: expected a number above 0, 'cover' or 'letterbox', got {self.crops!r}; use one of them"
             )
@@ -138,6 +141,10 @@ def to_bytes(frames: Tensor) -> Tensor:
         raise ValueError(f"frames: expected float in -1..1 or uint8, got {frames.dtype}; convert them")
     if not frames.isfinite().all():
         raise ValueError("frames: expected finite pixels, got NaN or Inf; check the model that generated them")
+    low, high = frames.aminmax()
+    if low >= 0 and high > 2:  # a decoder's frames exceed 1 by little, and are dark somewhere
+        raise ValueError(f"frames: expected float in -1..1 or uint8, got floats from {low:g} to {high:g}; convert frames of "
+                         "0..255 to uint8")  # fmt: skip
     return ((frames.float().clamp(-1, 1) + 1) * 127.5).round().to(torch.uint8)
 
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from PIL.Image import Image
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mmspec.io.images import check_image
+from mmspec.io.images import check_images
 
 Message = dict[str, Any]
 _PLACEHOLDERS = ("image_token", "video_token", "audio_token")
@@ -55,8 +56,8 @@ class ChatWriter:
         """The names of the processor's outputs."""
         return tuple(getattr(self.processor, "model_input_names", ()))
 
-    def message(self, text: str, images: Sequence[Any], role: str) -> Message:
-        """Return a message with its pictures before its text.
+    def message(self, text: str, images: Sequence[Any], role: str) -> tuple[Message, list[Image]]:
+        """Return a message with its pictures before its text, and the pictures in 8-bit RGB.
 
         Raises:
             ValueError: `text` is not a string or contains a placeholder, or an item of `images` is not a picture within
@@ -64,25 +65,21 @@ class ChatWriter:
         """
         if not isinstance(text, str):
             raise ValueError(f"text: expected a string, got {text!r}; pass pictures as images=[...]")
-        if isinstance(images, str | bytes) or not isinstance(images, Sequence):
-            raise ValueError(
-                f"images: expected a list of pictures, got {type(images).__name__}; write images=[picture]"
-            )
+        pictures = check_images(images)
         marks = (getattr(self.processor, name, None) for name in _PLACEHOLDERS)
         for mark in marks:
             if isinstance(mark, str) and mark and mark in text:
                 raise ValueError(
                     f"text: expected no placeholder {mark!r}, got a text with it; pass pictures as images=[...]"
                 )
-        if self.is_plain and images:
+        if self.is_plain and pictures:
             raise ValueError(
                 "images: expected none with a tokenizer, got pictures; create the session with the model's processor"
             )
-        for image in images:
-            check_image(image)
         if self.is_plain:
-            return {"role": role, "content": text}
-        return {"role": role, "content": [*({"type": "image"} for _ in images), {"type": "text", "text": text}]}
+            return {"role": role, "content": text}, []
+        parts = [*({"type": "image"} for _ in pictures), {"type": "text", "text": text}]
+        return {"role": role, "content": parts}, pictures
 
     def answer(self, ids: Tensor) -> Message:
         """Return the message of the answer `ids`, int64 [L]."""
@@ -132,7 +129,7 @@ class ChatWriter:
             ValueError: the template or the processor refuses the conversation.
         """
         if messages[-1]["role"] != "user":
-            messages = [*messages, self.message(".", (), "user")]
+            messages = [*messages, self.message(".", (), "user")[0]]
         self.inputs(self.written(messages), pictures)
 
     def tail(self, messages: Sequence[Message], text: str, ids: Tensor) -> int:

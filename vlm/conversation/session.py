@@ -14,14 +14,13 @@ from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
 from mmspec.core.rules.by_name import resolve
-from mmspec.io.images import check_image
 from mmspec.vlm.admission import check_numbers
 from mmspec.vlm.api import generate
 from mmspec.vlm.auto import AUTO
 from mmspec.vlm.conversation.messages import ChatWriter, pictures_in, words_of
 from mmspec.vlm.conversation.past import Past
 from mmspec.vlm.distributed import execution_device
-from mmspec.vlm.hf_model import unwrapped
+from mmspec.vlm.hf_model import class_generate, unwrapped
 from mmspec.vlm.output import Generated
 
 Role = Literal["user", "system"]
@@ -45,7 +44,8 @@ class Session:
         **settings: the settings of `generate` for every turn; the settings of a call override all of these.
 
     Raises:
-        ValueError: the processor has no chat template, or a setting is refused by `generate` or set by the session.
+        ValueError: the model generates no text, the processor has no chat template, or a setting is refused by
+            `generate` or set by the session.
 
     Attributes:
         messages: the conversation in the format of chat templates.
@@ -64,6 +64,7 @@ class Session:
         seed: int | Sequence[int] | None = None,
         **settings: Any,
     ):
+        class_generate(model)  # refuses an object that is no model
         self._writer = ChatWriter(processor)
         self.model, self.processor = model, processor
         self.drafter, self.rule, self.seed, self.settings = drafter, rule, seed, settings
@@ -97,7 +98,8 @@ class Session:
 
         Args:
             text: the text of the message.
-            images: the pictures before the text: PIL images, arrays or tensors. Files are opened with
+            images: the pictures before the text: PIL images, arrays or tensors, or a stack of pictures; see `check_image`
+                of `mmspec.io.images` for shapes and ranges. Files are opened with
                 `mmspec.io.images.open_image`; strings and paths are refused, so that a text field is never an address.
             role: the speaker, user or system.
 
@@ -108,11 +110,10 @@ class Session:
         """
         if role not in get_args(Role):
             raise ValueError(f"role: expected user or system, got {role!r}; the session itself adds answers")
-        message = self._writer.message(text, images, role)
-        images = [check_image(image) for image in images]
-        self._writer.check([*self.messages, message], [*self.pictures, *images])
+        message, pictures = self._writer.message(text, images, role)
+        self._writer.check([*self.messages, message], [*self.pictures, *pictures])
         self.messages.append(message)
-        self.pictures.extend(images)
+        self.pictures.extend(pictures)
 
     def remove_last_message(self) -> dict[str, Any]:
         """Remove the last message with its pictures, and return it.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.io.validation import number, whole
 from mmspec.vlm.drafters.base.self_draft import SelfDraftState
 from mmspec.vlm.partial import SubLayer, layers, slots_ahead
 from mmspec.vlm.target import TextTarget
@@ -53,7 +54,8 @@ class LayerSet:
     """
 
     def __init__(self, count: int, share: float = 0.45, limits: SearchLimits | None = None, seed: int = 0):
-        if not 0 <= share < 1:
+        count = whole("count", count, 1)
+        if not 0 <= number("share", share) < 1:
             raise ValueError(f"share: expected a share of the sub-layers in [0, 1), got {share}; 0.45 is SWIFT's")
         self.count, self.limits = count, limits or SearchLimits()
         self.free: list[SubLayer] = [(layer, part) for layer in range(1, count - 1) for part in _PARTS]

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from mmspec.core.draft import Draft, Evidence, Verdict, learnable_nodes
 from mmspec.core.drafting.stored_laws import Ngram, NgramLaws, likeliest
+from mmspec.io.validation import whole
 from mmspec.vlm.target import TextTarget
 
 
@@ -36,6 +37,8 @@ class LawTable:
     """
 
     def __init__(self, max_ngram: int = 4, min_ngram: int = 1, width: int = 10, most: int = 100_000):
+        names = ("max_ngram", "min_ngram", "width", "most")
+        max_ngram, min_ngram, width, most = map(whole, names, (max_ngram, min_ngram, width, most))
         if not 1 <= min_ngram <= max_ngram:
             raise ValueError(f"min_ngram: expected 1 to max_ngram={max_ngram}, got {min_ngram}")
         if min(width, most) < 1:
@@ -75,6 +78,8 @@ def sizes_of(drafter: TableSettings) -> tuple[int, int, int]:
     """
     sizes = (drafter.max_ngram, drafter.min_ngram, drafter.width)
     table = LawTable(*sizes) if drafter.table is None else drafter.table
+    if not isinstance(table, LawTable):
+        raise ValueError(f"table: expected a LawTable, got {table!r:.60}; leave it out for an empty one")
     if table.sizes != sizes:
         raise ValueError(f"table: expected max_ngram, min_ngram, width of {sizes}, got {table.sizes}; use its sizes")
     return sizes

@@ -11,7 +11,7 @@ from mmspec.core.draft import Draft, Evidence, Law, Verdict, learnable_nodes, ro
 from mmspec.core.drafting.shapes import likeliest_tree
 from mmspec.core.keys import Keys
 from mmspec.core.tree import static_tree
-from mmspec.io.validation import check_fields
+from mmspec.io.validation import check_fields, whole
 from mmspec.methods import method
 from mmspec.vlm.target import TextTarget
 
@@ -61,6 +61,8 @@ class TokenRecycling:
         widest = static_tree(self.template).max_rank + 1 if len(self.template) > 1 else 0
         if not 1 <= widest <= self.width:
             raise ValueError(f"template: expected 1 to width={self.width} children a node, got up to {widest}")
+        if not isinstance(self.table, RecyclingTable | None):
+            raise ValueError(f"table: expected a RecyclingTable, got {self.table!r:.60}; leave it out for an empty one")
         if self.table is not None and self.table.width != self.width:
             raise ValueError(f"table: expected width {self.width}, got {self.table.width}")
 
@@ -135,9 +137,7 @@ class RecyclingTable:
     """
 
     def __init__(self, width: int = 8):
-        if width < 1:
-            raise ValueError(f"width: expected at least 1, got {width}")
-        self.width = width
+        self.width = whole("width", width, 1)
         self.rows: Tensor | None = None
 
     def reserve(self, rows: int, vocab_size: int, device: torch.device) -> RecyclingTable:

@@ -12,7 +12,7 @@ import torch
 from PIL.Image import Image
 from torch import Tensor
 
-from mmspec.io.images import check_image, open_image
+from mmspec.io.images import check_images, open_image
 from mmspec.io.records import NOTES, ParsedRequest, check_names, read_records, record_digest, request_in
 from mmspec.vlm.conversation.messages import is_tokenizer, special_tokens
 
@@ -24,7 +24,7 @@ class Example:
     Attributes:
         key: Its name in files of answers.
         text: The user's last message.
-        images: The pictures before the user's first text, RGB.
+        images: The pictures before the user's first text, as `check_images` of `mmspec.io.images` takes and returns them.
         answer: A reference answer, None if only the target's own is needed.
         history: Earlier turns of text as (role, text): perhaps a system's, then the user's and the answers.
     """
@@ -34,6 +34,9 @@ class Example:
     images: tuple[Image, ...] = ()
     answer: str | None = None
     history: tuple[tuple[str, str], ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "images", tuple(check_images(self.images)))
 
     def digest(self) -> str:
         """Return a hash of all that the example holds."""
@@ -108,7 +111,7 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
         if mark and any(mark in text for text in (example.text, *(turn for _, turn in example.history))):
             raise ValueError(f"text: expected no placeholder {mark!r}, got it in {example.key}; remove it")
     texts = [prompt_text(processor, example) for example in examples]
-    images = [[check_image(image) for image in example.images] for example in examples]
+    images = [check_images(example.images) for example in examples]
     settings = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     is_chat = bool(getattr(processor, "chat_template", None))
     if is_tokenizer(processor):

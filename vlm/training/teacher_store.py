@@ -162,7 +162,7 @@ def check_image_dependence(teach: TeacherFunction, examples: Sequence[Example]) 
     shown = next((example for example in examples if example.images), None)
     if shown is None:
         return
-    images = tuple(ImageOps.invert(image.convert("RGB")) for image in shown.images)
+    images = tuple(ImageOps.invert(image) for image in shown.images)
     negative = Example(shown.key, shown.text, images, shown.answer)
     seen, other = teach([shown]), teach([negative])
     if torch.equal(seen.last[seen.answer], other.last[other.answer]):

@@ -123,7 +123,7 @@ def best_first_draft(
         scores = scores.expand(-1, reach.shape[1], -1)
         laws.append(scores)
         ranked, column = pick_apart(scores, width, keys, level)
-        share = law_of(scores).gather(-1, column.clamp(max=scores.shape[-1] - 1)).where(ranked.isfinite(), 0.0)
+        share = law_of(scores).gather(-1, column).where(ranked.isfinite(), 0.0)
         before = 1 - torch.cat([torch.zeros_like(share[..., :1]), share[..., :-1].cumsum(-1)], -1)
         drawn = (reach[..., None] * before).clamp_(min=0)
         chance = drawn.where(share > 0, 0.0)

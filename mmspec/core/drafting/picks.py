@@ -15,15 +15,8 @@ from mmspec.core.sampling import draw_several
 
 
 def values_of(column: Tensor, ids: Tensor | None) -> Tensor:
-    """Return the values behind columns int64 [...] of a distribution.
-
-    A column beyond the last, which `pick_siblings` adds to a small vocabulary, becomes any value.
-
-    Args:
-        column: int64 [...].
-        ids: int64 [k], None where a column is a value.
-    """
-    return column if ids is None else ids[column.clamp(max=len(ids) - 1)]
+    """Return the values behind columns int64 [...] of a distribution; `ids`, int64 [k], is None where a column is a value."""
+    return column if ids is None else ids[column]
 
 
 def best_values(scores: Tensor, count: int, ids: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -37,8 +30,8 @@ def best_values(scores: Tensor, count: int, ids: Tensor | None) -> tuple[Tensor,
     Returns:
         Log-probabilities and values, [..., count] each; minus infinity where a row has fewer values.
     """
-    score, column = _widened(scores.log_softmax(-1), count).topk(count, -1)
-    return score, values_of(column, ids)
+    score, column = _likeliest(_widened(scores.log_softmax(-1), count), count)
+    return score, values_of(_known(column, scores), ids)
 
 
 def pick_siblings(
@@ -59,12 +52,13 @@ def pick_siblings(
         Scores, of which those that are not finite belong to no value, and values, [B, m, count] each.
     """
     score, column = _PICKS[drawn](_widened(scores, count), count, keys, level)
-    return score, values_of(column, ids)
+    return score, values_of(_known(column, scores), ids)
 
 
 def pick_apart(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
     """Return scores and columns, [B, m, count] each, of draws without replacement; otherwise as `pick_siblings`."""
-    return _without_replacement(_widened(scores, count), count, keys, level)
+    score, column = _without_replacement(_widened(scores, count), count, keys, level)
+    return score, _known(column, scores)
 
 
 def _widened(scores: Tensor, count: int) -> Tensor:
@@ -73,7 +67,13 @@ def _widened(scores: Tensor, count: int) -> Tensor:
     return scores if lacking <= 0 else pad(scores, (0, lacking), value=-torch.inf)
 
 
-def _likeliest(scores: Tensor, count: int, keys: Keys, level: int) -> tuple[Tensor, Tensor]:
+def _known(column: Tensor, scores: Tensor) -> Tensor:
+    """Replace columns that `_widened` added; no value is drafted there, but a drafter embeds it all the same."""
+    last = scores.shape[-1] - 1
+    return column.clamp(max=last) if column.shape[-1] > last + 1 else column
+
+
+def _likeliest(scores: Tensor, count: int, *_: object) -> tuple[Tensor, Tensor]:
     return scores.topk(count, -1)
 
 

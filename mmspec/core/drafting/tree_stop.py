@@ -53,8 +53,15 @@ class TreeStop:
 class TreeStops(tuple[TreeStop, ...]):
     """The stops of a dynamic tree; text and tuples of fields, such as ((3, 0.3), (5, 0.2)), are converted."""
 
-    def __new__(cls, stops: Iterable[TreeStop | Sequence[object]] = ()) -> Self:
-        return super().__new__(cls, (stop if isinstance(stop, TreeStop) else TreeStop(*stop) for stop in stops))
+    def __new__(cls, stops: str | Iterable[TreeStop | Sequence[object]] = ()) -> Self:
+        if isinstance(stops, str):
+            return cls.from_text(stops)
+        try:
+            return super().__new__(cls, [stop if isinstance(stop, TreeStop) else TreeStop(*stop) for stop in stops])
+        except TypeError as error:
+            raise ValueError(
+                f"stop: expected stops such as ((3, 0.3), (5, 0.2)), got {stops!r:.60}; use this form"
+            ) from error
 
     @classmethod
     def from_text(cls, text: str) -> Self:

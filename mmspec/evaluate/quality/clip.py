@@ -14,8 +14,9 @@ from torch import Tensor
 from mmspec import zoo
 from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.quality.features import ExtractedFeatures
-from mmspec.io.images import check_image
+from mmspec.io.images import check_images
 from mmspec.io.readers import read_tensors
+from mmspec.io.validation import texts_of
 from mmspec.zoo.files.registry import folder_of
 from mmspec.zoo.world.image import class_names
 from mmspec.zoo.world.language import with_article
@@ -53,13 +54,14 @@ class OpenClip:
 
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
+        images = check_images(images)
         batches = [images[first : first + BATCH] for first in range(0, len(images), BATCH)]
         features = [self.model.encode_image(torch.stack([self._prepare(one) for one in part])) for part in batches]
         return ExtractedFeatures(torch.cat(features).float().numpy())
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        return self.model.encode_text(self._tokenize(list(texts))).float().numpy()
+        return self.model.encode_text(self._tokenize(texts_of("texts", texts))).float().numpy()
 
 
 class TransformersClip:
@@ -82,7 +84,7 @@ class TransformersClip:
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
         features = []
-        images = [check_image(image) for image in images]
+        images = check_images(images)
         for first in range(0, len(images), BATCH):
             inputs = self.processor(images=images[first : first + BATCH], return_tensors="pt")
             features.append(_rows(self.model.get_image_features(**inputs)))
@@ -90,7 +92,7 @@ class TransformersClip:
 
     @torch.no_grad()
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        inputs = self.processor(text=list(texts), return_tensors="pt", padding=True, truncation=True)
+        inputs = self.processor(text=texts_of("texts", texts), return_tensors="pt", padding=True, truncation=True)
         return _rows(self.model.get_text_features(**inputs)).numpy()
 
 
@@ -117,10 +119,10 @@ class ZooClip:
         self._classes = self.clip.encode_texts([with_article(one) for one in class_names()]).numpy()
 
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
-        features = self.clip.encode_images(list(images)).numpy()
+        features = self.clip.encode_images(images).numpy()
         logits = SHARPNESS * features.astype(np.float64) @ self._classes.T
         odds = np.exp(logits - logits.max(1, keepdims=True))
         return ExtractedFeatures(features, (odds / odds.sum(1, keepdims=True)).astype(np.float32))
 
     def texts(self, texts: Sequence[str]) -> np.ndarray:
-        return self.clip.encode_texts(list(texts)).numpy()
+        return self.clip.encode_texts(texts).numpy()

@@ -14,6 +14,7 @@ from torchvision.models.inception import Inception3, InceptionA, InceptionC, Inc
 
 from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.quality.features import ExtractedFeatures
+from mmspec.io.images import check_images
 from mmspec.io.readers import read_tensors
 
 SIDE, BATCH = 299, 32
@@ -116,6 +117,7 @@ class Inception:
 
     @torch.no_grad()
     def images(self, images: Sequence[Image]) -> ExtractedFeatures:
+        images = check_images(images)
         pooled = torch.cat([
             self.model(torch.cat([self._prepared(one) for one in images[first : first + BATCH]]))
             for first in range(0, len(images), BATCH)
@@ -128,7 +130,7 @@ class Inception:
 
     def _prepared(self, image: Image) -> Tensor:
         """Return a picture as float32 [1, 3, 299, 299]."""
-        pixels = torch.from_numpy(np.array(image.convert("RGB"))).permute(2, 0, 1)[None].float()
+        pixels = torch.from_numpy(np.array(image)).permute(2, 0, 1)[None].float()
         if self.published:
             return (resized(pixels) - 128) / 128
         smooth = F.interpolate(pixels, (SIDE, SIDE), mode="bilinear", antialias=True, align_corners=False)

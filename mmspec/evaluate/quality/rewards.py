@@ -13,6 +13,7 @@ from einops import rearrange
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.evaluate.engine.provenance import files_digest
 from mmspec.evaluate.model_kinds import zoo_part
+from mmspec.io.images import check_image
 from mmspec.video.rewards.by_name import PUBLISHED_CONFIGS, REWARD_FILES, published_reward, reward_of_file
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class RewardScorer:
 
 def frames_of(output: Any) -> torch.Tensor:
     """Return a picture or a video uint8 [F, H, W, 3] as uint8 [F, 3, H, W]."""
-    array = output if isinstance(output, np.ndarray) else np.array(output.convert("RGB"))[None]
+    array = output if isinstance(output, np.ndarray) else np.array(check_image(output))[None]
     return rearrange(torch.from_numpy(array), "f h w c -> f c h w")
 
 

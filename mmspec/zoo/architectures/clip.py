@@ -11,6 +11,7 @@ from open_clip.model import CLIP, CLIPTextCfg, CLIPVisionCfg
 from PIL import Image
 from torch import Tensor
 
+from mmspec.io.validation import texts_of, whole
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, LONGEST, image_prompt_tokenizer
 from mmspec.zoo.world.pixels import image_pixels
 
@@ -67,7 +68,9 @@ def new_clip(size: ClipSize = ClipSize(), seed: int | None = 0) -> CLIP:
 
 def token_ids(prompts: Sequence[str]) -> Tensor:
     """Return int64 [N, 32], padded after the end token; a truncated prompt has an end token too."""
-    encoded = image_prompt_tokenizer()(list(prompts), padding="max_length", truncation=True, max_length=LONGEST)
+    encoded = image_prompt_tokenizer()(
+        texts_of("prompts", prompts), padding="max_length", truncation=True, max_length=LONGEST
+    )
     return torch.tensor(encoded["input_ids"])
 
 
@@ -93,16 +96,23 @@ class ImageClip:
             ValueError: The tensor is another.
         """
         device = self.model.logit_scale.device
-        parts = image_pixels(images).split(batch)
+        parts = image_pixels(images).split(whole("batch", batch, 1))
         return torch.cat([self.model.encode_image(part.to(device), normalize=True).float() for part in parts])
 
     @torch.no_grad()
     def encode_texts(self, prompts: Sequence[str], batch: int = 256) -> Tensor:
         """Return features of prompts, float32 [N, 128], each of norm 1. An unknown word becomes the unknown token."""
         device = self.model.logit_scale.device
-        parts = token_ids(prompts).split(batch)
+        parts = token_ids(prompts).split(whole("batch", batch, 1))
         return torch.cat([self.model.encode_text(part.to(device), normalize=True).float() for part in parts])
 
     def score(self, images: Sequence[Image.Image] | Tensor, prompts: Sequence[str]) -> Tensor:
-        """Return the cosine of every image with its own prompt, float32 [N]."""
-        return F.cosine_similarity(self.encode_images(images), self.encode_texts(prompts), dim=-1)
+        """Return the cosine of every image with its own prompt, float32 [N].
+
+        Raises:
+            ValueError: There are not as many prompts as images.
+        """
+        seen, read = self.encode_images(images), self.encode_texts(prompts)
+        if len(seen) != len(read):
+            raise ValueError(f"prompts: expected {len(seen)}, one for each image, got {len(read)}; align them")
+        return F.cosine_similarity(seen, read, dim=-1)

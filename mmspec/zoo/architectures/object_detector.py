@@ -10,6 +10,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
+from mmspec.io.validation import whole
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, ImageScene, named_objects
 from mmspec.zoo.world.pixels import image_pixels
 from mmspec.zoo.world.scene import COLORS, SHAPES
@@ -125,7 +126,9 @@ class ObjectDetector:
             ValueError: The tensor is another.
         """
         device = self.model.head.weight.device
-        logits = torch.cat([self.model(part.to(device)).float().cpu() for part in image_pixels(images).split(batch)])
+        logits = torch.cat(
+            [self.model(part.to(device)).float().cpu() for part in image_pixels(images).split(whole("batch", batch, 1))]
+        )
         presence = logits[:, 0].sigmoid()
         color = logits[:, 1 : 1 + len(COLORS)].argmax(1)
         shape = logits[:, 1 + len(COLORS) :].argmax(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,7 +12,7 @@ from einops import rearrange
 from PIL import Image
 from torch import Tensor
 
-from mmspec.io.images import check_image
+from mmspec.io.images import check_images
 from mmspec.zoo.world.image import IMAGE_SCENE_SIDE, ImageScene, render_image_scene, sample_image_scene
 
 
@@ -26,28 +27,25 @@ def to_bytes(pixels: Tensor) -> np.ndarray:
     return rearrange(scaled.round().to(torch.uint8), "b c h w -> b h w c").cpu().numpy()
 
 
-def image_pixels(images: Sequence[Image.Image] | Tensor) -> Tensor:
+def image_pixels(images: Sequence[Any] | np.ndarray | Tensor) -> Tensor:
     """Convert images to float32 [B, 3, 64, 64] in -1..1. Other sizes are scaled by area.
 
     Args:
-        images: PIL images, or a uint8 tensor [B, 3, H, W] or [B, H, W, 3].
+        images: Pictures as `check_images` takes them. A uint8 tensor [B, 3, H, W] or [B, H, W, 3] stays on its device.
 
     Raises:
-        ValueError: The tensor is another.
-        ImageError: `check_image` refuses an image.
+        ValueError: `check_images` refuses the images.
     """
-    if isinstance(images, Tensor):
-        if images.dtype != torch.uint8 or images.ndim != 4 or 3 not in (images.shape[1], images.shape[-1]):
-            raise ValueError(
-                f"images: expected a uint8 tensor [B, 3, H, W] or [B, H, W, 3], got {images.dtype} "
-                f"{tuple(images.shape)}; convert it"
-            )
-        stacked = images if images.shape[1] == 3 else rearrange(images, "b h w c -> b c h w")
-    else:
-        side = (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE)
-        drawn = [check_image(image) for image in images]
-        drawn = [image if image.size == side else image.resize(side, Image.Resampling.BOX) for image in drawn]
-        stacked = rearrange(torch.from_numpy(np.stack([np.asarray(image) for image in drawn])), "b h w c -> b c h w")
+    is_stack = isinstance(images, Tensor) and images.ndim == 4
+    if not (is_stack and images.dtype == torch.uint8 and 3 in (images.shape[1], images.shape[-1])):
+        pictures = check_images(images)
+        if not pictures:
+            raise ValueError("images: expected at least one picture, got none; pass a picture")
+        if not is_stack:
+            side = (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE)
+            pictures = [p if p.size == side else p.resize(side, Image.Resampling.BOX) for p in pictures]
+        images = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))
+    stacked = images if images.shape[1] == 3 else rearrange(images, "b h w c -> b c h w")
     pixels = stacked.float() / 127.5 - 1.0
     if pixels.shape[-2:] != (IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE):
         pixels = F.interpolate(pixels, size=(IMAGE_SCENE_SIDE, IMAGE_SCENE_SIDE), mode="area")

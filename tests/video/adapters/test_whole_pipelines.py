@@ -55,6 +55,32 @@ def test_a_pair_drafts_and_reads_as_diffusers_reads(name: str) -> None:
     assert out.stats.accepted == [[0], [1]] and out.latents[0].isfinite().all() and not out.errors
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_a_pipeline_without_a_text_encoder_takes_states(name: str) -> None:
+    config, how, _, scale = FAMILIES[name]
+    whole, bare = pipeline(name, **config), pipeline(name, **config)
+    bare.text_encoder = bare.tokenizer = None
+    if scale > 1:
+        with pytest.raises(ValueError, match="negative_prompt: expected float"):
+            from_diffusers(bare, size=(32, 32), **how)
+        how = how | {"guidance_scale": 1.0}
+    own = from_diffusers(bare, size=(32, 32), blocks=1, **how)
+    with pytest.raises(ValueError, match="prompts: expected float"):
+        own("a red ball", seed=0)
+    if name == "AnyFlowFARPipeline":  # torch's flex attention takes seconds here
+        return
+    other = from_diffusers(whole, size=(32, 32), blocks=1, **how)
+    states = other.encoder(["a red ball"])
+    assert torch.equal(
+        own(states, seed=0, pixels=False).latents[0], other("a red ball", seed=0, pixels=False).latents[0]
+    )
+    negative = from_diffusers(bare, size=(32, 32), blocks=1, **how | {"guidance_scale": 3.0}, negative_prompt=states)
+    assert torch.equal(negative.model.guidance.negative, states)
+    bare.vae = None
+    with pytest.raises(ValueError, match="pipe: expected a .* with its vae"):
+        from_diffusers(bare, size=(32, 32), **how)
+
+
 def test_settings_are_those_of_the_pipeline() -> None:
     shifted = from_diffusers(pipeline("AnyFlowFARPipeline"), size=(32, 32)).model
     assert shifted.sampler == FlowMap(4, 3.0) and shifted.plan.sizes(0, 3) == (1, 3, 3)

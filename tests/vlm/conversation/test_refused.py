@@ -95,11 +95,11 @@ def truncated(folder: Path) -> Image.Image:
     return Image.open(folder / "b.png")
 
 
-def two_channels(folder: Path) -> np.ndarray:
-    return np.zeros((20, 20, 2), np.uint8)
+def normalised(folder: Path) -> np.ndarray:
+    return np.asarray(PICTURE) / 127.5 - 1
 
 
-@pytest.mark.parametrize("make", (truncated, two_channels), ids=lambda one: one.__name__)
+@pytest.mark.parametrize("make", (truncated, normalised), ids=lambda one: one.__name__)
 def test_a_picture_that_the_processor_refuses_does_not_stay(session: mmspec.Session, make: Any, tmp_path: Path) -> None:
     bad = make(tmp_path)
     with pytest.raises(ValueError, match="images: expected"):
