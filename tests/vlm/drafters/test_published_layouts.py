@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from functools import cache
@@ -253,25 +252,38 @@ def speculators_dflash(row: PublishedDrafter) -> Layout:
 
 
 def gemma4_assistant(row: PublishedDrafter) -> Layout:
-    """Saved by the class of transformers. The head of the small models scores clusters."""
-    model = target(target_class(row))
-    text = copy.deepcopy(model.config.get_text_config(decoder=True)).to_dict()
-    ordered = "-E" in row.repo
-    text |= dict(num_kv_shared_layers=len(text["layer_types"]), hidden_size_per_layer_input=0, enable_moe_block=False,
-                 use_double_wide_mlp=False, hidden_size=16, intermediate_size=24)  # fmt: skip
-    made = "Gemma4UnifiedAssistant" if "12B" in row.repo else "Gemma4Assistant"
-    config = getattr(hf, f"{made}Config")(
-        text_config=text, backbone_hidden_size=WIDTH, use_ordered_embeddings=ordered,
-        num_centroids=VOCAB if ordered else 2048, centroid_intermediate_top_k=2,
+    """The head of the small models scores clusters."""
+    text = target(target_class(row)).config.get_text_config(decoder=True).to_dict()
+    inner, heads = 24, text["num_attention_heads"]
+    layers = target(target_class(row)).get_decoder().layers
+    text |= dict(
+        hidden_size=16, intermediate_size=inner, num_kv_shared_layers=len(layers), hidden_size_per_layer_input=0,
+        vocab_size_per_layer_input=0, enable_moe_block=False, use_double_wide_mlp=False,
     )  # fmt: skip
-    assistant = getattr(hf, f"{made}ForCausalLM")(config)
-    if ordered:
-        assistant.masked_embedding.token_ordering.copy_(torch.randperm(VOCAB))
-    state = {name: value.clone() for name, value in assistant.state_dict().items()}
-    tied = [name for name in state if name == "lm_head.weight"]
-    return {**config.to_dict(), "architectures": [f"{made}ForCausalLM"]}, {
-        name: value for name, value in state.items() if name not in tied
-    }
+    shapes = {
+        "model.embed_tokens.weight": (VOCAB, 16), "model.norm.weight": (16,), "pre_projection.weight": (16, 2 * WIDTH),
+        "post_projection.weight": (WIDTH, 16),
+    }  # fmt: skip
+    for index, layer in enumerate(layers):
+        dim = layer.self_attn.head_dim
+        own = {
+            "self_attn.q_proj.weight": (heads * dim, 16), "self_attn.q_norm.weight": (dim,),
+            "self_attn.o_proj.weight": (16, heads * dim), "mlp.gate_proj.weight": (inner, 16),
+            "mlp.up_proj.weight": (inner, 16), "mlp.down_proj.weight": (16, inner), "layer_scalar": (1,),
+        }  # fmt: skip
+        sides = ("input", "post_attention", "pre_feedforward", "post_feedforward")
+        own |= {f"{side}_layernorm.weight": (16,) for side in sides}
+        shapes |= {f"model.layers.{index}.{name}": shape for name, shape in own.items()}
+    is_ordered, name = "-E" in row.repo, "Gemma4UnifiedAssistant" if "12B" in row.repo else "Gemma4Assistant"
+    config = dict(
+        architectures=[f"{name}ForCausalLM"], model_type=getattr(hf, f"{name}Config").model_type, text_config=text,
+        backbone_hidden_size=WIDTH, use_ordered_embeddings=is_ordered, centroid_intermediate_top_k=2,
+        num_centroids=VOCAB if is_ordered else 2048, tie_word_embeddings=True,
+    )  # fmt: skip
+    state = random_file(shapes | ({"masked_embedding.centroids.weight": (VOCAB, 16)} if is_ordered else {}))
+    if is_ordered:
+        state["masked_embedding.token_ordering"] = torch.randperm(VOCAB)
+    return config, state
 
 
 def vispec_layout(row: PublishedDrafter) -> Layout:
