@@ -135,6 +135,7 @@ def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.
 
 
 EMBEDDING = "embed_tokens.weight"
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # fields of rotary positions
 PLAIN, ONE_AXIS = ("default",), ("default", "mrope")
 SCALED = ("linear", "llama3", "yarn")  # scaled positions whose frequencies are the same at every length
@@ -282,6 +283,11 @@ def fill_drafter(
             misfits.append(f"{' + '.join(group)}: expected shape {tuple(shape)} by the config, got {got}")
             continue
         filled[name] = (torch.cat(rows) if len(rows) > 1 else rows[0]).to(own[name].dtype)
+    odd = [key for name, group in names.items() if own[name].is_floating_point()
+           for key in group if state[key].dtype not in _FLOATS]  # fmt: skip
+    if odd:
+        raise ValueError(f"sd: expected floating-point weights of at least 16 bits, got {state[odd[0]].dtype} in "
+                         f"{abbreviated(odd)}; fetch the drafter without quantisation")  # fmt: skip
     if misfits:
         raise ValueError("; ".join([*misfits, "give the config the file was made with"]))
     if named := non_finite({key: state[key] for key in wanted}):

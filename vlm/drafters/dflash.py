@@ -34,7 +34,10 @@ class DFlash(BlockDrafter):
     kind: ClassVar[str] = "dflash"
     config_class = BlockDrafterConfig
     name = "dflash"
-    published_as = ("DFlashDraftModel", "MuseGlimmerAssistantModel", "speculators:dflash")
+    published_as = (
+        "DFlashDraftModel", "QwenDFlashDraftModel", "Qwen3DFlashDraftModel", "MuseGlimmerAssistantModel",
+        "speculators:dflash", "tensors:fc.weight hidden_norm.weight norm.weight layers.0.self_attn.q_norm.weight",
+    )  # fmt: skip
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash_speculators"}
 
     @classmethod

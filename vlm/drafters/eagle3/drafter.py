@@ -26,6 +26,7 @@ from mmspec.vlm.drafters.eagle3.published import (
     filled,
     has_own_embedding,
     published_levels,
+    published_state,
 )
 from mmspec.vlm.drafters.eagle3.state import Biases, Eagle3State
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
@@ -51,7 +52,11 @@ class Eagle3(FeatureDrafter):
     kind: ClassVar[str] = "eagle3"
     config_class = Eagle3Config
     name, steps = "eagle3", ("levels", 1, 3)
-    published_as = ("Eagle3Speculator", "speculators:eagle3")
+    published_as = (
+        "Eagle3Speculator", "Eagle3DraftModel", "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM",
+        "CosyVoice3Eagle3LlamaForCausalLM", "LlamaEagle3DraftModel", "Qwen3Eagle3Model", "speculators:eagle3",
+        "tensors:fc.weight norm.weight layers.0.self_attn.q_proj.weight layers.0.hidden_norm.weight",
+    )  # fmt: skip
     predicts_states: ClassVar[bool] = False
     writers: ClassVar[Mapping[str, str]] = {
         "vllm": "mmspec.vlm.export.eagle:eagle3_speculators",
@@ -149,6 +154,8 @@ class Eagle3(FeatureDrafter):
         most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
         return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never))
 
+    padded_vocabulary: ClassVar[bool] = False  # loading for a target fills it up, since heads and embeddings have rows
+
     def check(self, parts: Parts) -> None:
         FeatureDrafter.check(self, parts)
         if (highest := max(self.levels)) > parts.layers:
@@ -178,7 +185,7 @@ class Eagle3(FeatureDrafter):
 
     def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
         if self.embed_tokens is not None:
-            own = self.embed_tokens(ids[:, 1:].clamp(max=self.config.vocab_size - 1))
+            own = self.embed_tokens(ids[:, 1:])
             view.embeds = torch.where(view.picture[..., None] > 0, view.embeds, own)
         return view
 
@@ -266,19 +273,22 @@ class Eagle3(FeatureDrafter):
         """Return the drafter of a published checkpoint.
 
         - A config with `transformer_layer_config` is in the format of `speculators`, any other in the original's.
-        - Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.
+        - Levels: see `published_levels`.
         - `norm_before_residual` defaults to False, as in the original's code; vLLM defaults to True.
+        - `norm_output` of SpecForge's class means the norm in front of the head; elsewhere the drafter reads it back.
+        - `mrope_section` in a flat config turns by the target's positions of a picture, on all axes.
         - `rope_theta` is the config's; pass 10000 to draft as the public training code did.
         - `d2t` holds offsets: row i scores token i + d2t[i]. Without it, the whole vocabulary is drafted.
+        - Without `lm_head`, the target's head is meant.
         - A stored embedding that differs from the target's is the drafter's own; so is any embedding without a target.
         - A window hides slots W or more tokens before a query; the library's training counts from the start of a draft.
 
         Raises:
             ValueError: Keys or sizes do not fit, a rotary type is unsupported, or ids lie outside the vocabulary.
         """
-        fields = eagle3_fields(config) | {"own_embedding": has_own_embedding(state, target)}
-        drafter = cls(Eagle3Config(**fields, levels=published_levels(config, target)))
-        return filled(drafter, state)
+        state, config = published_state(state, config, target)
+        fields = eagle3_fields(state, config) | {"own_embedding": has_own_embedding(state, target)}
+        return filled(cls(Eagle3Config(**fields, levels=published_levels(state, config, target))), state)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

@@ -1,0 +1,187 @@
+"""Published files as any trainer writes them: the types of config fields, fields that are not read, tensor names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_WHOLE = frozenset(
+    "hidden_size intermediate_size num_attention_heads num_key_value_heads head_dim vocab_size draft_vocab_size "
+    "num_hidden_layers target_hidden_size num_target_layers num_aux_hidden_states max_position_embeddings block_size "
+    "mask_token_id sliding_window swa_window_size max_window_layers num_depths markov_rank xpress_rank "
+    "xpress_mlp_ratio num_jacobi_passes medusa_num_heads medusa_num_layers hydra_num_heads hydra_num_layers".split()
+)
+_REAL = frozenset("rms_norm_eps rope_theta partial_rotary_factor".split())
+_FLAGS = frozenset(
+    "bias fc_bias qkv_bias attention_bias mlp_bias norm_before_residual norm_before_fc fc_norm norm_output "
+    "use_sliding_window sample_from_anchor use_aux_hidden_state is_causal causal tie_word_embeddings".split()
+)
+_TEXTS = frozenset("hidden_act hidden_activation model_type speculators_model_type projector_type markov_head_type".split())
+_LEVELS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids", "target_layers",
+           "aux_layer_ids")  # fmt: skip
+_LISTS = {"architectures": str, "layer_types": str, **dict.fromkeys(_LEVELS, int)}
+_PARTS = frozenset("eagle_config dflash_config transformer_layer_config speculators_config text_config".split())
+
+# what changes the function of a Llama layer and leaves no trace in its tensors -> values that change nothing
+_NEUTRAL: dict[str, tuple[Any, ...]] = {
+    "hidden_act": ("silu", "swish"), "hidden_activation": ("silu", "swish"), "attention_bias": (False,),
+    "use_sliding_window": (False,), "norm_before_fc": (False,), "fc_norm": (False,), "norm_output": (False,),
+    "logit_scale": (1,), "logits_scaling": (1,), "output_multiplier": (1,), "final_logit_softcapping": (0,),
+    "attn_logit_softcapping": (0,), "query_pre_attn_scalar": (), "attention_multiplier": (), "clip_qkv": (),
+    "embedding_multiplier": (1,), "residual_multiplier": (1,), "scale_emb": (1,), "scale_depth": (),
+    "input_embedding_scale": (1,), "is_neox_style": (True,), "use_mtp_layernorm": (False,),
+    "parallel_draft_step": (0, 1), "next_layer_regular": (True,), "sample_from_anchor": (False,),
+    "position_embedding_type": ("rope",), "use_rotary_pos_emb": (True,), "no_rope_layers": ([],),
+}  # fmt: skip
+# model types whose layers have a Llama layer's tensor names and compute something else
+_OTHER_LAYERS = ("gemma", "cohere", "granite", "gpt_oss", "deepseek", "minicpm", "olmo", "glm4", "nemotron", "starcoder2",
+                 "stablelm", "falcon", "gpt2", "gptj", "opt", "bloom", "mpt", "llama4")  # fmt: skip
+
+_WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "model", "draft_model", "eagle_module", "dflash_module",
+             "drafter", "ea_layer", "spec_layer")  # fmt: skip
+_WRAPPED = re.compile(rf"^(?:(?:{'|'.join(_WRAPPERS)})\.)+")
+_BUFFER = re.compile(r"(?:^|\.)rotary_emb\.(?:inv_freq|original_inv_freq|cos_cached|sin_cached)$")
+
+
+def checked_fields(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a published config without those that are null, which readers take for absent.
+
+    Raises:
+        ValueError: A field has another type than its readers expect.
+    """
+    fields = {name: value for name, value in config.items() if value is not None}
+    for name, value in fields.items():
+        if name in _PARTS:
+            _expect(name, value, isinstance(value, Mapping), "a group of fields")
+            fields[name] = checked_fields(value)
+        elif name in _LISTS:
+            of = _LISTS[name]
+            is_list = isinstance(value, list | tuple) and all(isinstance(x, of) and x is not True for x in value)
+            _expect(name, value, is_list, f"a list of {'texts' if of is str else 'whole numbers'}")
+        elif name in _WHOLE:
+            _expect(name, value, isinstance(value, int) and not isinstance(value, bool), "a whole number")
+        elif name in _REAL:
+            _expect(name, value, isinstance(value, int | float) and not isinstance(value, bool), "a number")
+        elif name in _FLAGS:
+            _expect(name, value, isinstance(value, bool), "true or false")
+        elif name in _TEXTS:
+            _expect(name, value, isinstance(value, str), "a text")
+    return fields
+
+
+def _expect(name: str, value: object, right: bool, wanted: str) -> None:
+    if not right:
+        raise ValueError(f"{name}: expected {wanted}, got {value!r} in config.json; correct the config")
+
+
+def refuse_unread(config: Mapping[str, Any], *read: str) -> None:
+    """Check that no field changes the layer in a way that its reader does not know.
+
+    Args:
+        config: The fields of a published config, without nulls.
+        read: The fields of the table that this reader follows.
+
+    Raises:
+        ValueError: A field that is not read has a value that changes what the drafter computes.
+    """
+    for name, neutral in _NEUTRAL.items():
+        if name not in read and name in config and config[name] not in neutral:
+            wanted = " or ".join(map(repr, neutral)) or "no such field"
+            raise ValueError(f"{name}: expected {wanted}, got {config[name]!r}, which changes what the drafter computes and is "
+                             "not supported for this kind; use another drafter")  # fmt: skip
+    kind = str(config.get("model_type", ""))
+    if "model_type" not in read and (kind.startswith(_OTHER_LAYERS) or kind == "phi"):
+        raise ValueError(f"model_type: expected a drafter with a Llama or Qwen layer, got {kind!r}, whose layers compute "
+                         "something else; use another drafter")  # fmt: skip
+
+
+def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return a file's tensors without the names of wrappers in front, and without tables of rotary positions.
+
+    Raises:
+        ValueError: Two tensors have the same name without their wrappers.
+    """
+    plain: dict[str, Tensor] = {}
+    for name, value in state.items():
+        inner = _WRAPPED.sub("", name)
+        if _BUFFER.search(inner):
+            continue
+        if inner in plain:
+            raise ValueError(f"sd: expected each tensor once, got {inner} under several names; it is no file of a single "
+                             "drafter")  # fmt: skip
+        plain[inner] = value
+    return plain
+
+
+def layer_count(names: Iterable[str]) -> int:
+    """Return the number of decoder layers that a drafter's tensors belong to, under plain names."""
+    projected = (re.match(r"(?:layers\.(\d+)|midlayer)\.self_attn\.(?:q|qkv)_proj\.weight$", name) for name in names)
+    return max((int(found[1] or 0) + 1 for found in projected if found), default=0)
+
+
+def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
+    """Return the levels of the target that a config names, and the name of the field; None where it names none.
+
+    Levels are transformers' `hidden_states`: v is the output of layer v - 1. `speculators` writes levels at the top of
+    the config (`eagle_aux_hidden_state_layer_ids`, `aux_hidden_state_layer_ids`); all other fields, and those inside
+    `eagle_config` or `dflash_config`, count the layers whose output is read.
+
+    Args:
+        config: The fields of the published config, without nulls.
+
+    Raises:
+        ValueError: Two fields name different levels.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for part in ("", "eagle_config", "dflash_config"):
+        fields = config.get(part, {}) if part else config
+        for name in _LEVELS:
+            if name in fields:
+                own = not part and name.endswith("aux_hidden_state_layer_ids")
+                found[f"{part}.{name}".lstrip(".")] = tuple(level + (not own) for level in fields[name])
+    found = {name: levels for name, levels in found.items() if levels}  # an empty list stands for the usual levels
+    if len(set(found.values())) > 1:
+        raise ValueError(f"config: expected the same layers of the target in {' and '.join(found)}, got outputs of layers "
+                         f"{' and '.join(str([v - 1 for v in levels]) for levels in found.values())}; correct it")  # fmt: skip
+    return next(((levels, name) for name, levels in found.items()), None)
+
+
+def ordered_vocabulary(state: dict[str, Tensor], vocab: int) -> dict[str, Tensor]:
+    """Return a file's tensors with the tokens of its reduced vocabulary in rising order, and with both of its tables.
+
+    Files hold the tokens in any order, `d2t` as offsets or, in part, without `t2d`.
+
+    Args:
+        state: Tensors under plain names.
+        vocab: The tokens of the whole vocabulary.
+
+    Raises:
+        ValueError: A token is listed twice or lies outside the vocabulary, or the tables disagree.
+    """
+    if "d2t" not in state:
+        return state
+    d2t = state["d2t"]
+    if d2t.dim() != 1 or d2t.is_floating_point() or d2t.dtype == torch.bool:
+        raise ValueError(f"d2t: expected a list of whole numbers, got shape {tuple(d2t.shape)} of {d2t.dtype}; fetch the file "
+                         "again")  # fmt: skip
+    if len(d2t) == vocab and not d2t.any():  # the whole vocabulary, in order
+        return {name: value for name, value in state.items() if name not in ("d2t", "t2d")}
+    ids, order = (d2t.long() + torch.arange(len(d2t), device=d2t.device)).sort()
+    if len(ids) and (bool((ids[1:] == ids[:-1]).any()) or not 0 <= int(ids[0]) <= int(ids[-1]) < vocab):
+        raise ValueError(f"d2t: expected offsets to tokens from 0 to {vocab - 1}, each once, got those of "
+                         f"{ids[:4].tolist()} to {ids[-4:].tolist()}; fetch the file again")  # fmt: skip
+    marked = torch.zeros(vocab, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
+    t2d = state.get("t2d")
+    if t2d is not None and (t2d.shape != marked.shape or not torch.equal(marked, t2d.bool())):
+        others = int((marked != t2d.bool()).sum()) if t2d.shape == marked.shape else f"a table of {tuple(t2d.shape)}"
+        raise ValueError(f"t2d: expected the tokens that d2t leads to, got {others} others; fetch the file again")
+    state = {**state, "d2t": ids - torch.arange(len(ids), device=ids.device), "t2d": marked}
+    rising = bool((order[1:] > order[:-1]).all())
+    head = state.get("lm_head.weight")
+    if not rising and head is not None and len(head) == len(order):
+        state["lm_head.weight"] = head[order.to(head.device)]
+    return state
