@@ -18,8 +18,9 @@ from mmspec.core.length import FixedLength
 from mmspec.io.checkpoints import load_part
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.base.published_files import for_vocabulary, plain_names
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
-from mmspec.vlm.drafters.eagle3.published import eagle3_fields, filled, published_levels, published_state
+from mmspec.vlm.drafters.eagle3.published import eagle3_fields, filled, published_levels
 from mmspec.vlm.drafters.eagle3.state import Eagle3State
 
 
@@ -94,7 +95,7 @@ class PEagle(Eagle3):
         Raises:
             ValueError: The file is refused as in `Eagle3`, or neither the config nor a tokenizer gives the mask token.
         """
-        state, config = published_state(state, config, target)
+        state, config = for_vocabulary(plain_names(state), config, target)
         if "mask_hidden" not in state:
             raise ValueError("sd: expected mask_hidden, the state of a token to draft, got none; load a file without it as 'eagle3'")
         mask = config.get("mask_token_id")

@@ -7,7 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from mmspec.io.pretrained import EMBEDDING
+from mmspec.vlm.admission import take_apart
+from mmspec.vlm.architectures import Parts
+from mmspec.vlm.drafters.kinds import vocabulary_fits
 
 _WHOLE = frozenset(
     "hidden_size intermediate_size num_attention_heads num_key_value_heads head_dim vocab_size draft_vocab_size "
@@ -35,7 +41,7 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "embedding_multiplier": (1,), "residual_multiplier": (1,), "scale_emb": (1,), "scale_depth": (),
     "input_embedding_scale": (1,), "is_neox_style": (True,), "use_mtp_layernorm": (False,),
     "parallel_draft_step": (0, 1), "next_layer_regular": (True,), "sample_from_anchor": (False,),
-    "position_embedding_type": ("rope",), "use_rotary_pos_emb": (True,), "no_rope_layers": ([],),
+    "shift_label": (True,), "position_embedding_type": ("rope",), "use_rotary_pos_emb": (True,), "no_rope_layers": ([],),
 }  # fmt: skip
 # model types whose layers have a Llama layer's tensor names and compute something else
 _OTHER_LAYERS = ("gemma", "cohere", "granite", "gpt_oss", "deepseek", "minicpm", "olmo", "glm4", "nemotron", "starcoder2",
@@ -185,3 +191,51 @@ def ordered_vocabulary(state: dict[str, Tensor], vocab: int) -> dict[str, Tensor
     if not rising and head is not None and len(head) == len(order):
         state["lm_head.weight"] = head[order.to(head.device)]
     return state
+
+
+def for_vocabulary(
+    state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None, *read: str
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return a file's tensors and config for the vocabulary of a target, where the drafter's is the front part of it.
+
+    The tokens behind it are never drafted. A stored embedding takes the target's rows for them, and other tables with a
+    row for each token that is read take zeros. Tokens of a reduced vocabulary are sorted.
+
+    Args:
+        state: Tensors under plain names.
+        config: The fields of the published config.
+        target: The model, None where it is not known.
+        read: Names of other tables.
+
+    Raises:
+        ValueError: The tables of the reduced vocabulary make no sense, or a table has another number of rows.
+    """
+    layer, parts = config.get("transformer_layer_config", config), None if target is None else take_apart(target)
+    vocab = layer.get("vocab_size", 0 if parts is None else parts.vocab_size)
+    state = ordered_vocabulary(state, vocab) if vocab else state
+    if parts is None or parts.vocab_size == vocab or not vocabulary_fits(vocab, parts.vocab_size):
+        return state, config
+    if config.get("target_hidden_size", layer.get("hidden_size")) != parts.hidden_size:
+        return state, config  # of another target, which is refused later
+    theirs = parts.vocab_size
+    for name in (EMBEDDING, *read):
+        if (rows := state.get(name)) is None:
+            continue
+        if len(rows) != vocab:
+            raise ValueError(f"{name}: expected {vocab} rows by the config, got {len(rows)}; give the config the file was made with")
+        more = embedding_rows(parts)[vocab:] if name == EMBEDDING else rows.new_zeros(theirs - vocab, rows.shape[1])
+        state[name] = torch.cat([rows, more.to(rows)])
+    if "d2t" not in state:
+        state |= {"d2t": torch.zeros(vocab, dtype=torch.long), "t2d": torch.ones(vocab, dtype=torch.bool)}
+    state["t2d"] = F.pad(state["t2d"], (0, theirs - vocab))
+    larger = {"vocab_size": theirs}
+    if layer is config.get("transformer_layer_config"):
+        larger = {"transformer_layer_config": {**layer, **larger}}
+    return state, {**config, **larger, "draft_vocab_size": len(state["d2t"])}
+
+
+@torch.no_grad()
+def embedding_rows(parts: Parts) -> Tensor:
+    """Return the target's embedding of each token, float [V, H]; some classes scale or norm the rows of their table."""
+    weight = parts.embed.weight
+    return weight if weight.is_meta else parts.embed(torch.arange(len(weight), device=weight.device))

@@ -18,15 +18,14 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.drafters.base.published_files import embedding_rows, for_vocabulary, plain_names
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
 from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
 from mmspec.vlm.drafters.eagle3.published import (
     eagle3_fields,
-    embedding_rows,
     filled,
     has_own_embedding,
     published_levels,
-    published_state,
 )
 from mmspec.vlm.drafters.eagle3.state import Biases, Eagle3State
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
@@ -286,7 +285,7 @@ class Eagle3(FeatureDrafter):
         Raises:
             ValueError: Keys or sizes do not fit, a rotary type is unsupported, or ids lie outside the vocabulary.
         """
-        state, config = published_state(state, config, target)
+        state, config = for_vocabulary(plain_names(state), config, target)
         fields = eagle3_fields(state, config) | {"own_embedding": has_own_embedding(state, target)}
         return filled(cls(Eagle3Config(**fields, levels=published_levels(state, config, target))), state)
 

@@ -6,22 +6,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, SCALED, drafter_sizes, fill_drafter, layer_names, rotary_fields
 from mmspec.vlm.admission import take_apart
-from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
 from mmspec.vlm.drafters.base.published_files import (
+    embedding_rows,
     layer_count,
     named_levels,
-    ordered_vocabulary,
-    plain_names,
     refuse_unread,
 )
 from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
-from mmspec.vlm.drafters.kinds import vocabulary_fits
 
 # tensors of `speculators` that only training needs, and the embedding where it equals the target's
 _UNUSED = (EMBEDDING, "verifier_lm_head.weight", "verifier_norm.weight", "d2t", "t2d")
@@ -67,39 +62,6 @@ def filled(drafter: nn.Module, state: dict[str, Tensor], *others: str) -> nn.Mod
     """Return the drafter with the weights of a published file; `others` are weights that keep their published names."""
     names = tensor_names(state, drafter.config) | {name: (name,) for name in others}
     return fill_drafter(drafter, state, names, _UNUSED)
-
-
-def published_state(
-    state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None
-) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return a file's tensors and config for the vocabulary of a target, where the drafter's is the front part of it.
-
-    The tokens behind it are never drafted, and a stored embedding takes the target's rows for them. Tokens of a reduced
-    vocabulary are sorted.
-
-    Raises:
-        ValueError: The tables of the reduced vocabulary make no sense, or the embedding has another number of rows.
-    """
-    state, layer = plain_names(state), config.get("transformer_layer_config", config)
-    (vocab,) = require_fields(layer, "vocab_size")
-    state = ordered_vocabulary(state, vocab)
-    theirs = vocab if target is None else take_apart(target).vocab_size
-    if theirs == vocab or not vocabulary_fits(vocab, theirs):
-        return state, config
-    rows = state.get(EMBEDDING)
-    if rows is not None:
-        if len(rows) != vocab:
-            raise ValueError(f"{EMBEDDING}: expected {vocab} rows by the config, got {len(rows)}; give the config the file was "
-                             "made with")  # fmt: skip
-        state[EMBEDDING] = torch.cat([rows, embedding_rows(take_apart(target))[vocab:].to(rows)])
-    if "d2t" not in state:
-        state["d2t"] = torch.zeros(vocab, dtype=torch.long)
-        state["t2d"] = torch.ones(vocab, dtype=torch.bool)
-    state["t2d"] = F.pad(state["t2d"], (0, theirs - vocab))
-    larger = {"vocab_size": theirs}
-    if layer is not config:
-        larger = {"transformer_layer_config": {**layer, **larger}}
-    return state, {**config, **larger, "draft_vocab_size": len(state["d2t"])}
 
 
 def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
@@ -239,13 +201,6 @@ def has_own_embedding(state: dict[str, Tensor], target: nn.Module | None) -> boo
         return rows is not None
     theirs = embedding_rows(take_apart(target))
     return theirs.is_meta or rows.shape != theirs.shape or not torch.equal(theirs.to(rows), rows)
-
-
-@torch.no_grad()
-def embedding_rows(parts: Parts) -> Tensor:
-    """Return the target's embedding of each token, float [V, H]; some classes scale or norm the rows of their table."""
-    weight = parts.embed.weight
-    return weight if weight.is_meta else parts.embed(torch.arange(len(weight), device=weight.device))
 
 
 def published_levels(

@@ -161,7 +161,7 @@ def test_files_of_speculators_with_a_head_of_their_own(reduced: int) -> None:
         (zlab(dflash_config={"block_size": 8}) | {"block_size": 16}, "block_size: expected one value, got 16"),
         (zlab(dflash_config={"mask_token_id": None}), "expected the field mask_token_id, got none"),
         (zlab(dflash_config={"mask_token_id": 20}), "mask_token_id: expected a token below vocab_size 20, got 20"),
-        (zlab(is_neox_style=False), "is_neox_style: expected half-split rotary positions"),
+        (zlab(is_neox_style=False), "is_neox_style: expected True, got False"),
         (zlab(rope_scaling={"mrope_section": [1, 1, 2], "type": "mrope"}), "rope_scaling: expected plain rotary"),
         (zlab(partial_rotary_factor=0.25), "partial_rotary_factor: expected 1"),
         (zlab(layer_types=["full_attention"]), "layer_types: expected .* for 2 layers"),
