@@ -162,6 +162,16 @@ def _files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise ValueError(f"{folder}: expected safetensors files beside {CONFIG}, got none; fetch them")
+    for index in folder.glob("*.safetensors.index.json"):
+        listed = read_json(index).get("weight_map")
+        missing = (
+            sorted({str(name) for name in listed.values()} - {path.name for path in files})
+            if isinstance(listed, dict)
+            else []
+        )
+        if missing:
+            raise ValueError(f"{folder}: expected the files that {index.name} lists, got none for {', '.join(missing[:4])}; fetch "
+                             "them")  # fmt: skip
     return files
 
 

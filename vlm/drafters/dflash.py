@@ -143,7 +143,9 @@ def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     levels = named_levels({name: config[name] for name in ("target_layer_ids", "dflash_config") if name in config})
     if levels is None:  # the public class spreads them then
         if "num_target_layers" not in config:
-            raise ValueError("config: expected the field target_layer_ids, got none; give the config the file was made with")
+            raise ValueError(
+                "config: expected the field target_layer_ids, got none; give the config the file was made with"
+            )
         spread = spread_taps(config["num_target_layers"], config["num_hidden_layers"])
         levels = tuple(layer + 1 for layer in spread), "target_layer_ids"
     causal = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)

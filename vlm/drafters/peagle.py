@@ -97,7 +97,9 @@ class PEagle(Eagle3):
         """
         state, config = for_vocabulary(plain_names(state), config, target)
         if "mask_hidden" not in state:
-            raise ValueError("sd: expected mask_hidden, the state of a token to draft, got none; load a file without it as 'eagle3'")
+            raise ValueError(
+                "sd: expected mask_hidden, the state of a token to draft, got none; load a file without it as 'eagle3'"
+            )
         mask = config.get("mask_token_id")
         mask = default_mask(target) if mask is None else mask
         methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]

@@ -170,8 +170,10 @@ class ViSpec(FeatureDrafter):
             ValueError: Keys or sizes do not fit, or the file is of the first stage, without an adaptor; load it as
                 "eagle2".
         """
-        state = {name.replace("img_adaptor.query", _QUERIES).replace("img_adaptor.", "imadpt."): value
-                 for name, value in plain_names(state).items()}  # the first names are NeMo Automodel's
+        state = {
+            name.replace("img_adaptor.query", _QUERIES).replace("img_adaptor.", "imadpt."): value
+            for name, value in plain_names(state).items()
+        }  # the first names are NeMo Automodel's
         fields = one_layer_sizes(state, config, ONE_AXIS)
         if _QUERIES not in state:
             raise ValueError(f"sd: expected {_QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")

@@ -328,7 +328,9 @@ class FeatureState(PairState):
 
         Visual placeholders are ruled out. `depth` counts the levels below the root, from 1.
         """
-        return self.drafter.own_logits(out, depth, self.target.parts.head) + self.ruling
+        scores = self.drafter.own_logits(out, depth, self.target.parts.head)
+        rest = len(self.ruling) - scores.shape[-1]  # rows of the target behind the drafter's vocabulary
+        return (F.pad(scores, (0, rest), value=-torch.inf) if rest else scores) + self.ruling
 
     def law(self, out: Tensor, depth: int) -> Tensor:
         """Return the log-weights that a sampled request draws from: `logits` after the target's own warping."""

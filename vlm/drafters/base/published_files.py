@@ -26,7 +26,9 @@ _FLAGS = frozenset(
     "bias fc_bias qkv_bias attention_bias mlp_bias norm_before_residual norm_before_fc fc_norm norm_output "
     "use_sliding_window sample_from_anchor use_aux_hidden_state is_causal causal tie_word_embeddings".split()
 )
-_TEXTS = frozenset("hidden_act hidden_activation model_type speculators_model_type projector_type markov_head_type".split())
+_TEXTS = frozenset(
+    "hidden_act hidden_activation model_type speculators_model_type projector_type markov_head_type".split()
+)
 _LEVELS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "target_layer_ids", "target_layers",
            "aux_layer_ids")  # fmt: skip
 _LISTS = {"architectures": str, "layer_types": str, **dict.fromkeys(_LEVELS, int)}
@@ -59,6 +61,9 @@ def checked_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         ValueError: A field has another type than its readers expect.
     """
+    if isinstance(inner := config.get("model"), Mapping):  # vLLM's form, whose own model_type is "eagle"
+        own = {name: value for name, value in config.items() if name not in ("model", "model_type", "architectures")}
+        config = {**inner, **own}
     fields = {name: value for name, value in config.items() if value is not None}
     for name, value in fields.items():
         if name in _PARTS:
@@ -222,7 +227,9 @@ def for_vocabulary(
         if (rows := state.get(name)) is None:
             continue
         if len(rows) != vocab:
-            raise ValueError(f"{name}: expected {vocab} rows by the config, got {len(rows)}; give the config the file was made with")
+            raise ValueError(
+                f"{name}: expected {vocab} rows by the config, got {len(rows)}; give the config the file was made with"
+            )
         more = embedding_rows(parts)[vocab:] if name == EMBEDDING else rows.new_zeros(theirs - vocab, rows.shape[1])
         state[name] = torch.cat([rows, more.to(rows)])
     if "d2t" not in state:

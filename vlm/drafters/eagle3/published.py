@@ -102,7 +102,9 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
         layer.setdefault("head_dim", _QWEN3_DIM)
     count, declared = layer_count(state) or 1, layer.get("num_hidden_layers", 1)
     if count != declared and (count > 1 or inner is not None):
-        raise ValueError(f"num_hidden_layers: expected {count} as in the tensors, got {declared}; fetch all files of the drafter")
+        raise ValueError(
+            f"num_hidden_layers: expected {count} as in the tensors, got {declared}; fetch all files of the drafter"
+        )
     layer |= _head_width(state, layer, first)
     turned = _sections(layer, classes) if inner is None else {}
     rotary = turned or rotary_fields(layer, _ROTATIONS if inner is not None else ("default", *SCALED))
@@ -164,8 +166,12 @@ def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
     whole = isinstance(section, list) and len(section) == 3 and all(type(x) is int and x >= 0 for x in section)
     if not whole or kind not in ("mrope", "default") or not isinstance(interleaved, bool):
         raise ValueError(f"mrope_section: expected three whole numbers, unscaled, got {dict(rope)}; correct the config")
-    if odd := {name: value for name, value in {**layer, **rope}.items() if name == "partial_rotary_factor" and value != 1}:
-        raise ValueError(f"partial_rotary_factor: expected 1, since drafters rotate whole heads, got {odd}; use another drafter")
+    if odd := {
+        name: value for name, value in {**layer, **rope}.items() if name == "partial_rotary_factor" and value != 1
+    }:
+        raise ValueError(
+            f"partial_rotary_factor: expected 1, since drafters rotate whole heads, got {odd}; use another drafter"
+        )
     axes = {"rope_type": "default", "mrope_section": section, "mrope_interleaved": interleaved or angelslim}
     return {"rope_theta": float(rope.get("rope_theta") or layer.get("rope_theta") or 10000.0), "rope_scaling": axes}
 
@@ -203,9 +209,7 @@ def has_own_embedding(state: dict[str, Tensor], target: nn.Module | None) -> boo
     return theirs.is_meta or rows.shape != theirs.shape or not torch.equal(theirs.to(rows), rows)
 
 
-def published_levels(
-    state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None
-) -> tuple[int, ...]:
+def published_levels(state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> tuple[int, ...]:
     """Return the levels that a config names, see `named_levels`, or the usual levels of the target.
 
     Raises:

@@ -78,7 +78,9 @@ class Eagle3State(FeatureState):
         positions = rotary_positions(self.target.prompt_positions)
         positions = positions.expand(self.axes, batch, positions.shape[-1])
         if positions.shape[-1] == pairs:  # in a later turn, the first pair begins at the token before the new ones
-            positions = torch.cat([positions[..., :1].amin(0, keepdim=True).expand(self.axes, -1, -1) - 1, positions], -1)
+            positions = torch.cat(
+                [positions[..., :1].amin(0, keepdim=True).expand(self.axes, -1, -1) - 1, positions], -1
+            )
         places = positions[..., :-1].clamp(min=0).gather(-1, slots.origin.clamp(min=0).expand(self.axes, -1, -1))
         rows = self.rotary[places]
         layer = self.drafter.layer.config

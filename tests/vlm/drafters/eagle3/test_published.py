@@ -102,7 +102,11 @@ def test_training_leftovers_of_speculators_are_not_kept() -> None:
         ),
         (ORIGINAL, dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "rope_scaling: expected .* got 'dynamic'"),
         (SPECULATORS, dict(inner=dict(num_hidden_layers=2)), "num_hidden_layers: expected 1 as in the tensors, got 2"),
-        (ORIGINAL, dict(draft_vocab_size=VOCAB + 1), "draft_vocab_size: expected 60, as many tokens as d2t lists, got 102"),
+        (
+            ORIGINAL,
+            dict(draft_vocab_size=VOCAB + 1),
+            "draft_vocab_size: expected 60, as many tokens as d2t lists, got 102",
+        ),
     ),
 )
 def test_unsupported_published_options_are_refused(published, options: dict, message: str) -> None:
