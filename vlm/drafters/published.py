@@ -45,7 +45,7 @@ class PublishedDrafter:
     def misfit(self, hidden_size: int, vocab_size: int) -> str:
         """Return the known differences from a model of these sizes as text; "" without a difference."""
         sizes = {"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}
-        return size_misfit(sizes, hidden_size, vocab_size, self.kind)
+        return size_misfit(sizes, hidden_size, vocab_size)
 
 
 # The layout of a publisher's files: the trainer or the library that writes their config and names their tensors.
@@ -225,25 +225,22 @@ def hub_id(name_or_path: str) -> str:
     return parts[-1] if parts else ""
 
 
-# kinds that load for a target whose tables have rows behind the drafter's vocabulary
-_FRONT_OF_VOCABULARY = ("eagle", "eagle3", "msd", "vispec")
-
-
-def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int, kind: str) -> str:
+def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int) -> str:
     """Return the sizes that a drafter's config requires and the target does not have, as text; "" if all sizes fit.
+
+    The target may have some rows behind the drafter's vocabulary.
 
     Args:
         config: The fields of a drafter's config, ours or published; a field that is absent or 0 requires nothing.
         hidden_size: The target's width.
         vocab_size: The target's vocabulary.
-        kind: The drafter's kind; some load for a target with a larger vocabulary.
     """
     layer = config.get("transformer_layer_config")
     fields = {**config, **(layer if isinstance(layer, Mapping) else {})}
     widths = ("target_hidden_size", "backbone_hidden_size", "hidden_size")
     wanted = {"hidden_size": next(filter(None, map(fields.get, widths)), 0), "vocab_size": fields.get("vocab_size")}
     theirs = {"hidden_size": hidden_size, "vocab_size": vocab_size}
-    if kind in _FRONT_OF_VOCABULARY and wanted["vocab_size"] and vocabulary_fits(wanted["vocab_size"], vocab_size):
+    if wanted["vocab_size"] and vocabulary_fits(wanted["vocab_size"], vocab_size):
         del wanted["vocab_size"]
     return ", ".join(
         f"{name} {size} instead of {theirs[name]}" for name, size in wanted.items() if size and size != theirs[name]

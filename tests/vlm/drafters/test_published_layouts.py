@@ -21,7 +21,15 @@ from tests.vlm.classes.pictures import picture_kinds, picture_prompt
 from tests.vlm.classes.prompts import text_prompt
 from tests.vlm.classes.shrink import VOCAB
 from tests.vlm.drafters import published_files
-from tests.vlm.drafters.published_files import SMALL_DRAFT_VOCAB, Shapes, eagle2, eagle3, random_file, speculators, vispec
+from tests.vlm.drafters.published_files import (
+    SMALL_DRAFT_VOCAB,
+    Shapes,
+    eagle2,
+    eagle3,
+    random_file,
+    speculators,
+    vispec,
+)
 from tests.vlm.drafters.watched import Planted
 
 Layout = tuple[dict, dict[str, Tensor]]  # the config and the tensors of a file
@@ -366,40 +374,9 @@ def test_a_published_layout_keeps_the_targets_words(row: PublishedDrafter, tmp_p
     if row.layout not in UNNAMED:
         assert type(mmspec.vlm.load_drafter(folder, target=model)) is type(drafter)
     inputs = picture_prompt(name, model, "mixed") if picture_kinds(name, model) else text_prompt("ragged")
-    truth = model.generate(**inputs, max_new_tokens=16, do_sample=False)
+    truth = model.generate(**inputs, max_new_tokens=12, do_sample=False)
     start = inputs["input_ids"].shape[1]
     planted = Planted(drafter, truth=truth[:, start:].tolist(), words=60)
     for used in (drafter, planted):
-        out = mmspec.generate(model, drafter=used, max_new_tokens=10, do_sample=False, **inputs)
-        assert torch.equal(out, truth[:, : start + 10])
-
-
-def test_the_same_weights_are_the_same_drafter_in_every_layout(tmp_path: Path) -> None:
-    """EAGLE-3 of four publishers, with one file's weights: levels, layer, and the rows of the head by their tokens."""
-    names = ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "AngelSlim/Qwen3-8B_eagle3", "nvidia/Qwen3-235B-A22B-Eagle3",
-             "RedHatAI/Qwen3-8B-speculator.eagle3")  # fmt: skip
-    rows = [next(row for row in PUBLISHED if row.repo == name) for name in names]
-    model, drafters = target("Qwen3ForCausalLM"), []
-    weights = made(rows[0])[1]
-    token = weights["d2t"] + torch.arange(SMALL_DRAFT_VOCAB)
-    for row in rows:
-        config, state = made(row)
-        if row.layout == "ModelOpt":
-            config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = three(8)
-            order = torch.randperm(SMALL_DRAFT_VOCAB)
-            own = {"d2t": token[order] - torch.arange(SMALL_DRAFT_VOCAB), "lm_head.weight": weights["lm_head.weight"][order]}
-        else:
-            own = {}
-        same = {name: weights.get(name.replace("layers.0.", "midlayer."), value) for name, value in state.items()}
-        same |= own | {name: model.get_input_embeddings().weight for name in state if name == "embed_tokens.weight"}
-        inner = config.get("transformer_layer_config", config)
-        inner |= dict(rope_theta=10000.0, rms_norm_eps=1e-6, rope_scaling=None)
-        config["norm_before_residual"] = False
-        folder = tmp_path / row.layout
-        folder.mkdir()
-        drafters.append(mmspec.vlm.load_drafter(written(folder, (config, same)), target=model))
-    first = drafters[0]
-    assert first.config.levels == (2, 4, 5)
-    for drafter in drafters[1:]:
-        assert drafter.config == first.config
-        assert all(torch.equal(value, first.state_dict()[name]) for name, value in drafter.state_dict().items())
+        out = mmspec.generate(model, drafter=used, max_new_tokens=8, do_sample=False, **inputs)
+        assert torch.equal(out, truth[:, : start + 8])
