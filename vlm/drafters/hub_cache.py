@@ -30,10 +30,11 @@ class DrafterState:
     reason: str = ""
 
     def __str__(self) -> str:
-        repo = self.published.repo
         if self.reason:
-            return f"{repo} does not fit: {self.reason}"
-        return f"{repo} is in the cache" if self.folder else f"{repo} is not here; fetch it with `hf download {repo}`"
+            return f"{self.published} does not fit: {self.reason}"
+        if self.folder:
+            return f"{self.published} is in the cache"
+        return f"{self.published} is not here; fetch it with `hf download {self.published.repo}`"
 
 
 def cached_folder(repo: str) -> Path | None:
@@ -60,17 +61,17 @@ def drafter_states(target: str, hidden_size: int, vocab_size: int) -> Iterator[D
         folder = cached_folder(published.repo)
         reason = published.misfit(hidden_size, vocab_size)
         if folder is not None:
-            reason = _reason(folder, hidden_size, vocab_size)
+            reason = _reason(folder, hidden_size, vocab_size, published.kind)
         yield DrafterState(published, folder, reason)
 
 
-def _reason(folder: Path, hidden_size: int, vocab_size: int) -> str:
+def _reason(folder: Path, hidden_size: int, vocab_size: int, kind: str) -> str:
     """Return the reason why a drafter in the cache cannot be used, before any weight is read; "" if it can."""
     try:
         config = read_json(folder / CONFIG)
     except ValueError as error:
         return str(error)
-    if misfit := size_misfit(config, hidden_size, vocab_size):
+    if misfit := size_misfit(config, hidden_size, vocab_size, kind):
         return f"expected the target's sizes, got {misfit}"
     if not any(folder.glob("*.safetensors")):
         return "expected safetensors files in the cache, got none, and pickles are never loaded; convert them"
@@ -125,7 +126,7 @@ def cached_drafter(model: nn.Module) -> Any:
                 return load_cached(state, model)
             except ValueError as error:
                 reason = str(error)
-        warn(f"drafter 'auto': {state.published.repo} in the cache is not used: {reason}", stacklevel=2)
+        warn(f"drafter 'auto': {state.published} in the cache is not used: {reason}", stacklevel=2)
     if missing := [state for state in states if state.folder is None and not state.reason]:
         warn(f"drafter 'auto': drafts by prompt lookup alone; {missing[0]}", stacklevel=2)
     return None
