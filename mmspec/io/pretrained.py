@@ -286,8 +286,10 @@ def fill_drafter(
     odd = [key for name, group in names.items() if own[name].is_floating_point()
            for key in group if state[key].dtype not in _FLOATS]  # fmt: skip
     if odd:
-        raise ValueError(f"sd: expected floating-point weights of at least 16 bits, got {state[odd[0]].dtype} in "
-                         f"{abbreviated(odd)}; fetch the drafter without quantisation")  # fmt: skip
+        raise ValueError(
+            f"sd: expected floating-point weights of at least 16 bits, got {state[odd[0]].dtype} in "
+            f"{abbreviated(odd)}; fetch the drafter without quantisation"
+        )
     if misfits:
         raise ValueError("; ".join([*misfits, "give the config the file was made with"]))
     if named := non_finite({key: state[key] for key in wanted}):

@@ -100,8 +100,10 @@ def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str |
     signs = (f"projector:{projector}", f"speculators:{library}", *classes)
     kind = next((by_sign[sign] for sign in signs if sign in by_sign), None)
     if kind is None and library is not None:
-        raise ValueError(f"speculators_model_type: expected one of {', '.join(speculators_kinds())}, got {library!r}; this "
-                         "kind is not supported")  # fmt: skip
+        raise ValueError(
+            f"speculators_model_type: expected one of {', '.join(speculators_kinds())}, got {library!r}; this kind "
+            "is not supported"
+        )
     return "peagle" if kind == "eagle3" and config.get("parallel_drafting") is True else kind
 
 
@@ -129,10 +131,14 @@ def kind_of_tensors(state: Mapping[str, Tensor], config: Mapping[str, Any], targ
     if len(best) == 1:
         return best[0]
     if best:
-        raise ValueError(f"kind: expected a config that names it, since the tensors are those of {' and '.join(best)}, got "
-                         f"architectures {config.get('architectures')}; pass kind={best[0]!r} or kind={best[1]!r}")  # fmt: skip
-    raise ValueError(f"kind: expected a config or tensors that show it, got architectures {config.get('architectures')} and "
-                     f"the tensors {sorted(state)[:4]}; pass kind=, one of {', '.join(published_kinds())}")  # fmt: skip
+        raise ValueError(
+            f"kind: expected a config that names it, since the tensors are those of {' and '.join(best)}, got "
+            f"architectures {config.get('architectures')}; pass kind={best[0]!r} or kind={best[1]!r}"
+        )
+    raise ValueError(
+        f"kind: expected a config or tensors that show it, got architectures {config.get('architectures')} and the "
+        f"tensors {sorted(state)[:4]}; pass kind=, one of {', '.join(published_kinds())}"
+    )
 
 
 def speculators_kinds() -> list[str]:
@@ -170,8 +176,10 @@ def _files(folder: Path) -> list[Path]:
             else []
         )
         if missing:
-            raise ValueError(f"{folder}: expected the files that {index.name} lists, got none for {', '.join(missing[:4])}; fetch "
-                             "them")  # fmt: skip
+            raise ValueError(
+                f"{folder}: expected the files that {index.name} lists, got none for {', '.join(missing[:4])}; fetch "
+                "them"
+            )
     return files
 
 

@@ -100,8 +100,10 @@ def published_block(
     fields = _block_fields(state, config, target)
     listed, vocab = len(state.get("d2t", ())), fields["vocab_size"]
     if config.get("draft_vocab_size", listed or vocab) != (listed or vocab):
-        raise ValueError(f"draft_vocab_size: expected {listed or vocab}, as many tokens as the file can draft, got "
-                         f"{config['draft_vocab_size']}; fetch all of its tensors")  # fmt: skip
+        raise ValueError(
+            f"draft_vocab_size: expected {listed or vocab}, as many tokens as the file can draft, got "
+            f"{config['draft_vocab_size']}; fetch all of its tensors"
+        )
     return state, fields | {"draft_vocab_size": listed if listed < vocab else 0,
                             "tied_head": bool(listed) and not (reduced and "lm_head.weight" in state)}  # fmt: skip
 
@@ -137,8 +139,10 @@ def _block_fields(state: Mapping[str, Tensor], config: Mapping[str, Any], target
 def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     own = config.get("dflash_config", {})
     if own.get("projector_type", "dflash") not in ("dflash", "dspark"):
-        raise ValueError(f"dflash_config.projector_type: expected dflash or dspark, got {own['projector_type']!r}; this kind is not "
-                         "supported")  # fmt: skip
+        raise ValueError(
+            f"dflash_config.projector_type: expected dflash or dspark, got {own['projector_type']!r}; this kind is "
+            "not supported"
+        )
     windows, sliding = _windows(config, own)
     levels = named_levels({name: config[name] for name in ("target_layer_ids", "dflash_config") if name in config})
     if levels is None:  # the public class spreads them then
@@ -219,8 +223,10 @@ def _windows(layer: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[list[int
     kinds = layer.get("layer_types")
     if own.get("use_swa"):
         if not width:
-            raise ValueError("dflash_config.use_swa: expected a window in swa_window_size or sliding_window, got none; correct the "
-                             "config")  # fmt: skip
+            raise ValueError(
+                "dflash_config.use_swa: expected a window in swa_window_size or sliding_window, got none; correct "
+                "the config"
+            )
         kinds = ["sliding_attention"] * count
     if kinds is None:
         first = layer.get("max_window_layers", count) if layer.get("use_sliding_window") and width else count

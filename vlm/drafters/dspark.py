@@ -248,7 +248,8 @@ class DSpark(BlockDrafter):
         """Return the drafter of a published checkpoint.
 
         The sizes of the heads stand at the top of the config or in `dflash_config`; older files prefix names with
-        "logit_head.", and ModelOpt's have no prefix. The root drafts, as it was trained to, unless `sample_from_anchor` is false.
+        "logit_head.", and ModelOpt's have no prefix. The root drafts, as it was trained to, unless `sample_from_anchor`
+        is false.
         """
         settings = config.get("dflash_config", {}) | config
         from_root = settings.get("sample_from_anchor", True) is not False

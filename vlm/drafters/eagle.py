@@ -16,8 +16,8 @@ from mmspec.vlm.drafters.base.feature_drafter import (
     one_layer_names,
     one_layer_sizes,
 )
-from mmspec.vlm.drafters.base.published_files import plain_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.base.published_files import plain_names
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,8 +96,10 @@ def one_layer_sizes(
     refuse_unread(config, "norm_output")
     layers, sliding = config.get("layer_types", ())[: max(count, 1)], config.get("sliding_window")
     if sliding and "sliding_attention" in layers:
-        raise ValueError(f"layer_types: expected full_attention, got sliding_attention with sliding_window {sliding}; windows "
-                         "are not supported for this kind")  # fmt: skip
+        raise ValueError(
+            f"layer_types: expected full_attention, got sliding_attention with sliding_window {sliding}; windows are "
+            "not supported for this kind"
+        )
     fields = drafter_sizes({**config, "num_hidden_layers": 1}, rotations)
     return fields | {
         "bias": config.get("bias", config.get("fc_bias", "fc.bias" in state)),

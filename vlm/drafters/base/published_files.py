@@ -102,12 +102,16 @@ def refuse_unread(config: Mapping[str, Any], *read: str) -> None:
     for name, neutral in _NEUTRAL.items():
         if name not in read and name in config and config[name] not in neutral:
             wanted = " or ".join(map(repr, neutral)) or "no such field"
-            raise ValueError(f"{name}: expected {wanted}, got {config[name]!r}, which changes what the drafter computes and is "
-                             "not supported for this kind; use another drafter")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected {wanted}, got {config[name]!r}, which changes what the drafter computes and is "
+                "not supported for this kind; use another drafter"
+            )
     kind = str(config.get("model_type", ""))
     if "model_type" not in read and (kind.startswith(_OTHER_LAYERS) or kind == "phi"):
-        raise ValueError(f"model_type: expected a drafter with a Llama or Qwen layer, got {kind!r}, whose layers compute "
-                         "something else; use another drafter")  # fmt: skip
+        raise ValueError(
+            f"model_type: expected a drafter with a Llama or Qwen layer, got {kind!r}, whose layers compute "
+            "something else; use another drafter"
+        )
 
 
 def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -122,8 +126,9 @@ def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         if _BUFFER.search(inner):
             continue
         if inner in plain:
-            raise ValueError(f"sd: expected each tensor once, got {inner} under several names; it is no file of a single "
-                             "drafter")  # fmt: skip
+            raise ValueError(
+                f"sd: expected each tensor once, got {inner} under several names; it is no file of a single drafter"
+            )
         plain[inner] = value
     return plain
 
@@ -156,8 +161,10 @@ def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | Non
                 found[f"{part}.{name}".lstrip(".")] = tuple(level + (not own) for level in fields[name])
     found = {name: levels for name, levels in found.items() if levels}  # an empty list stands for the usual levels
     if len(set(found.values())) > 1:
-        raise ValueError(f"config: expected the same layers of the target in {' and '.join(found)}, got outputs of layers "
-                         f"{' and '.join(str([v - 1 for v in levels]) for levels in found.values())}; correct it")  # fmt: skip
+        raise ValueError(
+            f"config: expected the same layers of the target in {' and '.join(found)}, got outputs of layers "
+            f"{' and '.join(str([v - 1 for v in levels]) for levels in found.values())}; correct it"
+        )
     return next(((levels, name) for name, levels in found.items()), None)
 
 
@@ -177,14 +184,17 @@ def ordered_vocabulary(state: dict[str, Tensor], vocab: int) -> dict[str, Tensor
         return state
     d2t = state["d2t"]
     if d2t.dim() != 1 or d2t.is_floating_point() or d2t.dtype == torch.bool:
-        raise ValueError(f"d2t: expected a list of whole numbers, got shape {tuple(d2t.shape)} of {d2t.dtype}; fetch the file "
-                         "again")  # fmt: skip
+        raise ValueError(
+            f"d2t: expected a list of whole numbers, got shape {tuple(d2t.shape)} of {d2t.dtype}; fetch the file again"
+        )
     if len(d2t) == vocab and not d2t.any():  # the whole vocabulary, in order
         return {name: value for name, value in state.items() if name not in ("d2t", "t2d")}
     ids, order = (d2t.long() + torch.arange(len(d2t), device=d2t.device)).sort()
     if len(ids) and (bool((ids[1:] == ids[:-1]).any()) or not 0 <= int(ids[0]) <= int(ids[-1]) < vocab):
-        raise ValueError(f"d2t: expected offsets to tokens from 0 to {vocab - 1}, each once, got those of "
-                         f"{ids[:4].tolist()} to {ids[-4:].tolist()}; fetch the file again")  # fmt: skip
+        raise ValueError(
+            f"d2t: expected offsets to tokens from 0 to {vocab - 1}, each once, got those of {ids[:4].tolist()} to "
+            f"{ids[-4:].tolist()}; fetch the file again"
+        )
     marked = torch.zeros(vocab, dtype=torch.bool, device=ids.device).index_fill_(0, ids, True)
     t2d = state.get("t2d")
     if t2d is not None and (t2d.shape != marked.shape or not torch.equal(marked, t2d.bool())):

@@ -88,14 +88,18 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
     refuse_unread(own)
     for name in ("use_aux_hidden_state", "use_last_layernorm"):
         if own.get(name) is False:
-            raise ValueError(f"eagle_config.{name}: expected true, as in EAGLE-3, got false; no other drafter of this layout is "
-                             "supported")  # fmt: skip
+            raise ValueError(
+                f"eagle_config.{name}: expected true, as in EAGLE-3, got false; no other drafter of this layout is "
+                "supported"
+            )
     # the trainer's class with this name means the norm in front of the head, which all drafters have
     output = bool(config.get("norm_output"))
     if "LlamaForCausalLMEagle3" in classes and config.get("norm_output") is not None:
         if not output:
-            raise ValueError("norm_output: expected true or no such field for LlamaForCausalLMEagle3, got false, a head without a "
-                             "norm; it is not supported")  # fmt: skip
+            raise ValueError(
+                "norm_output: expected true or no such field for LlamaForCausalLMEagle3, got false, a head without "
+                "a norm; it is not supported"
+            )
         output = False
     first = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
     if kind == "qwen3":
@@ -113,13 +117,17 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
     fields = {name: value for name, value in fields.items() if name not in ("bias", "qkv_bias", "rope_theta")}
     windows = layer_windows(layer, count)
     if turned and any(windows):
-        raise ValueError(f"sliding_window: expected null with positions on several axes, got windows {windows}; no such drafter is "
-                         "supported")  # fmt: skip
+        raise ValueError(
+            f"sliding_window: expected null with positions on several axes, got windows {windows}; no such drafter "
+            "is supported"
+        )
     head = state.get("lm_head.weight")
     listed = len(state["d2t"]) if "d2t" in state else fields["vocab_size"]
     if (drafted := config.get("draft_vocab_size", listed)) != listed and "d2t" in state:
-        raise ValueError(f"draft_vocab_size: expected {listed}, as many tokens as d2t lists, got {drafted}; give the config the "
-                         "file was made with")  # fmt: skip
+        raise ValueError(
+            f"draft_vocab_size: expected {listed}, as many tokens as d2t lists, got {drafted}; give the config the "
+            "file was made with"
+        )
     return fields | rotary | {
         "draft_vocab_size": drafted,
         "tied_head": head is None,
@@ -222,16 +230,22 @@ def published_levels(state: dict[str, Tensor], config: dict[str, Any], target: n
     if named is not None:
         levels, name = named
         if joined is not None and len(levels) != joined:
-            raise ValueError(f"{name}: expected {joined} layers of the target, as many as fc.weight joins, got {len(levels)}; give "
-                             "the config the file was made with")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected {joined} layers of the target, as many as fc.weight joins, got {len(levels)}; "
+                "give the config the file was made with"
+            )
         normed = "Qwen3Eagle3Model" in config.get("architectures", ()) and target is not None
         if normed and max(levels) >= take_apart(target).layers:
-            raise ValueError(f"{name}: expected layers in front of the target's last, got {max(levels) - 1}, whose output that trainer "
-                             "reads behind the final norm; it is not supported")  # fmt: skip
+            raise ValueError(
+                f"{name}: expected layers in front of the target's last, got {max(levels) - 1}, whose output that "
+                "trainer reads behind the final norm; it is not supported"
+            )
         return levels
     if joined not in (None, 3):
-        raise ValueError(f"config: expected target_layer_ids or eagle_aux_hidden_state_layer_ids, the {joined} layers of the target "
-                         "that fc.weight joins, got none; give the config the file was made with")  # fmt: skip
+        raise ValueError(
+            f"config: expected target_layer_ids or eagle_aux_hidden_state_layer_ids, the {joined} layers of the "
+            "target that fc.weight joins, got none; give the config the file was made with"
+        )
     if target is None:
         raise ValueError("config: expected eagle_aux_hidden_state_layer_ids, or a target whose usual levels are read, got "
                          "neither; pass the target")  # fmt: skip
