@@ -126,6 +126,7 @@ def safeailab_eagle3(row: PublishedDrafter) -> Layout:
 
 
 def angelslim(row: PublishedDrafter) -> Layout:
+    """The config for Qwen3-32B was published with another width of a head than its tensors have."""
     config = llama(
         architectures=["Eagle3LlamaForCausalLM"], target_model_type="qwen3", draft_vocab_size=SMALL_DRAFT_VOCAB,
         dtype="bfloat16", tie_word_embeddings=True, transformers_version="4.57.1",
@@ -137,6 +138,8 @@ def angelslim(row: PublishedDrafter) -> Layout:
     if "OCR" in row.repo:
         config |= dict(target_model_type="hunyuan_vl", modal_type="VLM", eod_token_id=2, image_token_id=94)
         del config["rope_scaling"]
+    if "32B" in row.repo:
+        config["head_dim"] = DIM // 2
     return config, random_file({**eagle3(config), "embed_tokens.weight": (VOCAB, WIDTH)})
 
 
@@ -345,7 +348,21 @@ def made(row: PublishedDrafter) -> Layout:
 
 
 # the words of a repository's name that change the file beside its layout
-VARIANTS = ("VL", "OCR", "Vicuna", "33B", "70B", "gpt-oss", "Qwen3.6-27B", "gemma", "-E", "12B", "Maverick", "LLaVA")
+VARIANTS = (
+    "VL",
+    "OCR",
+    "Vicuna",
+    "32B_",
+    "33B",
+    "70B",
+    "gpt-oss",
+    "Qwen3.6-27B",
+    "gemma",
+    "-E",
+    "12B",
+    "Maverick",
+    "LLaVA",
+)
 
 
 def once(rows: tuple[PublishedDrafter, ...]) -> list:
