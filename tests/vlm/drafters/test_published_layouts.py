@@ -224,6 +224,9 @@ def zlab(row: PublishedDrafter) -> Layout:
         sliding_window=8 if slides else None,
         layer_types=["sliding_attention" if slides else "full_attention", "full_attention"],
     )  # fmt: skip
+    if "gpt-oss" in row.repo:
+        yarn = dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False)
+        config |= dict(block_size=8, rope_scaling=yarn | {"original_max_position_embeddings": 4096})
     return config, random_file(block(2))
 
 
@@ -241,14 +244,24 @@ def redhat(row: PublishedDrafter, kind: str, **top: object) -> dict:
 
 
 def speculators_eagle3(row: PublishedDrafter) -> Layout:
-    """As the versions before 0.5 save it; the converted drafter of Maverick names its levels."""
+    """As the versions before 0.5 save it, or after; the converted drafter of Maverick names its levels."""
     config = redhat(
         row, "eagle3", architectures=["Eagle3Speculator"], auto_map={"": "eagle3.Eagle3SpeculatorConfig"},
         norm_before_residual=True, transformer_layer_config=llama(mlp_bias=False, pretraining_tp=1),
     )  # fmt: skip
     if "Maverick" in row.repo:
         config |= dict(norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[1, 2, 3])
-    return config, random_file(speculators(config))
+    shapes = speculators(config)
+    if "gemma" in row.repo or "gpt-oss" in row.repo:
+        layer = config["transformer_layer_config"]
+        layer["rope_parameters"] = {"rope_theta": layer.pop("rope_theta"), "rope_type": "default"}
+        del layer["rope_scaling"], config["auto_map"]
+        config |= dict(architectures=["Eagle3DraftModel"], embed_requires_grad=False, norm_before_fc=False)
+        config["eagle_aux_hidden_state_layer_ids"] = [1, 1, 2]
+    if "gpt-oss" in row.repo:
+        config["norm_before_fc"] = True
+        shapes["input_norm.weight"] = (3 * WIDTH,)
+    return config, random_file(shapes)
 
 
 def speculators_dflash(row: PublishedDrafter) -> Layout:

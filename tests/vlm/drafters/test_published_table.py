@@ -63,6 +63,6 @@ def test_the_front_of_the_targets_vocabulary_is_no_misfit() -> None:
 
 def test_a_row_says_where_its_config_was_read_or_that_its_layout_is_assumed() -> None:
     for row in PUBLISHED:
-        assert re.fullmatch(r"([\w.-]+/[\w.-]+:[\w./-]+\.(json|py|sh|md|rs))?", row.read), row.read
+        assert re.fullmatch(r"([\w.-]+/[\w.-]+:([\w./-]+\.(json|py|sh|md|rs)|pull/\d+))?", row.read), row.read
         assert str(row) == (row.repo if row.read else f"{row.repo} (layout assumed)")
     assert sum(bool(row.read) for row in PUBLISHED) > len(PUBLISHED) // 2
