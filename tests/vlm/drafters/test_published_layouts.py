@@ -115,8 +115,14 @@ def safeailab_eagle(row: PublishedDrafter) -> Layout:
 
 
 def safeailab_eagle3(row: PublishedDrafter) -> Layout:
-    """Where the drafter has the whole vocabulary, the file may hold buffers that the public code deletes."""
+    """Where the drafter has the whole vocabulary, the file may hold buffers that the public code deletes.
+
+    The drafter of Llama-3.3-70B is narrower than its target, and has an embedding of its own.
+    """
     config = small("EAGLE3-LLaMA3.1-Instruct-8B")
+    if "LLaMA3.3" in row.repo:
+        config |= dict(hidden_size=16, num_attention_heads=2, num_key_value_heads=1, target_hidden_size=WIDTH)
+        return config, random_file({**eagle3(config), "fc.weight": (16, 3 * WIDTH), "embed_tokens.weight": (VOCAB, 16)})
     state = random_file(eagle3(config))
     if "Vicuna" in row.repo:
         config["draft_vocab_size"] = VOCAB

@@ -240,7 +240,8 @@ def for_vocabulary(
             raise ValueError(
                 f"{name}: expected {vocab} rows by the config, got {len(rows)}; give the config the file was made with"
             )
-        more = embedding_rows(parts)[vocab:] if name == EMBEDDING else rows.new_zeros(theirs - vocab, rows.shape[1])
+        of_target = name == EMBEDDING and rows.shape[1] == parts.hidden_size
+        more = embedding_rows(parts)[vocab:] if of_target else rows.new_zeros(theirs - vocab, rows.shape[1])
         state[name] = torch.cat([rows, more.to(rows)])
     if "d2t" not in state:
         state |= {"d2t": torch.zeros(vocab, dtype=torch.long), "t2d": torch.ones(vocab, dtype=torch.bool)}

@@ -67,7 +67,7 @@ class Eagle3(FeatureDrafter):
         ShapedDrafter.__init__(self, config)
         width, eps = config.hidden_size, config.rms_norm_eps
         self.levels = config.levels
-        self.fc = nn.Linear(len(config.levels) * width, width, bias=False)
+        self.fc = nn.Linear(len(config.levels) * config.tapped, width, bias=False)
         self.embed_norm = nn.RMSNorm(width, eps=eps)
         self.state_norm = nn.RMSNorm(width, eps=eps)
         self.layer, *rest = map(DraftLayer, config.layers())
@@ -76,7 +76,7 @@ class Eagle3(FeatureDrafter):
         self.head = ReducedHead(width, config.vocab_size, config.drafted, config.tied_head)
         self.levels_norm = nn.RMSNorm(self.fc.in_features, eps=eps) if config.norm_before_fc else None
         each = len(config.levels) if config.fc_norm else 0
-        self.level_norms = nn.ModuleList(nn.RMSNorm(width, eps=eps) for _ in range(each))
+        self.level_norms = nn.ModuleList(nn.RMSNorm(config.tapped, eps=eps) for _ in range(each))
         self.embed_tokens = nn.Embedding(config.vocab_size, width) if config.own_embedding else None
         self._start: tuple[Tensor, ...] = ()
 
@@ -156,7 +156,8 @@ class Eagle3(FeatureDrafter):
     padded_vocabulary: ClassVar[bool] = False  # loading for a target fills it up, since heads and embeddings have rows
 
     def check(self, parts: Parts) -> None:
-        FeatureDrafter.check(self, parts)
+        width = "target_hidden_size" if self.config.target_hidden_size else "hidden_size"
+        self.check_sizes(parts, width, "train a drafter for this target")
         if (highest := max(self.levels)) > parts.layers:
             raise ValueError(
                 f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train a drafter for this target"
@@ -185,7 +186,9 @@ class Eagle3(FeatureDrafter):
     def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
         if self.embed_tokens is not None:
             own = self.embed_tokens(ids[:, 1:])
-            view.embeds = torch.where(view.picture[..., None] > 0, view.embeds, own)
+            if own.shape == view.embeds.shape:  # another width has no place for a picture's embeddings
+                own = torch.where(view.picture[..., None] > 0, view.embeds, own)
+            view.embeds = own
         return view
 
     def read(self, view: PromptView) -> PromptSlots:
@@ -194,7 +197,7 @@ class Eagle3(FeatureDrafter):
         Raises:
             ValueError: The states are not the drafter's levels.
         """
-        width = len(self.levels) * self.config.hidden_size
+        width = self.fc.in_features
         if view.hidden.shape[-1] != width:
             raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
                              f"{view.hidden.shape[-1]}; ask the target for the drafter's `levels`")  # fmt: skip

@@ -79,9 +79,6 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
     classes, kind = config.get("architectures", ()), layer.get("model_type", "llama")
     if inner is not None and kind not in ("llama", "qwen3"):
         raise ValueError(f"model_type: expected a drafter with a 'llama' or 'qwen3' layer, got {kind!r}")
-    if config.get("target_hidden_size") not in (None, layer.get("hidden_size")):
-        raise ValueError(f"target_hidden_size: expected the drafter's hidden_size {layer.get('hidden_size')}, got "
-                         f"{config['target_hidden_size']}")  # fmt: skip
     read = ("attention_bias", "use_sliding_window", "norm_before_fc", "fc_norm", "norm_output")
     refuse_unread(layer, *read)
     own = config.get("eagle_config", {})
@@ -128,8 +125,10 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
             f"draft_vocab_size: expected {listed}, as many tokens as d2t lists, got {drafted}; give the config the "
             "file was made with"
         )
+    tapped = config.get("target_hidden_size", fields["hidden_size"])
     return fields | rotary | {
         "draft_vocab_size": drafted,
+        "target_hidden_size": tapped if tapped != fields["hidden_size"] else 0,
         "tied_head": head is None,
         "norm_before_residual": bool(config.get("norm_before_residual")),
         "num_hidden_layers": count,
@@ -224,7 +223,7 @@ def published_levels(state: dict[str, Tensor], config: dict[str, Any], target: n
         ValueError: The config names no levels, and there is no target, or the tensors join another number of levels.
     """
     named = named_levels(config)
-    width = config.get("transformer_layer_config", config).get("hidden_size")
+    width = config.get("target_hidden_size") or config.get("transformer_layer_config", config).get("hidden_size")
     fc = state.get("fc.weight")
     joined = fc.shape[-1] // width if fc is not None and fc.dim() == 2 and width and not fc.shape[-1] % width else None
     if named is not None:
