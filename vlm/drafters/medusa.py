@@ -33,8 +33,7 @@ class Medusa(HeadDrafter):
     kind: ClassVar[str] = "medusa"
     config_class = HeadConfig
     name = "medusa"
-    published_as = ("MedusaModel", "MedusaForCausalLM", "tensors:0.0.linear.weight", "tensors:medusa_head.0.0.linear.weight",
-                    "tensors:medusa_heads.0.0.linear.weight", "tensors:blocks.0.layers.0.linear.weight")  # fmt: skip
+    published_as = ("MedusaModel", "MedusaForCausalLM")
     padded_vocabulary: ClassVar[bool] = True
 
     def __init__(self, config: HeadConfig):

@@ -251,6 +251,24 @@ def for_vocabulary(
     return state, {**config, **larger, "draft_vocab_size": len(state["d2t"])}
 
 
+def copied_head(state: Mapping[str, Tensor], target: nn.Module | None) -> tuple[str, ...]:
+    """Return the name of a file's head, which is a copy of the target's for a drafter without a head of its own.
+
+    Raises:
+        ValueError: It is no copy.
+    """
+    head = state.get("lm_head.weight")
+    if head is None or target is None:
+        return () if head is None else ("lm_head.weight",)
+    theirs = take_apart(target).head.weight[: len(head)]
+    if theirs.shape != head.shape or not (theirs.is_meta or torch.equal(theirs.to(head), head)):
+        raise ValueError(
+            "lm_head.weight: expected the target's own head or none in the file, got another; this kind reads its tokens with "
+            "the target's head"
+        )
+    return ("lm_head.weight",)
+
+
 @torch.no_grad()
 def embedding_rows(parts: Parts) -> Tensor:
     """Return the target's embedding of each token, float [V, H]; some classes scale or norm the rows of their table."""

@@ -102,6 +102,8 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
             )
         output = False
     first = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
+    # the tensors of a flat config's first layer show what its class has, and its other fields can be the target's
+    flat = None if inner is not None else {name.removeprefix(first) for name in state if name.startswith(first)}
     if kind == "qwen3":
         layer.setdefault("head_dim", _QWEN3_DIM)
     count, declared = layer_count(state) or 1, layer.get("num_hidden_layers", 1)
@@ -109,6 +111,8 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
         raise ValueError(
             f"num_hidden_layers: expected {count} as in the tensors, got {declared}; fetch all files of the drafter"
         )
+    if flat is not None and len(kinds := layer.get("layer_types", ())) == declared != count:
+        layer["layer_types"] = ["full_attention"] if "LlamaEagle3DraftModel" in classes else kinds[:count]
     layer |= _head_width(state, layer, first)
     turned = _sections(layer, classes) if inner is None else {}
     rotary = turned or rotary_fields(layer, _ROTATIONS if inner is not None else ("default", *SCALED))
@@ -134,9 +138,9 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
         "norm_before_residual": bool(config.get("norm_before_residual")),
         "num_hidden_layers": count,
         "windows": windows,
-        "qk_norm": kind == "qwen3" if inner is not None else f"{first}self_attn.q_norm.weight" in state,
-        "attention_bias": bool(layer.get("attention_bias")),
-        "mlp_bias": bool(layer.get("mlp_bias")) and kind != "qwen3",  # Qwen3's class has none
+        "qk_norm": kind == "qwen3" if flat is None else "self_attn.q_norm.weight" in flat,
+        "attention_bias": bool(layer.get("attention_bias")) if flat is None else "self_attn.o_proj.bias" in flat,
+        "mlp_bias": bool(layer.get("mlp_bias")) and kind != "qwen3" if flat is None else "mlp.down_proj.bias" in flat,
         "norm_output": output,
         **{name: bool(config.get(name)) for name in ("norm_before_fc", "fc_norm")},
     }  # fmt: skip
@@ -153,14 +157,26 @@ def _head_width(state: dict[str, Tensor], layer: dict[str, Any], first: str) -> 
     return {"head_dim": widths.pop()} if len(widths) == 1 else {}
 
 
+def _leave_out_sections(layer: dict[str, Any]) -> None:
+    """Leave the sections out of a config whose class gives all axes the same position."""
+    for name in ("rope_parameters", "rope_scaling"):
+        if isinstance(rope := layer.get(name), Mapping):
+            kind = {"rope_type": "default"} if "mrope" in (rope.get("type"), rope.get("rope_type")) else {}
+            left_out = ("mrope_section", "mrope_interleaved", "type" if kind else "")
+            layer[name] = {key: value for key, value in rope.items() if key not in left_out} | kind
+
+
 def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
     """Return the rotary positions of a flat config with several axes; {} for a single axis.
 
     AngelSlim's class interleaves the axes of every such config, and turns with one axis where the kind is "default" and
-    nothing says "interleaved". All others interleave on demand.
+    nothing says "interleaved". NeMo Automodel's always has one axis. All others interleave on demand.
     """
     rope = layer.get("rope_parameters") or layer.get("rope_scaling")
     if not isinstance(rope, Mapping):
+        return {}
+    if "LlamaEagle3DraftModel" in classes:
+        _leave_out_sections(layer)
         return {}
     kind, interleaved = rope.get("rope_type", rope.get("type", "default")), rope.get("mrope_interleaved", False)
     angelslim = "Eagle3LlamaForCausalLM" in classes
@@ -168,8 +184,7 @@ def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
     if section is None and kind != "mrope" and not interleaved:
         return {}
     if "mrope" not in (kind, rope.get("type")) and angelslim and not interleaved:
-        layer |= {name: {k: v for k, v in layer[name].items() if k != "mrope_section"}
-                  for name in ("rope_parameters", "rope_scaling") if isinstance(layer.get(name), Mapping)}  # fmt: skip
+        _leave_out_sections(layer)
         return {}
     whole = isinstance(section, list) and len(section) == 3 and all(type(x) is int and x >= 0 for x in section)
     if not whole or kind not in ("mrope", "default") or not isinstance(interleaved, bool):
