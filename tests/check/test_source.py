@@ -140,6 +140,7 @@ def test_a_published_drafter_in_the_cache_is_here(cache: Path, tmp_path: Path, m
     make("msd").save_pretrained(cached(cache, "tiny/msd"))
     said = " ".join(CliRunner().invoke(app, ["check", str(folder)]).stdout.split())
     assert (
-        "here: tiny/msd, msd, 10K parameters, mit, layout assumed; in the cache" in said and "identical: 32 tokens; drafter msd" in said
+        "here: tiny/msd, msd, 10K parameters, mit, layout assumed; in the cache" in said
+        and "identical: 32 tokens; drafter msd" in said
     )
     assert "hf download" not in said

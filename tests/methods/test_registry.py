@@ -14,8 +14,8 @@ import mmspec.methods as registry
 from mmspec.methods import MethodSetting, find, method, methods, names, parse
 from mmspec.methods.registry import INDEX, ModelParts, _indexed, _registered
 from mmspec.methods.settings import settings_of
-from tests.methods.index import index_text, modules_with_methods
 from mmspec.vlm.drafters.published import PUBLISHED
+from tests.methods.index import index_text, modules_with_methods
 from tests.methods.page import PAGES, first_table, measured, page_text
 
 

@@ -61,17 +61,17 @@ def drafter_states(target: str, hidden_size: int, vocab_size: int) -> Iterator[D
         folder = cached_folder(published.repo)
         reason = published.misfit(hidden_size, vocab_size)
         if folder is not None:
-            reason = _reason(folder, hidden_size, vocab_size, published.kind)
+            reason = _reason(folder, hidden_size, vocab_size)
         yield DrafterState(published, folder, reason)
 
 
-def _reason(folder: Path, hidden_size: int, vocab_size: int, kind: str) -> str:
+def _reason(folder: Path, hidden_size: int, vocab_size: int) -> str:
     """Return the reason why a drafter in the cache cannot be used, before any weight is read; "" if it can."""
     try:
         config = read_json(folder / CONFIG)
     except ValueError as error:
         return str(error)
-    if misfit := size_misfit(config, hidden_size, vocab_size, kind):
+    if misfit := size_misfit(config, hidden_size, vocab_size):
         return f"expected the target's sizes, got {misfit}"
     if not any(folder.glob("*.safetensors")):
         return "expected safetensors files in the cache, got none, and pickles are never loaded; convert them"

@@ -22,7 +22,8 @@ class PublishedDrafter:
         size: The number of parameters by its publishers; "" where they do not state it.
         hidden_size: The width of its target by its public config, 0 where none was read.
         vocab_size: The vocabulary of its target by its public config, 0 where none was read.
-        read: The public file "owner/name:path" from which its config is known; "" where its layout is assumed.
+        read: The public file "owner/name:path" that gives its config, itself or in a quotation; "" where its layout is
+            assumed.
     """
 
     repo: str
@@ -45,7 +46,7 @@ class PublishedDrafter:
     def misfit(self, hidden_size: int, vocab_size: int) -> str:
         """Return the known differences from a model of these sizes as text; "" without a difference."""
         sizes = {"hidden_size": self.hidden_size, "vocab_size": self.vocab_size}
-        return size_misfit(sizes, hidden_size, vocab_size, self.kind)
+        return size_misfit(sizes, hidden_size, vocab_size)
 
 
 # The layout of a publisher's files: the trainer or the library that writes their config and names their tensors.
@@ -107,15 +108,18 @@ PUBLISHED = (
     PublishedDrafter("z-lab/Qwen3.5-4B-DFlash", "Qwen/Qwen3.5-4B", "dflash", hidden_size=2560, vocab_size=248320,
                      read=_SPECFORGE + "qwen3.5-4b-dflash.json"),
     PublishedDrafter("z-lab/Qwen3.5-9B-DFlash", "Qwen/Qwen3.5-9B", "dflash"),
-    PublishedDrafter("z-lab/Qwen3.5-27B-DFlash", "Qwen/Qwen3.5-27B", "dflash"),
+    PublishedDrafter("z-lab/Qwen3.5-27B-DFlash", "Qwen/Qwen3.5-27B", "dflash",
+                     read="z-lab/Qwen3.5-27B-DFlash:config.json"),
     PublishedDrafter("z-lab/Qwen3.5-35B-A3B-DFlash", "Qwen/Qwen3.5-35B-A3B", "dflash", hidden_size=2048,
                      vocab_size=248320, read=_SPECFORGE + "qwen3.5-35b-a3b-dflash.json"),
     PublishedDrafter("z-lab/Qwen3.5-122B-A10B-DFlash", "Qwen/Qwen3.5-122B-A10B", "dflash"),
     PublishedDrafter("z-lab/Qwen3.6-27B-DFlash", "Qwen/Qwen3.6-27B", "dflash", hidden_size=5120, vocab_size=248320,
                      read=_SPECFORGE + "qwen3.6-27b-dflash.json"),
-    PublishedDrafter("z-lab/Qwen3.6-35B-A3B-DFlash", "Qwen/Qwen3.6-35B-A3B", "dflash"),
+    PublishedDrafter("z-lab/Qwen3.6-35B-A3B-DFlash", "Qwen/Qwen3.6-35B-A3B", "dflash",
+                     read="z-lab/Qwen3.6-35B-A3B-DFlash:config.json"),
     PublishedDrafter("z-lab/Kimi-K2.5-DFlash", "moonshotai/Kimi-K2.5", "dflash"),
-    PublishedDrafter("z-lab/gpt-oss-20b-DFlash", "openai/gpt-oss-20b", "dflash"),
+    PublishedDrafter("z-lab/gpt-oss-20b-DFlash", "openai/gpt-oss-20b", "dflash",
+                     read="z-lab/gpt-oss-20b-DFlash:config.json"),
     PublishedDrafter("z-lab/gpt-oss-120b-DFlash", "openai/gpt-oss-120b", "dflash"),
     PublishedDrafter("google/gemma-4-E2B-it-assistant", "google/gemma-4-E2B-it", "gemma4_assistant",
                      read=_TRANSFORMERS),
@@ -132,7 +136,8 @@ PUBLISHED = (
                      read="docs.rs/memra-engine:dflash.rs"),
     PublishedDrafter("RedHatAI/gemma-4-31B-it-speculator.dflash", "google/gemma-4-31B-it", "dflash",
                      read="shanjiaz/gemma4-dflash-speculator-fp8-block:README.md"),
-    PublishedDrafter("RedHatAI/gemma-4-31B-it-speculator.eagle3", "google/gemma-4-31B-it", "eagle3"),
+    PublishedDrafter("RedHatAI/gemma-4-31B-it-speculator.eagle3", "google/gemma-4-31B-it", "eagle3",
+                     read="RedHatAI/gemma-4-31B-it-speculator.eagle3:config.json"),
     PublishedDrafter("z-lab/LLaMA3.1-8B-Instruct-DFlash-UltraChat", "meta-llama/Llama-3.1-8B-Instruct", "dflash"),
     PublishedDrafter("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "meta-llama/Llama-3.1-8B-Instruct", "eagle3",
                      hidden_size=4096, vocab_size=128256, read="SafeAILab/EAGLE:eagle/traineagle3/config.json"),
@@ -167,8 +172,9 @@ PUBLISHED = (
     PublishedDrafter("AngelSlim/Qwen3-a3B_eagle3", "Qwen/Qwen3-30B-A3B", "eagle3",
                      read=_ANGELSLIM + "qwen3-30b-a3b-eagle3.json"),
     PublishedDrafter("RedHatAI/gpt-oss-20b-speculator.eagle3", "openai/gpt-oss-20b", "eagle3",
-                     read="nm-testing/for_testing_gptoss20b_spec_eagle3:config.json"),
-    PublishedDrafter("nvidia/gpt-oss-120b-Eagle3", "openai/gpt-oss-120b", "eagle3", _NVIDIA),
+                     read="RedHatAI/gpt-oss-20b-speculator.eagle3:config.json"),
+    PublishedDrafter("nvidia/gpt-oss-120b-Eagle3", "openai/gpt-oss-120b", "eagle3", _NVIDIA,
+                     read="sgl-project/sglang:pull/9739"),
     PublishedDrafter("yuhuili/EAGLE3-Vicuna1.3-13B", "lmsys/vicuna-13b-v1.3", "eagle3"),
     PublishedDrafter("yuhuili/EAGLE-Vicuna-7B-v1.3", "lmsys/vicuna-7b-v1.3", "eagle", size="0.24B", hidden_size=4096,
                      vocab_size=32000, read=_EAGLE + "vicuna_7B_config.json"),
@@ -225,25 +231,22 @@ def hub_id(name_or_path: str) -> str:
     return parts[-1] if parts else ""
 
 
-# kinds that load for a target whose tables have rows behind the drafter's vocabulary
-_FRONT_OF_VOCABULARY = ("eagle", "eagle3", "msd", "vispec")
-
-
-def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int, kind: str) -> str:
+def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int) -> str:
     """Return the sizes that a drafter's config requires and the target does not have, as text; "" if all sizes fit.
+
+    The target may have some rows behind the drafter's vocabulary.
 
     Args:
         config: The fields of a drafter's config, ours or published; a field that is absent or 0 requires nothing.
         hidden_size: The target's width.
         vocab_size: The target's vocabulary.
-        kind: The drafter's kind; some load for a target with a larger vocabulary.
     """
     layer = config.get("transformer_layer_config")
     fields = {**config, **(layer if isinstance(layer, Mapping) else {})}
     widths = ("target_hidden_size", "backbone_hidden_size", "hidden_size")
     wanted = {"hidden_size": next(filter(None, map(fields.get, widths)), 0), "vocab_size": fields.get("vocab_size")}
     theirs = {"hidden_size": hidden_size, "vocab_size": vocab_size}
-    if kind in _FRONT_OF_VOCABULARY and wanted["vocab_size"] and vocabulary_fits(wanted["vocab_size"], vocab_size):
+    if wanted["vocab_size"] and vocabulary_fits(wanted["vocab_size"], vocab_size):
         del wanted["vocab_size"]
     return ", ".join(
         f"{name} {size} instead of {theirs[name]}" for name, size in wanted.items() if size and size != theirs[name]

@@ -21,7 +21,15 @@ from tests.vlm.classes.pictures import picture_kinds, picture_prompt
 from tests.vlm.classes.prompts import text_prompt
 from tests.vlm.classes.shrink import VOCAB
 from tests.vlm.drafters import published_files
-from tests.vlm.drafters.published_files import SMALL_DRAFT_VOCAB, Shapes, eagle2, eagle3, random_file, speculators, vispec
+from tests.vlm.drafters.published_files import (
+    SMALL_DRAFT_VOCAB,
+    Shapes,
+    eagle2,
+    eagle3,
+    random_file,
+    speculators,
+    vispec,
+)
 from tests.vlm.drafters.watched import Planted
 
 Layout = tuple[dict, dict[str, Tensor]]  # the config and the tensors of a file
@@ -118,6 +126,7 @@ def safeailab_eagle3(row: PublishedDrafter) -> Layout:
 
 
 def angelslim(row: PublishedDrafter) -> Layout:
+    """The config for Qwen3-32B was published with another width of a head than its tensors have."""
     config = llama(
         architectures=["Eagle3LlamaForCausalLM"], target_model_type="qwen3", draft_vocab_size=SMALL_DRAFT_VOCAB,
         dtype="bfloat16", tie_word_embeddings=True, transformers_version="4.57.1",
@@ -129,6 +138,8 @@ def angelslim(row: PublishedDrafter) -> Layout:
     if "OCR" in row.repo:
         config |= dict(target_model_type="hunyuan_vl", modal_type="VLM", eod_token_id=2, image_token_id=94)
         del config["rope_scaling"]
+    if "32B" in row.repo:
+        config["head_dim"] = DIM // 2
     return config, random_file({**eagle3(config), "embed_tokens.weight": (VOCAB, WIDTH)})
 
 
@@ -213,6 +224,9 @@ def zlab(row: PublishedDrafter) -> Layout:
         sliding_window=8 if slides else None,
         layer_types=["sliding_attention" if slides else "full_attention", "full_attention"],
     )  # fmt: skip
+    if "gpt-oss" in row.repo:
+        yarn = dict(rope_type="yarn", factor=32.0, beta_fast=32.0, beta_slow=1.0, truncate=False)
+        config |= dict(block_size=8, rope_scaling=yarn | {"original_max_position_embeddings": 4096})
     return config, random_file(block(2))
 
 
@@ -230,14 +244,24 @@ def redhat(row: PublishedDrafter, kind: str, **top: object) -> dict:
 
 
 def speculators_eagle3(row: PublishedDrafter) -> Layout:
-    """As the versions before 0.5 save it; the converted drafter of Maverick names its levels."""
+    """As the versions before 0.5 save it, or after; the converted drafter of Maverick names its levels."""
     config = redhat(
         row, "eagle3", architectures=["Eagle3Speculator"], auto_map={"": "eagle3.Eagle3SpeculatorConfig"},
         norm_before_residual=True, transformer_layer_config=llama(mlp_bias=False, pretraining_tp=1),
     )  # fmt: skip
     if "Maverick" in row.repo:
         config |= dict(norm_before_residual=False, eagle_aux_hidden_state_layer_ids=[1, 2, 3])
-    return config, random_file(speculators(config))
+    shapes = speculators(config)
+    if "gemma" in row.repo or "gpt-oss" in row.repo:
+        layer = config["transformer_layer_config"]
+        layer["rope_parameters"] = {"rope_theta": layer.pop("rope_theta"), "rope_type": "default"}
+        del layer["rope_scaling"], config["auto_map"]
+        config |= dict(architectures=["Eagle3DraftModel"], embed_requires_grad=False, norm_before_fc=False)
+        config["eagle_aux_hidden_state_layer_ids"] = [1, 1, 2]
+    if "gpt-oss" in row.repo:
+        config["norm_before_fc"] = True
+        shapes["input_norm.weight"] = (3 * WIDTH,)
+    return config, random_file(shapes)
 
 
 def speculators_dflash(row: PublishedDrafter) -> Layout:
@@ -337,7 +361,21 @@ def made(row: PublishedDrafter) -> Layout:
 
 
 # the words of a repository's name that change the file beside its layout
-VARIANTS = ("VL", "OCR", "Vicuna", "33B", "70B", "gpt-oss", "Qwen3.6-27B", "gemma", "-E", "12B", "Maverick", "LLaVA")
+VARIANTS = (
+    "VL",
+    "OCR",
+    "Vicuna",
+    "32B_",
+    "33B",
+    "70B",
+    "gpt-oss",
+    "Qwen3.6-27B",
+    "gemma",
+    "-E",
+    "12B",
+    "Maverick",
+    "LLaVA",
+)
 
 
 def once(rows: tuple[PublishedDrafter, ...]) -> list:
@@ -366,40 +404,9 @@ def test_a_published_layout_keeps_the_targets_words(row: PublishedDrafter, tmp_p
     if row.layout not in UNNAMED:
         assert type(mmspec.vlm.load_drafter(folder, target=model)) is type(drafter)
     inputs = picture_prompt(name, model, "mixed") if picture_kinds(name, model) else text_prompt("ragged")
-    truth = model.generate(**inputs, max_new_tokens=16, do_sample=False)
+    truth = model.generate(**inputs, max_new_tokens=12, do_sample=False)
     start = inputs["input_ids"].shape[1]
     planted = Planted(drafter, truth=truth[:, start:].tolist(), words=60)
     for used in (drafter, planted):
-        out = mmspec.generate(model, drafter=used, max_new_tokens=10, do_sample=False, **inputs)
-        assert torch.equal(out, truth[:, : start + 10])
-
-
-def test_the_same_weights_are_the_same_drafter_in_every_layout(tmp_path: Path) -> None:
-    """EAGLE-3 of four publishers, with one file's weights: levels, layer, and the rows of the head by their tokens."""
-    names = ("yuhuili/EAGLE3-LLaMA3.1-Instruct-8B", "AngelSlim/Qwen3-8B_eagle3", "nvidia/Qwen3-235B-A22B-Eagle3",
-             "RedHatAI/Qwen3-8B-speculator.eagle3")  # fmt: skip
-    rows = [next(row for row in PUBLISHED if row.repo == name) for name in names]
-    model, drafters = target("Qwen3ForCausalLM"), []
-    weights = made(rows[0])[1]
-    token = weights["d2t"] + torch.arange(SMALL_DRAFT_VOCAB)
-    for row in rows:
-        config, state = made(row)
-        if row.layout == "ModelOpt":
-            config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = three(8)
-            order = torch.randperm(SMALL_DRAFT_VOCAB)
-            own = {"d2t": token[order] - torch.arange(SMALL_DRAFT_VOCAB), "lm_head.weight": weights["lm_head.weight"][order]}
-        else:
-            own = {}
-        same = {name: weights.get(name.replace("layers.0.", "midlayer."), value) for name, value in state.items()}
-        same |= own | {name: model.get_input_embeddings().weight for name in state if name == "embed_tokens.weight"}
-        inner = config.get("transformer_layer_config", config)
-        inner |= dict(rope_theta=10000.0, rms_norm_eps=1e-6, rope_scaling=None)
-        config["norm_before_residual"] = False
-        folder = tmp_path / row.layout
-        folder.mkdir()
-        drafters.append(mmspec.vlm.load_drafter(written(folder, (config, same)), target=model))
-    first = drafters[0]
-    assert first.config.levels == (2, 4, 5)
-    for drafter in drafters[1:]:
-        assert drafter.config == first.config
-        assert all(torch.equal(value, first.state_dict()[name]) for name, value in drafter.state_dict().items())
+        out = mmspec.generate(model, drafter=used, max_new_tokens=8, do_sample=False, **inputs)
+        assert torch.equal(out, truth[:, : start + 8])
