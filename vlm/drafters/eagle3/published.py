@@ -67,8 +67,8 @@ def filled(drafter: nn.Module, state: dict[str, Tensor], *others: str) -> nn.Mod
 def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of an Eagle3Config from a published file, without the levels and the embedding.
 
-    The tensors show what configs copy from the target or leave out: the number of layers, the norms of queries and
-    keys, the width of a head, and whether the target's head is meant.
+    Configs copy these from the target or leave them out, and the tensors show them: the number of layers, the norms of
+    queries and keys, the width of a head, and whether the target's head is meant.
 
     Args:
         state: Tensors under plain names.
@@ -102,7 +102,7 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
             )
         output = False
     first = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
-    # the tensors of a flat config's first layer show what its class has, and its other fields can be the target's
+    # the first layer's tensors show its biases and norms, since the fields of a flat config can be the target's
     flat = None if inner is not None else {name.removeprefix(first) for name in state if name.startswith(first)}
     if kind == "qwen3":
         layer.setdefault("head_dim", _QWEN3_DIM)
@@ -147,7 +147,7 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
 
 
 def _head_width(state: dict[str, Tensor], layer: dict[str, Any], first: str) -> dict[str, int]:
-    """Return the width of a head that the tensors have, where all of them agree on one that the config contradicts."""
+    """Return the width of a head by the tensors of queries and keys, where they agree; {} where they do not."""
     heads, groups = layer.get("num_attention_heads", 0), layer.get("num_key_value_heads")
     shapes = [state[name].shape for x in "qk" if (name := f"{first}self_attn.{x}_proj.weight") in state]
     numbers = [number for number in (heads, groups or heads) if number]
