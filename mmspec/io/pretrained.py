@@ -268,6 +268,11 @@ def fill_drafter(
         ValueError: A key is missing or unknown, a shape does not fit, or a tensor has NaN or Inf. The message lists all
             such keys or shapes.
     """
+    if odd := [name for name, value in state.items() if name.endswith("weight") and value.dtype not in _FLOATS]:
+        raise ValueError(
+            f"sd: expected floating-point weights of at least 16 bits, got {state[odd[0]].dtype} in {abbreviated(odd)}; "
+            "fetch the drafter without quantisation"
+        )
     wanted = [name for group in names.values() for name in group]
     missing = [name for name in wanted if name not in state]
     unknown = sorted(set(state) - set(wanted) - set(unused))
@@ -283,13 +288,6 @@ def fill_drafter(
             misfits.append(f"{' + '.join(group)}: expected shape {tuple(shape)} by the config, got {got}")
             continue
         filled[name] = (torch.cat(rows) if len(rows) > 1 else rows[0]).to(own[name].dtype)
-    odd = [key for name, group in names.items() if own[name].is_floating_point()
-           for key in group if state[key].dtype not in _FLOATS]  # fmt: skip
-    if odd:
-        raise ValueError(
-            f"sd: expected floating-point weights of at least 16 bits, got {state[odd[0]].dtype} in "
-            f"{abbreviated(odd)}; fetch the drafter without quantisation"
-        )
     if misfits:
         raise ValueError("; ".join([*misfits, "give the config the file was made with"]))
     if named := non_finite({key: state[key] for key in wanted}):

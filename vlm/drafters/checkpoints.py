@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
@@ -74,14 +74,6 @@ def _letters(name: str) -> str:
     return "".join(filter(str.isalnum, name.casefold()))
 
 
-def _signs(prefix: str) -> Iterator[tuple[str, str]]:
-    """Yield a method's name and the rest of each of its signs in published files that begin with `prefix`."""
-    for info in methods("vlm", "drafter"):
-        for sign in info.facts.get("published_as", ()):
-            if sign.startswith(prefix):
-                yield info.name, sign.removeprefix(prefix)
-
-
 def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str | None:
     """Return the registry name of the drafter that a published config names; None where the config names none.
 
@@ -96,7 +88,7 @@ def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str |
     classes = [name for name in named if isinstance(name, str)] if isinstance(named, list) else []
     if target is not None and type(unwrapped(target)).__name__ in classes:
         classes = []
-    by_sign = {sign: name for name, sign in _signs("")}
+    by_sign = {sign: info.name for info in methods("vlm", "drafter") for sign in info.facts.get("published_as", ())}
     signs = (f"projector:{projector}", f"speculators:{library}", *classes)
     kind = next((by_sign[sign] for sign in signs if sign in by_sign), None)
     if kind is None and library is not None:
@@ -107,8 +99,18 @@ def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str |
     return "peagle" if kind == "eagle3" and config.get("parallel_drafting") is True else kind
 
 
+# a tensor that shows the kind of a published drafter whose config does not, the most special first
+_SHOWS = {
+    "mask_hidden": "peagle", "layers.0.hidden_norm.weight": "eagle3", "imadpt.q": "vispec", "img_adaptor.query": "vispec",
+    "markov_head.markov_w1.weight": "dspark", "markov_w1.weight": "dspark", "xpress_head.w1.weight": "xpress",
+    "refiner_head.token_embed.weight": "xpress", "candidate_selector.predecessor_codebook": "dflash2",
+    "hidden_norm.weight": "dflash", "medusa_head.0.0.linear.weight": "medusa", "medusa_heads.0.0.linear.weight": "medusa",
+    "0.0.linear.weight": "medusa", "blocks.0.layers.0.linear.weight": "medusa",
+}  # fmt: skip
+
+
 def kind_of_tensors(state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None) -> str:
-    """Return the kind that a file's tensors show: the kind with the most signs that are all there.
+    """Return the kind that a file's tensors show.
 
     Args:
         state: Tensors on any device, of which the names are read.
@@ -116,34 +118,32 @@ def kind_of_tensors(state: Mapping[str, Tensor], config: Mapping[str, Any], targ
         target: The model that it drafts for.
 
     Raises:
-        ValueError: The tensors belong to no kind or to several.
+        ValueError: The tensors belong to no kind, or to EAGLE or MSD for a model with pictures.
     """
     names = {name.replace("midlayer.", "layers.0.", 1) for name in (*state, *plain_names(state))}
-    shown = {name: len(found) for name, sign in _signs("tensors:") if (found := set(sign.split())) <= names}
-    inside = [info.name for info in methods("vlm", "drafter") if info.facts.get("in_target")]
-    if not shown and target is not None:
-        model = unwrapped(target)
-        whole = type(model).__name__ in (config.get("architectures") or ()) and "fc.weight" not in names
-        shown = {name: 1 for name in inside if whole or any(map(drafter_class(name).tensor_filter(model), names))}
-    best = [name for name, number in shown.items() if number == max(shown.values())]
-    if best == ["eagle"] and target is not None and take_apart(unwrapped(target)).placeholders:
-        best.append("msd")
-    if len(best) == 1:
-        return best[0]
-    if best:
+    if shown := next((kind for name, kind in _SHOWS.items() if name in names), None):
+        return shown
+    model, named = None if target is None else unwrapped(target), config.get("architectures")
+    if {"fc.weight", "layers.0.self_attn.q_proj.weight"} <= names:
+        if model is None or not take_apart(model).placeholders:
+            return "eagle"  # which computes the same as MSD without pictures
         raise ValueError(
-            f"kind: expected a config that names it, since the tensors are those of {' and '.join(best)}, got "
-            f"architectures {config.get('architectures')}; pass kind={best[0]!r} or kind={best[1]!r}"
+            f"kind: expected a config that names it, since EAGLE's and MSD's tensors are named alike, got architectures "
+            f"{named}; pass kind='eagle' or kind='msd'"
         )
+    for info in () if model is None else methods("vlm", "drafter"):
+        if info.facts.get("in_target") and any(map(drafter_class(info.name).tensor_filter(model), names)):
+            return info.name
     raise ValueError(
-        f"kind: expected a config or tensors that show it, got architectures {config.get('architectures')} and the "
-        f"tensors {sorted(state)[:4]}; pass kind=, one of {', '.join(published_kinds())}"
+        f"kind: expected a config or tensors that show it, got architectures {named} and the tensors {sorted(state)[:4]}; "
+        f"pass kind=, one of {', '.join(published_kinds())}"
     )
 
 
 def speculators_kinds() -> list[str]:
     """Return the supported values of `speculators_model_type`, in order."""
-    return sorted(sign for _, sign in _signs("speculators:"))
+    signs = (sign for info in methods("vlm", "drafter") for sign in info.facts.get("published_as", ()))
+    return sorted(sign.removeprefix("speculators:") for sign in signs if sign.startswith("speculators:"))
 
 
 def tensors_of(folder: Path, wanted: Callable[[str], bool]) -> dict[str, Tensor]:

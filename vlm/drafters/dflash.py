@@ -36,9 +36,12 @@ class DFlash(BlockDrafter):
     config_class = BlockDrafterConfig
     name = "dflash"
     published_as = (
-        "DFlashDraftModel", "QwenDFlashDraftModel", "Qwen3DFlashDraftModel", "MuseGlimmerAssistantModel",
-        "speculators:dflash", "tensors:fc.weight hidden_norm.weight norm.weight layers.0.self_attn.q_norm.weight",
-    )  # fmt: skip
+        "DFlashDraftModel",
+        "QwenDFlashDraftModel",
+        "Qwen3DFlashDraftModel",
+        "MuseGlimmerAssistantModel",
+        "speculators:dflash",
+    )
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash_speculators"}
 
     @classmethod

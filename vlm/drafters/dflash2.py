@@ -149,7 +149,7 @@ class DFlash2(BlockDrafter):
     config_class = DFlash2Config
     name = "dflash2"
     independent = False
-    published_as = ("DFlash2DraftModel", "speculators:dflash2")
+    published_as = ("DFlash2DraftModel", "Qwen3DFlash2DraftModel", "speculators:dflash2")
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash2_speculators"}
     trainable: ClassVar[bool] = False
     config: DFlash2Config

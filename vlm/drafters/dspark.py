@@ -175,10 +175,7 @@ class DSpark(BlockDrafter):
     kind: ClassVar[str] = "dspark"
     config_class = DSparkConfig
     name = "dspark"
-    published_as = (
-        "DSparkDraftModel", "Qwen3DSparkModel", "speculators:dspark", "projector:dspark",
-        "tensors:fc.weight hidden_norm.weight norm.weight layers.0.self_attn.q_norm.weight markov_head.markov_w1.weight",
-    )  # fmt: skip
+    published_as = ("DSparkDraftModel", "Qwen3DSparkModel", "speculators:dspark", "projector:dspark")
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dspark_speculators"}
     config: DSparkConfig
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.io.pretrained import fill_drafter
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, PLAIN, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import (
     FeatureConfig,
@@ -17,7 +17,7 @@ from mmspec.vlm.drafters.base.feature_drafter import (
     one_layer_sizes,
 )
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
-from mmspec.vlm.drafters.base.published_files import plain_names
+from mmspec.vlm.drafters.base.published_files import copied_head, plain_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,17 +54,16 @@ class Eagle(FeatureDrafter):
     config_class = EagleConfig
     name = "eagle"
     variants = {"eagle2_text": {"pictures": "left_out"}}
-    published_as = (
-        "LlamaEagleDraftModel", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM",
-        "tensors:fc.weight layers.0.self_attn.q_proj.weight layers.0.post_attention_layernorm.weight",
-    )  # fmt: skip
+    published_as = ("LlamaEagleDraftModel", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM")
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
         """See `PretrainedDrafter.from_published`; the file's embedding is the target's own and is not kept."""
         state = plain_names(state)
-        fields = one_layer_sizes(state, config)
-        return fill_drafter(cls(cls.config_class(**fields)), state, one_layer_names(fields))
+        one_axis = "LlamaEagleDraftModel" in config.get("architectures", ())
+        fields = one_layer_sizes(state, config, ONE_AXIS if one_axis else PLAIN)
+        unused = (EMBEDDING, *copied_head(state, target))
+        return fill_drafter(cls(cls.config_class(**fields)), state, one_layer_names(fields), unused)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

@@ -14,13 +14,7 @@ if TYPE_CHECKING:
     from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
 
-MOST_PADDING = 1024  # the most rows that publishers add behind a vocabulary
 SMALL = "small"  # a small model is trained by the command for drafters too, but it is a model, no kind of drafter
-
-
-def vocabulary_fits(own: int, theirs: int) -> bool:
-    """Return whether a drafter's vocabulary is that of a target, whose tables may have unused rows behind it."""
-    return 0 <= theirs - own < MOST_PADDING
 
 
 def _trained_methods() -> Iterator[MethodInfo]:

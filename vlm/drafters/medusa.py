@@ -33,8 +33,7 @@ class Medusa(HeadDrafter):
     kind: ClassVar[str] = "medusa"
     config_class = HeadConfig
     name = "medusa"
-    published_as = ("MedusaModel", "MedusaForCausalLM", "tensors:0.0.linear.weight", "tensors:medusa_head.0.0.linear.weight",
-                    "tensors:medusa_heads.0.0.linear.weight", "tensors:blocks.0.layers.0.linear.weight")  # fmt: skip
+    published_as = ("MedusaModel", "MedusaForCausalLM")
     padded_vocabulary: ClassVar[bool] = True
 
     def __init__(self, config: HeadConfig):
@@ -68,7 +67,7 @@ class Medusa(HeadDrafter):
             ValueError: Keys or sizes do not fit, or the config has more heads or other blocks than the file.
         """
         state = _numbered(state)
-        blocks = [tuple(map(int, found.groups())) for name in state if (found := _BLOCK.match(name))]
+        blocks = [tuple(map(int, match.groups())) for name in state if (match := _BLOCK.match(name))]
         if not blocks:
             raise ValueError(f"sd: expected the published keys; missing '0.0.linear.weight', got {sorted(state)[:8]}")
         heads, layers = (max(numbers) + 1 for numbers in zip(*blocks, strict=True))
@@ -108,10 +107,10 @@ _HEAD = re.compile(r"(?:^|\.)medusa_heads?\.(\d+\..+)$")
 
 def _numbered(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """Return the tensors of heads under names that start with the number of the head."""
-    heads = {found[1]: value for name, value in state.items() if (found := _HEAD.search(name))}
+    heads = {match[1]: value for name, value in state.items() if (match := _HEAD.search(name))}
     if heads:
         return heads
     plain = {name.removeprefix("module."): value for name, value in state.items()}
     blocks = {re.sub(r"^blocks\.(\d+)\.layers\.", r"\1.", name): value for name, value in plain.items()}
-    last = max((int(found[2]) + 1 for name in blocks if (found := _BLOCK.match(name))), default=1)
+    last = max((int(match[2]) + 1 for name in blocks if (match := _BLOCK.match(name))), default=1)
     return {re.sub(r"^lm_heads\.(\d+)\.", rf"\g<1>.{last}.", name): value for name, value in blocks.items()}

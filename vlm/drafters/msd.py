@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.io.pretrained import ONE_AXIS, fill_drafter
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import (
@@ -18,7 +18,7 @@ from mmspec.vlm.drafters.base.feature_drafter import (
     one_layer_sizes,
 )
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
-from mmspec.vlm.drafters.base.published_files import plain_names
+from mmspec.vlm.drafters.base.published_files import copied_head, plain_names
 
 _NORM = "layers.0.input_layernorm.weight"
 
@@ -41,11 +41,7 @@ class Msd(FeatureDrafter):
     config_class = FeatureConfig
     name = "msd"
     texts_first = (0.1, 0.2)
-    published_as = (
-        "MultimodalEagleDraftModel",
-        "tensors:fc.weight layers.0.self_attn.q_proj.weight layers.0.post_attention_layernorm.weight "
-        "layers.0.input_layernorm.weight layers.0.self_attn.q_proj.bias",
-    )
+    published_as = ("MultimodalEagleDraftModel",)
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -72,7 +68,8 @@ class Msd(FeatureDrafter):
         if known:
             fields |= {"qkv_bias": config.get("qkv_bias", qwen), "input_norm": qwen}
         try:
-            return fill_drafter(cls(FeatureConfig(**fields)), state, one_layer_names(fields))
+            unused = (EMBEDDING, *copied_head(state, target))
+            return fill_drafter(cls(FeatureConfig(**fields)), state, one_layer_names(fields), unused)
         except ValueError as error:
             if qwen == (_NORM in state):
                 raise

@@ -62,10 +62,7 @@ class PEagle(Eagle3):
     kind: ClassVar[str] = "peagle"
     config_class = PEagleConfig
     name, steps = "p-eagle", ("block", 1, 3)
-    published_as = (
-        "PEagleSpeculator", "PEagleDraftModel", "speculators:peagle",
-        "tensors:fc.weight norm.weight layers.0.self_attn.q_proj.weight layers.0.hidden_norm.weight mask_hidden",
-    )  # fmt: skip
+    published_as = ("PEagleSpeculator", "PEagleDraftModel", "speculators:peagle")
     trainable: ClassVar[bool] = False
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.eagle:peagle_speculators"}
     config: PEagleConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePath
 from typing import Any
 
-from mmspec.vlm.drafters.kinds import vocabulary_fits
+MOST_PADDING = 1024  # the most rows that publishers add behind a vocabulary
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +229,11 @@ def hub_id(name_or_path: str) -> str:
     if len(parts) == 2 and not Path(name_or_path).exists() and not PurePath(name_or_path).is_absolute():
         return name_or_path
     return parts[-1] if parts else ""
+
+
+def vocabulary_fits(own: int, theirs: int) -> bool:
+    """Return whether a drafter's vocabulary is that of a target, whose tables may have unused rows behind it."""
+    return 0 <= theirs - own < MOST_PADDING
 
 
 def size_misfit(config: Mapping[str, Any], hidden_size: int, vocab_size: int) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import LayerConfig
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.io.pretrained import ONE_AXIS, fill_drafter
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import (
@@ -24,7 +24,7 @@ from mmspec.vlm.drafters.base.feature_drafter import (
 from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
-from mmspec.vlm.drafters.base.published_files import plain_names
+from mmspec.vlm.drafters.base.published_files import copied_head, plain_names
 from mmspec.vlm.drafters.eagle import Eagle
 
 
@@ -93,8 +93,7 @@ class ViSpec(FeatureDrafter):
     config_class = ViSpecConfig
     name = "vispec"
     texts_first = (0.1, 0.1)
-    published_as = ("VispecDraftModel", "tensors:fc.weight img_fc.weight imadpt.q layers.0.self_attn.q_proj.weight",
-                    "tensors:fc.weight img_fc.weight img_adaptor.query layers.0.self_attn.q_proj.weight")  # fmt: skip
+    published_as = ("VispecDraftModel",)
     config: ViSpecConfig
 
     def __init__(self, config: ViSpecConfig):
@@ -187,7 +186,8 @@ class ViSpec(FeatureDrafter):
             names |= {f"adaptor.{x}_proj.bias": (f"imadpt.{x}_proj.bias",) for x in "kv"}
         if fields["bias"]:
             names["inject.bias"] = ("img_fc.bias",)
-        return fill_drafter(cls(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names)
+        unused = (EMBEDDING, *copied_head(state, target))
+        return fill_drafter(cls(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names, unused)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

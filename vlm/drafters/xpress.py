@@ -120,11 +120,7 @@ class XPress(BlockDrafter):
     kind: ClassVar[str] = "xpress"
     config_class = XPressConfig
     name = "xpress"
-    published_as = (
-        "XPressDraftModel", "Qwen3XPressModel", "speculators:xpress",
-        "tensors:fc.weight hidden_norm.weight norm.weight layers.0.self_attn.q_norm.weight xpress_head.w1.weight",
-        "tensors:fc.weight hidden_norm.weight norm.weight layers.0.self_attn.q_norm.weight refiner_head.token_embed.weight",
-    )  # fmt: skip
+    published_as = ("XPressDraftModel", "Qwen3XPressModel", "speculators:xpress")
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:xpress_speculators"}
     independent = False
     token_rows = ("head.weight", "refiner_head.readout.weight")

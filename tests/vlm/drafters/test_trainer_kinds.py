@@ -90,6 +90,19 @@ def test_an_eagle_file_shows_its_norms_and_biases(norms: bool, bias: bool, tmp_p
     assert decodes(model, found)
 
 
+def test_a_copy_of_the_targets_head_is_ignored_and_another_head_refused(tmp_path: Path) -> None:
+    state, model = feature_file(False, True), tiny("llama")
+    config = dict(FIELDS, draft_vocab_size=None)
+    copied = state | {"lm_head.weight": model.lm_head.weight}
+    found = mmspec.vlm.load_drafter(written(tmp_path / "copy", copied, **config), model)
+    assert same(found, mmspec.vlm.load_drafter(written(tmp_path / "none", state, **config), model))
+    with pytest.raises(
+        ValueError, match="lm_head.weight: expected the target's own head or none in the file, got another"
+    ):
+        written(tmp_path / "other", state | {"lm_head.weight": model.lm_head.weight + 1}, **config)
+        mmspec.vlm.load_drafter(tmp_path / "other", model)
+
+
 def test_automodels_vispec_and_msd(tmp_path: Path) -> None:
     model, inputs = tiny("qwen2_5_vl"), prompt("qwen2_5_vl", images=2)
     state = feature_file(True, True)
@@ -141,7 +154,7 @@ def test_msd_drafts_for_a_target_with_padded_rows(tmp_path: Path) -> None:
     assert decodes(model, watched, **inputs)
     assert bool((watched.state.ruling[95:] == -torch.inf).all()) and bool((watched.state.ruling[:95] == 0).all())
     assert decodes(model, f"msd@{folder}", **inputs)
-    with pytest.raises(ValueError, match="tensors are those of eagle and msd.*pass kind='eagle' or kind='msd'"):
+    with pytest.raises(ValueError, match="EAGLE's and MSD's tensors are named alike.*pass kind='eagle' or kind='msd'"):
         mmspec.vlm.load_drafter(folder, model)
 
 

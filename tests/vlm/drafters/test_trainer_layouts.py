@@ -104,8 +104,10 @@ def zeroth(state: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 TABLES = ("lm_head.weight", "d2t", "t2d")
-MODELOPT = {"eagle_config": {"eagle_aux_hidden_state_layer_ids": [], "use_aux_hidden_state": True,
-            "use_last_layernorm": True, "use_mtp_layernorm": False, "next_layer_regular": True, "parallel_draft_step": 1}, "pad_token_id": None}  # fmt: skip
+_EAGLE = dict(
+    eagle_aux_hidden_state_layer_ids=[], use_aux_hidden_state=True, use_last_layernorm=True, parallel_draft_step=1
+)
+MODELOPT = {"eagle_config": {**_EAGLE, "use_mtp_layernorm": False, "next_layer_regular": True}, "pad_token_id": None}
 LAYOUTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "SafeAILab": (lambda state: state, dict(architectures=["LlamaForCausalLM"])),
     "SpecForge": (lambda state: state, dict(architectures=["LlamaForCausalLMEagle3"], rope_scaling=None)),
@@ -130,7 +132,9 @@ LAYOUTS: dict[str, tuple[Any, dict[str, Any]]] = {
     "Automodel": (
         lambda state: renamed(zeroth(state), "model.", *TABLES),
         dict(architectures=["LlamaEagle3DraftModel"], model_type="qwen3", num_hidden_layers=36, fc_norm=False,
-             norm_output=False, parallel_drafting=False, target_hidden_size=HIDDEN),
+             norm_output=False, parallel_drafting=False, target_hidden_size=HIDDEN, sliding_window=128,
+             layer_types=["sliding_attention", "full_attention"] * 18,
+             rope_parameters={"rope_type": "default", "mrope_section": [24, 20, 20], "rope_theta": 1e4}),
     ),
     "a wrapper": (lambda state: renamed(state, "module.draft_model."), {}),
     "vLLM": (
@@ -138,6 +142,15 @@ LAYOUTS: dict[str, tuple[Any, dict[str, Any]]] = {
         dict(model_type="eagle", model={**FIELDS, "architectures": ["LlamaForCausalLM"]}),
     ),
 }  # fmt: skip
+
+
+def test_the_tensors_show_the_biases_of_a_flat_config(own, tmp_path: Path) -> None:
+    copied = dict(FIELDS, attention_bias=True, mlp_bias=True)
+    assert same(mmspec.vlm.load_drafter(written(tmp_path, eagle3(), **copied), tiny("llama")), own)
+    more = {f"midlayer.self_attn.{x}_proj.bias": torch.randn(n) for x, (n, _) in ATTENTION.items()}
+    found = mmspec.vlm.load_drafter(written(tmp_path / "b", eagle3() | more, **FIELDS), tiny("llama"))
+    assert found.config == replace(own.config, attention_bias=True) and decodes(tiny("llama"), found)
+    assert torch.equal(found.layer.out.bias, more["midlayer.self_attn.o_proj.bias"])
 
 
 @pytest.mark.parametrize("change, fields", LAYOUTS.values(), ids=LAYOUTS)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from mmspec.io.pretrained import EMBEDDING
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.kinds import vocabulary_fits
+from mmspec.vlm.drafters.published import vocabulary_fits
 
 _WHOLE = frozenset(
     "hidden_size intermediate_size num_attention_heads num_key_value_heads head_dim vocab_size draft_vocab_size "
@@ -34,7 +34,7 @@ _LEVELS = ("eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids", "ta
 _LISTS = {"architectures": str, "layer_types": str, **dict.fromkeys(_LEVELS, int)}
 _PARTS = frozenset("eagle_config dflash_config transformer_layer_config speculators_config text_config".split())
 
-# what changes the function of a Llama layer and leaves no trace in its tensors -> values that change nothing
+# fields that change a Llama layer and leave no trace in its tensors -> values that change nothing
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "hidden_act": ("silu", "swish"), "hidden_activation": ("silu", "swish"), "attention_bias": (False,),
     "use_sliding_window": (False,), "norm_before_fc": (False,), "fc_norm": (False,), "norm_output": (False,),
@@ -97,7 +97,7 @@ def refuse_unread(config: Mapping[str, Any], *read: str) -> None:
         read: The fields of the table that this reader follows.
 
     Raises:
-        ValueError: A field that is not read has a value that changes what the drafter computes.
+        ValueError: A field that is not read changes the results of the drafter.
     """
     for name, neutral in _NEUTRAL.items():
         if name not in read and name in config and config[name] not in neutral:
@@ -135,8 +135,8 @@ def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 def layer_count(names: Iterable[str]) -> int:
     """Return the number of decoder layers that a drafter's tensors belong to, under plain names."""
-    projected = (re.match(r"(?:layers\.(\d+)|midlayer)\.self_attn\.(?:q|qkv)_proj\.weight$", name) for name in names)
-    return max((int(found[1] or 0) + 1 for found in projected if found), default=0)
+    matches = (re.match(r"(?:layers\.(\d+)|midlayer)\.self_attn\.(?:q|qkv)_proj\.weight$", name) for name in names)
+    return max((int(match[1] or 0) + 1 for match in matches if match), default=0)
 
 
 def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | None:
@@ -152,20 +152,22 @@ def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | Non
     Raises:
         ValueError: Two fields name different levels.
     """
-    found: dict[str, tuple[int, ...]] = {}
+    by_field: dict[str, tuple[int, ...]] = {}
     for part in ("", "eagle_config", "dflash_config"):
         fields = config.get(part, {}) if part else config
         for name in _LEVELS:
             if name in fields:
                 own = not part and name.endswith("aux_hidden_state_layer_ids")
-                found[f"{part}.{name}".lstrip(".")] = tuple(level + (not own) for level in fields[name])
-    found = {name: levels for name, levels in found.items() if levels}  # an empty list stands for the usual levels
-    if len(set(found.values())) > 1:
+                by_field[f"{part}.{name}".lstrip(".")] = tuple(level + (not own) for level in fields[name])
+    by_field = {
+        name: levels for name, levels in by_field.items() if levels
+    }  # an empty list stands for the usual levels
+    if len(set(by_field.values())) > 1:
         raise ValueError(
-            f"config: expected the same layers of the target in {' and '.join(found)}, got outputs of layers "
-            f"{' and '.join(str([v - 1 for v in levels]) for levels in found.values())}; correct it"
+            f"config: expected the same layers of the target in {' and '.join(by_field)}, got outputs of layers "
+            f"{' and '.join(str([v - 1 for v in levels]) for levels in by_field.values())}; correct it"
         )
-    return next(((levels, name) for name, levels in found.items()), None)
+    return next(((levels, name) for name, levels in by_field.items()), None)
 
 
 def ordered_vocabulary(state: dict[str, Tensor], vocab: int) -> dict[str, Tensor]:
@@ -250,6 +252,24 @@ def for_vocabulary(
     if layer is config.get("transformer_layer_config"):
         larger = {"transformer_layer_config": {**layer, **larger}}
     return state, {**config, **larger, "draft_vocab_size": len(state["d2t"])}
+
+
+def copied_head(state: Mapping[str, Tensor], target: nn.Module | None) -> tuple[str, ...]:
+    """Return the name of a file's head, which is a copy of the target's for a drafter without a head of its own.
+
+    Raises:
+        ValueError: It is no copy.
+    """
+    head = state.get("lm_head.weight")
+    if head is None or target is None:
+        return () if head is None else ("lm_head.weight",)
+    theirs = take_apart(target).head.weight[: len(head)]
+    if theirs.shape != head.shape or not (theirs.is_meta or torch.equal(theirs.to(head), head)):
+        raise ValueError(
+            "lm_head.weight: expected the target's own head or none in the file, got another; this kind reads its tokens with "
+            "the target's head"
+        )
+    return ("lm_head.weight",)
 
 
 @torch.no_grad()

@@ -14,7 +14,7 @@ from mmspec.methods import MethodParts, value_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
-from mmspec.vlm.drafters.kinds import vocabulary_fits
+from mmspec.vlm.drafters.published import vocabulary_fits
 from mmspec.vlm.hidden_states import Level
 
 

@@ -52,10 +52,15 @@ class Eagle3(FeatureDrafter):
     config_class = Eagle3Config
     name, steps = "eagle3", ("levels", 1, 3)
     published_as = (
-        "Eagle3Speculator", "Eagle3DraftModel", "LlamaForCausalLMEagle3", "Eagle3LlamaForCausalLM",
-        "CosyVoice3Eagle3LlamaForCausalLM", "LlamaEagle3DraftModel", "Qwen3Eagle3Model", "speculators:eagle3",
-        "tensors:fc.weight norm.weight layers.0.self_attn.q_proj.weight layers.0.hidden_norm.weight",
-    )  # fmt: skip
+        "Eagle3Speculator",
+        "Eagle3DraftModel",
+        "LlamaForCausalLMEagle3",
+        "Eagle3LlamaForCausalLM",
+        "CosyVoice3Eagle3LlamaForCausalLM",
+        "LlamaEagle3DraftModel",
+        "Qwen3Eagle3Model",
+        "speculators:eagle3",
+    )
     predicts_states: ClassVar[bool] = False
     writers: ClassVar[Mapping[str, str]] = {
         "vllm": "mmspec.vlm.export.eagle:eagle3_speculators",

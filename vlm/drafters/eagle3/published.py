@@ -67,8 +67,8 @@ def filled(drafter: nn.Module, state: dict[str, Tensor], *others: str) -> nn.Mod
 def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
     """Return the fields of an Eagle3Config from a published file, without the levels and the embedding.
 
-    The tensors show what configs copy from the target or leave out: the number of layers, the norms of queries and
-    keys, the width of a head, and whether the target's head is meant.
+    Configs copy these from the target or leave them out, and the tensors show them: the number of layers, the norms of
+    queries and keys, the width of a head, and whether the target's head is meant.
 
     Args:
         state: Tensors under plain names.
@@ -99,6 +99,8 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
             )
         output = False
     first = "midlayer." if any(name.startswith("midlayer.") for name in state) else "layers.0."
+    # the first layer's tensors show its biases and norms, since the fields of a flat config can be the target's
+    flat = None if inner is not None else {name.removeprefix(first) for name in state if name.startswith(first)}
     if kind == "qwen3":
         layer.setdefault("head_dim", _QWEN3_DIM)
     count, declared = layer_count(state) or 1, layer.get("num_hidden_layers", 1)
@@ -106,6 +108,8 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
         raise ValueError(
             f"num_hidden_layers: expected {count} as in the tensors, got {declared}; fetch all files of the drafter"
         )
+    if flat is not None and len(kinds := layer.get("layer_types", ())) == declared != count:
+        layer["layer_types"] = ["full_attention"] if "LlamaEagle3DraftModel" in classes else kinds[:count]
     layer |= _head_width(state, layer, first)
     turned = _sections(layer, classes) if inner is None else {}
     rotary = turned or rotary_fields(layer, _ROTATIONS if inner is not None else ("default", *SCALED))
@@ -133,16 +137,16 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
         "norm_before_residual": bool(config.get("norm_before_residual")),
         "num_hidden_layers": count,
         "windows": windows,
-        "qk_norm": kind == "qwen3" if inner is not None else f"{first}self_attn.q_norm.weight" in state,
-        "attention_bias": bool(layer.get("attention_bias")),
-        "mlp_bias": bool(layer.get("mlp_bias")) and kind != "qwen3",  # Qwen3's class has none
+        "qk_norm": kind == "qwen3" if flat is None else "self_attn.q_norm.weight" in flat,
+        "attention_bias": bool(layer.get("attention_bias")) if flat is None else "self_attn.o_proj.bias" in flat,
+        "mlp_bias": bool(layer.get("mlp_bias")) and kind != "qwen3" if flat is None else "mlp.down_proj.bias" in flat,
         "norm_output": output,
         **{name: bool(config.get(name)) for name in ("norm_before_fc", "fc_norm")},
     }  # fmt: skip
 
 
 def _head_width(state: dict[str, Tensor], layer: dict[str, Any], first: str) -> dict[str, int]:
-    """Return the width of a head that the tensors have, where all of them agree on one that the config contradicts."""
+    """Return the width of a head by the tensors of queries and keys, where they agree; {} where they do not."""
     heads, groups = layer.get("num_attention_heads", 0), layer.get("num_key_value_heads")
     shapes = [state[name].shape for x in "qk" if (name := f"{first}self_attn.{x}_proj.weight") in state]
     numbers = [number for number in (heads, groups or heads) if number]
@@ -152,14 +156,26 @@ def _head_width(state: dict[str, Tensor], layer: dict[str, Any], first: str) -> 
     return {"head_dim": widths.pop()} if len(widths) == 1 else {}
 
 
+def _leave_out_sections(layer: dict[str, Any]) -> None:
+    """Leave the sections out of a config whose class gives all axes the same position."""
+    for name in ("rope_parameters", "rope_scaling"):
+        if isinstance(rope := layer.get(name), Mapping):
+            kind = {"rope_type": "default"} if "mrope" in (rope.get("type"), rope.get("rope_type")) else {}
+            left_out = ("mrope_section", "mrope_interleaved", "type" if kind else "")
+            layer[name] = {key: value for key, value in rope.items() if key not in left_out} | kind
+
+
 def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
     """Return the rotary positions of a flat config with several axes; {} for a single axis.
 
     AngelSlim's class interleaves the axes of every such config, and turns with one axis where the kind is "default" and
-    nothing says "interleaved". All others interleave on demand.
+    nothing says "interleaved". NeMo Automodel's always has one axis. All others interleave on demand.
     """
     rope = layer.get("rope_parameters") or layer.get("rope_scaling")
     if not isinstance(rope, Mapping):
+        return {}
+    if "LlamaEagle3DraftModel" in classes:
+        _leave_out_sections(layer)
         return {}
     kind, interleaved = rope.get("rope_type", rope.get("type", "default")), rope.get("mrope_interleaved", False)
     angelslim = "Eagle3LlamaForCausalLM" in classes
@@ -167,8 +183,7 @@ def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
     if section is None and kind != "mrope" and not interleaved:
         return {}
     if "mrope" not in (kind, rope.get("type")) and angelslim and not interleaved:
-        layer |= {name: {k: v for k, v in layer[name].items() if k != "mrope_section"}
-                  for name in ("rope_parameters", "rope_scaling") if isinstance(layer.get(name), Mapping)}  # fmt: skip
+        _leave_out_sections(layer)
         return {}
     whole = isinstance(section, list) and len(section) == 3 and all(type(x) is int and x >= 0 for x in section)
     if not whole or kind not in ("mrope", "default") or not isinstance(interleaved, bool):

@@ -77,7 +77,7 @@ class Eagle3State(FeatureState):
         pairs, batch = self.unread()[0].shape[1] - 1, len(slots.attend)
         positions = rotary_positions(self.target.prompt_positions)
         positions = positions.expand(self.axes, batch, positions.shape[-1])
-        if positions.shape[-1] == pairs:  # in a later turn, the first pair begins at the token before the new ones
+        if positions.shape[-1] == pairs:  # in a later turn, the first pair begins at the token before
             positions = torch.cat(
                 [positions[..., :1].amin(0, keepdim=True).expand(self.axes, -1, -1) - 1, positions], -1
             )
