@@ -66,8 +66,8 @@ def unknown_kind(kind: object, known: Iterable[str]) -> str:
     known = tuple(dict.fromkeys(known))
     similar = {_letters(name): name for name in known}
     near = get_close_matches(_letters(str(kind)), similar, 1)
-    hint = f"; did you mean {similar[near[0]]!r}?" if near else ""
-    return f"kind: expected one of {', '.join(known)}, got {kind!r}{hint}"
+    wanted = f"{similar[near[0]]!r} or another of" if near else "one of"
+    return f"kind: expected {wanted} {', '.join(known)}, got {kind!r}"
 
 
 def _letters(name: str) -> str:
@@ -201,6 +201,8 @@ def drafter_from_state_dict(
         raise ValueError(unknown_kind(kind, published_kinds()))
     target, cls = None if target is None else unwrapped(target), drafter_class(kind)
     fields = dict(config) if cls.in_target else checked_fields(config)
+    if scalars := [name for name, value in sd.items() if not value.dim() and not cls.in_target]:
+        raise ValueError(f"{scalars[0]}: expected a tensor with rows, got a single number; fetch the file again")
     drafter = cls.from_published(dict(sd), fields, target)
     drafter = drafter.eval().requires_grad_(False)
     return drafter if target is None else drafter.fitted(target)

@@ -147,7 +147,7 @@ def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
             "not supported"
         )
     windows, sliding = _windows(config, own)
-    levels = named_levels({name: config[name] for name in ("target_layer_ids", "dflash_config") if name in config})
+    levels = named_levels(config)
     if levels is None:  # the public class spreads them then
         if "num_target_layers" not in config:
             raise ValueError(

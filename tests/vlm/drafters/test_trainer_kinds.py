@@ -14,10 +14,12 @@ import mmspec
 from mmspec.core.cache import SlotCache
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig
 from mmspec.vlm.drafters.dflash import DFlash
+from mmspec.vlm.drafters.dspark import DSpark
 from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from mmspec.vlm.drafters.medusa import Medusa
 from mmspec.vlm.drafters.msd import Msd
 from mmspec.vlm.drafters.vispec import ViSpec
+from mmspec.vlm.drafters.xpress import XPress, XPressConfig
 from tests.vlm.drafters.dflash.test_attention import KINDS
 from tests.vlm.drafters.test_trainer_layouts import (
     ATTENTION,
@@ -191,6 +193,57 @@ def test_a_flat_dflash_config(name: str, where: str, tmp_path: Path) -> None:
     assert torch.equal(found.head.weight, HEAD) and decodes(tiny("llama"), found)
 
 
+@pytest.mark.parametrize("anchor", (False, True))
+def test_a_flat_xpress_config_says_whether_the_root_drafts(anchor: bool, tmp_path: Path) -> None:
+    sizes = dict(mask_token_id=9, block_size=4, num_hidden_layers=2, refiner_rank=4, from_root=anchor)
+    refiner = XPress(XPressConfig(HIDDEN, I, 4, VOCAB, (0, 1), **sizes)).refiner_head.state_dict()
+    state = dflash(head=False) | {f"refiner_head.{name}": torch.randn_like(value) for name, value in refiner.items()}
+    config = {**FLAT, "xpress_rank": 4, "xpress_mlp_ratio": 2, "sample_from_anchor": anchor}
+    found = mmspec.vlm.load_drafter(written(tmp_path, state, **config), tiny("llama"))
+    assert type(found) is XPress and found.config.from_root is anchor and found.config.drafted == 3 + anchor
+    assert all(torch.equal(found.refiner_head.state_dict()[name], state[f"refiner_head.{name}"]) for name in refiner)
+    rows = torch.randn(1, 4, HIDDEN)
+    assert torch.equal(found.drafting(rows, torch.tensor([3]))[..., :HIDDEN], rows if anchor else rows[:, 1:])
+    assert decodes(tiny("llama"), found)
+
+
+def test_modelopts_dspark_has_no_prefix(tmp_path: Path) -> None:
+    heads = {"markov_w1.weight": (VOCAB, 4), "markov_w2.weight": (VOCAB, 4), "confidence_proj.weight": (1, HIDDEN + 4)}
+    heads = weights(**heads, **{"confidence_proj.bias": (1,)})
+    own = {"projector_type": "dspark", "shift_label": True, "markov_rank": 4, "use_confidence_head": True}
+    config = {**FLAT, "architectures": ["DFlashDraftModel"], "dflash_config": {**FLAT["dflash_config"], **own}}
+    found = mmspec.vlm.load_drafter(written(tmp_path / "a", dflash(head=False) | heads, **config), tiny("llama"))
+    plain = {f"markov_head.{name}": heads[name] for name in ("markov_w1.weight", "markov_w2.weight")}
+    plain |= {f"confidence_head.proj.{x}": heads[f"confidence_proj.{x}"] for x in ("weight", "bias")}
+    wanted = mmspec.vlm.load_drafter(written(tmp_path / "b", dflash(head=False) | plain, **config), tiny("llama"))
+    assert type(found) is DSpark and found.config.from_root and same(found, wanted) and decodes(tiny("llama"), found)
+    cut = {
+        **heads,
+        "markov_w1.weight": heads["markov_w1.weight"][:98],
+        "markov_w2.weight": heads["markov_w2.weight"][:98],
+    }
+    folder = written(tmp_path / "c", dflash(head=False) | cut, **config | {"vocab_size": 98})
+    found = mmspec.vlm.load_drafter(folder, tiny("llama"))
+    assert not found.markov_head.markov_w1.weight[98:].any() and found.width == 98 and decodes(tiny("llama"), found)
+    for field, value in (("shift_label", False), ("projector_type", "domino")):
+        other = {**config, "dflash_config": {**config["dflash_config"], field: value}}
+        with pytest.raises(ValueError, match=f"{field}: expected .*, got {value!r}"):
+            mmspec.vlm.load_drafter(written(tmp_path / field, dflash(head=False) | heads, **other), tiny("llama"))
+
+
+@pytest.mark.parametrize(
+    "fields",
+    (
+        {"target_layer_ids": [1, 0], "dflash_config": {"mask_token_id": 9}},
+        {"aux_hidden_state_layer_ids": [2, 1], "dflash_config": {"mask_token_id": 9}},
+        {"dflash_config": {"mask_token_id": 9, "target_layers": [1, 0]}},
+    ),
+)
+def test_synonyms_of_the_layers_of_a_dflash_config(fields: dict, tmp_path: Path) -> None:
+    found = mmspec.vlm.load_drafter(written(tmp_path, dflash(head=False), **{**FLAT, **fields}), tiny("llama"))
+    assert found.config.taps == (1, 0) and decodes(tiny("llama"), found)
+
+
 def test_windows_of_modelopt_and_default_taps(tmp_path: Path) -> None:
     own = {"mask_token_id": 9, "use_swa": True, "swa_window_size": 5, "causal": False}
     config = {**FLAT, "layer_types": ["full_attention"] * 2, "num_target_layers": 2, "dflash_config": own}
@@ -231,3 +284,6 @@ def test_medusas_counts_come_from_its_tensors(prefix: str, tmp_path: Path) -> No
             block = hidden + F.silu(F.linear(hidden, state["1.0.linear.weight"], state["1.0.linear.bias"]))
             wanted = F.linear(block, heads["1.1.weight"] if own else model.lm_head.weight)
             assert torch.allclose(found.logits(found.feature(1, hidden), 2, model.lm_head), wanted, atol=1e-4)
+    cut = state | {f"{n}.1.weight": heads[f"{n}.1.weight"][:96] for n in range(3)}
+    found = mmspec.vlm.load_drafter(written(tmp_path / "cut", renamed(cut, prefix), base="vicuna"), model)
+    assert found.config.vocab_size == 96 and decodes(model, found)

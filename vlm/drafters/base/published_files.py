@@ -19,7 +19,8 @@ _WHOLE = frozenset(
     "hidden_size intermediate_size num_attention_heads num_key_value_heads head_dim vocab_size draft_vocab_size "
     "num_hidden_layers target_hidden_size num_target_layers num_aux_hidden_states max_position_embeddings block_size "
     "mask_token_id sliding_window swa_window_size max_window_layers num_depths markov_rank xpress_rank "
-    "xpress_mlp_ratio num_jacobi_passes medusa_num_heads medusa_num_layers hydra_num_heads hydra_num_layers".split()
+    "xpress_mlp_ratio num_jacobi_passes speculative_tokens "
+    "medusa_num_heads medusa_num_layers hydra_num_heads hydra_num_layers".split()
 )
 _REAL = frozenset("rms_norm_eps rope_theta partial_rotary_factor".split())
 _FLAGS = frozenset(
@@ -73,6 +74,10 @@ def checked_fields(config: Mapping[str, Any]) -> dict[str, Any]:
             of = _LISTS[name]
             is_list = isinstance(value, list | tuple) and all(isinstance(x, of) and x is not True for x in value)
             _expect(name, value, is_list, f"a list of {'texts' if of is str else 'whole numbers'}")
+        elif name == "proposal_methods":
+            groups = isinstance(value, list) and all(isinstance(group, Mapping) for group in value)
+            _expect(name, value, groups, "a list of groups of fields")
+            fields[name] = [checked_fields(group) for group in value]
         elif name in _WHOLE:
             _expect(name, value, isinstance(value, int) and not isinstance(value, bool), "a whole number")
         elif name in _REAL:

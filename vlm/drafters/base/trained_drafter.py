@@ -169,6 +169,8 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
             own = getattr(self.config, field)
             padded = field == "vocab_size" and self.padded_vocabulary and vocabulary_fits(own, theirs)
             if own != theirs and not padded:
+                if field == "vocab_size" and vocabulary_fits(own, theirs):
+                    advice = "load it with this target, whose unused rows are then left out"
                 raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; {advice}")
 
 

@@ -15,7 +15,7 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, taps_of
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.hidden_states import LayerOutput, record_states
-from tests.vlm.drafters.dflash.test_attention import OWN, SIZES, TOP, random_state, speculators, zlab
+from tests.vlm.drafters.dflash.test_attention import OWN, SIZES, random_state, speculators, zlab
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import IMAGE, prompt, tiny
 
@@ -167,7 +167,7 @@ def test_files_of_speculators_with_a_head_of_their_own(reduced: int) -> None:
         (zlab(layer_types=["full_attention"]), "layer_types: expected .* for 2 layers"),
         (zlab(layer_types=["linear_attention"] * 2), "layer_types: expected full_attention or sliding_attention"),
         (speculators(aux_hidden_state_layer_ids=[0, 2]), "aux_hidden_state_layer_ids: expected outputs of layers, from 1"),
-        ({**SIZES, **TOP}, "expected the field target_layer_ids, got none"),
+        ({**SIZES, "block_size": 5, "mask_token_id": 19}, "expected the field target_layer_ids, got none"),
         ({"dflash_config": OWN}, "expected the fields hidden_size"),
     ),
 )  # fmt: skip
