@@ -7,7 +7,7 @@ from mkdocs.structure.files import Files
 from mkdocs.structure.pages import Page
 
 # pages of tables: no list of headings beside them
-WIDE = ("benchmarks/", "results/", "sweep.md", "methods.md", "house.md")
+WIDE = ("benchmarks/", "results/", "sweep.md", "methods.md", "published.md", "house.md")
 # pages that are a section by themselves: no list of pages beside them
 ALONE = ("methods.md", "faq.md", "troubleshooting.md")
 

@@ -85,7 +85,8 @@ def _published(parts: Parts, source: ModelSource) -> Iterator[DrafterFit]:
     """The published drafters for the model."""
     for state in drafter_states(source.name, parts.hidden_size, parts.vocab_size):
         published, here = state.published, state.folder is not None and not state.reason
-        facts = (published.kind, published.size and f"{published.size} parameters", published.licence)
+        layout = "" if published.read else "layout assumed"
+        facts = (published.kind, published.size and f"{published.size} parameters", published.licence, layout)
         about = ", ".join(filter(None, facts))
         where = state.reason or ("in the cache" if here else f"not here; fetch it with `hf download {published.repo}`")
         text = f"{published.kind}@{published.repo}" if here else ""

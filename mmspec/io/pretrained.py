@@ -139,6 +139,7 @@ def folder_of(path_or_repo: str | Path, patterns: Sequence[str] = ("*.json", "*.
 
 
 EMBEDDING = "embed_tokens.weight"
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 ROTATION = ("rope_parameters", "rope_scaling", "rope_theta")  # fields of rotary positions
 PLAIN, ONE_AXIS = ("default",), ("default", "mrope")
 SCALED = ("linear", "llama3", "yarn")  # scaled positions whose frequencies are the same at every length
@@ -271,6 +272,11 @@ def fill_drafter(
         ValueError: A key is missing or unknown, a shape does not fit, or a tensor has NaN or Inf. The message lists all
             such keys or shapes.
     """
+    if odd := [name for name, value in state.items() if name.endswith("weight") and value.dtype not in _FLOATS]:
+        raise ValueError(
+            f"sd: expected floating-point weights of at least 16 bits, got {state[odd[0]].dtype} in {abbreviated(odd)}; "
+            "fetch the drafter without quantisation"
+        )
     wanted = [name for group in names.values() for name in group]
     missing = [name for name in wanted if name not in state]
     unknown = sorted(set(state) - set(wanted) - set(unused))

@@ -135,11 +135,12 @@ def test_a_published_drafter_in_the_cache_is_here(cache: Path, tmp_path: Path, m
     folder = tmp_path / "target"
     tiny("llava").save_pretrained(folder)
     said = " ".join(CliRunner().invoke(app, ["check", str(folder)]).stdout.split())
-    assert "tiny/msd: msd, 10K parameters, mit; not here; fetch it with `hf download tiny/msd`" in said
+    assert "tiny/msd: msd, 10K parameters, mit, layout assumed; not here; fetch it with `hf download tiny/msd`" in said
     assert said.count("hf download tiny/msd") == 2 and "drafter prompt_lookup" in said
     make("msd").save_pretrained(cached(cache, "tiny/msd"))
     said = " ".join(CliRunner().invoke(app, ["check", str(folder)]).stdout.split())
     assert (
-        "here: tiny/msd, msd, 10K parameters, mit; in the cache" in said and "identical: 32 tokens; drafter msd" in said
+        "here: tiny/msd, msd, 10K parameters, mit, layout assumed; in the cache" in said
+        and "identical: 32 tokens; drafter msd" in said
     )
     assert "hf download" not in said

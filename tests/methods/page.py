@@ -1,4 +1,7 @@
-"""Write the tables of `docs/methods.md`: `python -m tests.methods.page`. Figures are read off the pages of the benches."""
+"""Write the tables of methods and of published drafters in the docs: `python -m tests.methods.page`.
+
+Figures are read off the pages of the benches.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,11 @@ from pathlib import Path
 
 from mmspec.methods import MethodInfo, methods
 from mmspec.methods.registry import KINDS
+from mmspec.vlm.drafters.published import PUBLISHED
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGE = DOCS / "methods.md"
-BEGIN, END = "<!-- methods: written by python -m tests.methods.page -->", "<!-- methods: end -->"
+PAGES = (DOCS / "methods.md", DOCS / "published.md")
+PLACE = re.compile(r"(<!-- (\w+): written by python -m tests.methods.page -->\n).*(\n<!-- \2: end -->)", re.S)
 WORDS = {"vlm": "text", "image": "images", "continuous": "continuous images", "video": "videos"}
 # the pages whose first table times a domain's methods; the first that has a method counts
 SPEED = {
@@ -89,21 +93,33 @@ def first_table(page: str) -> Iterator[tuple[str, float]]:
             yield cells[1], float(ratio[0])
 
 
+def published() -> str:
+    """The table of published drafters, as Markdown."""
+    rows = ["| model | drafter | kind | layout | config |", "|---|---|---|---|---|"]
+    for row in PUBLISHED:
+        config = f"`{row.read}`" if row.read else "assumed"
+        rows.append(f"| `{row.target}` | `{row.repo}` | `{row.kind}` | {row.layout} | {config} |")
+    return "\n".join(rows) + "\n"
+
+
+TABLES = {"methods": tables, "published": published}
+
+
 def page_text(text: str) -> str:
     """The page with its tables written anew."""
-    before, _, rest = text.partition(BEGIN)
-    _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+    return PLACE.sub(lambda place: f"{place[1]}\n{TABLES[place[2]]()}{place[3]}", text)
 
 
-def write_page() -> bool:
-    """Write the page where it differs; whether it did."""
-    text = PAGE.read_text(encoding="utf-8")
-    if (made := page_text(text)) == text:
-        return False
-    PAGE.write_text(made, encoding="utf-8")
-    return True
+def write_pages() -> bool:
+    """Write the pages that differ; whether any did."""
+    written = False
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        if (made := page_text(text)) != text:
+            page.write_text(made, encoding="utf-8")
+            written = True
+    return written
 
 
 if __name__ == "__main__":
-    sys.stdout.write("written\n" if write_page() else "unchanged\n")
+    sys.stdout.write("written\n" if write_pages() else "unchanged\n")

@@ -14,8 +14,9 @@ import mmspec.methods as registry
 from mmspec.methods import MethodSetting, find, method, methods, names, parse
 from mmspec.methods.registry import INDEX, ModelParts, _indexed, _registered
 from mmspec.methods.settings import settings_of
+from mmspec.vlm.drafters.published import PUBLISHED
 from tests.methods.index import index_text, modules_with_methods
-from tests.methods.page import PAGE, first_table, measured, page_text
+from tests.methods.page import PAGES, first_table, measured, page_text
 
 
 @dataclass(frozen=True)
@@ -59,9 +60,10 @@ def test_a_method_is_the_same_before_and_after_its_module_is_imported() -> None:
         assert _registered.get((stored.kind, stored.name, stored.domains), stored) == stored, stored.name
 
 
-def test_the_page_of_methods_matches_the_registry() -> None:
-    text = PAGE.read_text(encoding="utf-8")
-    assert text == page_text(text), "python -m tests.methods.page"
+def test_the_pages_of_methods_and_published_drafters_match_their_tables() -> None:
+    text, published = (page.read_text(encoding="utf-8") for page in PAGES)
+    assert text == page_text(text) and published == page_text(published), "python -m tests.methods.page"
+    assert all(f"| `{row.repo}` |" in published for row in PUBLISHED)
     assert all(f"`{one.name}`: {one.title}" in text for one in methods())
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -12,8 +12,9 @@ from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, PLAIN, SCALED, fill_drafte
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
-from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig
+from mmspec.vlm.drafters.base.block_layers import UNLIMITED, BlockDrafterConfig, spread_taps
 from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
+from mmspec.vlm.drafters.base.published_files import for_vocabulary, named_levels, plain_names, refuse_unread
 
 
 @method(
@@ -34,7 +35,13 @@ class DFlash(BlockDrafter):
     kind: ClassVar[str] = "dflash"
     config_class = BlockDrafterConfig
     name = "dflash"
-    published_as = ("DFlashDraftModel", "MuseGlimmerAssistantModel", "speculators:dflash")
+    published_as = (
+        "DFlashDraftModel",
+        "QwenDFlashDraftModel",
+        "Qwen3DFlashDraftModel",
+        "MuseGlimmerAssistantModel",
+        "speculators:dflash",
+    )
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash_speculators"}
 
     @classmethod
@@ -53,10 +60,9 @@ class DFlash(BlockDrafter):
         Raises:
             ValueError: Keys or sizes do not fit, a rotary type is unsupported, or a field has two values.
         """
-        state = published_tensors(state)
-        drafter = cls(BlockDrafterConfig(**block_drafter_fields(state, config, target)))
-        reduced = bool(drafter.config.draft_vocab_size)
-        return fill_drafter(drafter, state, tensor_names(state, drafter.config), unused_tensors(state, reduced))
+        state, fields = published_block(state, config, target)
+        drafter = cls(BlockDrafterConfig(**fields))
+        return fill_drafter(drafter, state, tensor_names(state, drafter.config), UNUSED_TENSORS)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
@@ -68,20 +74,16 @@ class DFlash(BlockDrafter):
 
 _SIZE_FIELDS = ("hidden_size", "intermediate_size", "num_attention_heads", "vocab_size", "num_hidden_layers")
 # in files of `speculators`: the target's tensors, or tensors that only training needs
-UNUSED_TENSORS = (EMBEDDING, "lm_head.weight", "verifier_lm_head.weight", "verifier_norm.weight")
+UNUSED_TENSORS = (EMBEDDING, "lm_head.weight", "verifier_lm_head.weight", "verifier_norm.weight", "d2t", "t2d")
+_READ_INSIDE = ("input_embedding_scale", "output_multiplier", "final_logit_softcapping", "sample_from_anchor")
 _MUSE_NAMES = {"encoder.fc.weight": "fc.weight", "encoder.output_norm_enc.weight": "hidden_norm.weight"}
 
 
-def published_tensors(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a file's tensors under the most common names: no leading "model.", and Muse Glimmer's encoder renamed."""
-    plain = {name.removeprefix("model."): value for name, value in state.items()}
-    return {_MUSE_NAMES.get(name, name): value for name, value in plain.items()}
-
-
-def block_drafter_fields(
-    state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None = None
-) -> dict[str, Any]:
-    """Return the fields of a BlockDrafterConfig from a published config.
+def published_block(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None,
+    named: Callable[[str], str] = lambda name: name, *tables: str,
+) -> tuple[dict[str, Tensor], dict[str, Any]]:  # fmt: skip
+    """Return a published file's tensors under the most common names, and the fields of a BlockDrafterConfig.
 
     A config with a `transformer_layer_config` is in the format of `speculators`, any other in that of z-lab.
 
@@ -89,19 +91,34 @@ def block_drafter_fields(
         state: Tensors under the published names.
         config: The fields of the published config file.
         target: The model that gives the vocabulary where the config does not, as Muse Glimmer's.
+        named: The kind's own changes of names.
+        tables: Names of tables with a row for each token that is read.
 
     Raises:
         ValueError: A field is missing, has two values or is unsupported, or the target has another number of layers.
     """
+    state = {named(_MUSE_NAMES.get(name, name)): value for name, value in plain_names(state).items()}
+    reduced = "d2t" in state
+    state, config = for_vocabulary(state, dict(config), target, *tables)
+    fields = _block_fields(state, config, target)
+    listed, vocab = len(state.get("d2t", ())), fields["vocab_size"]
+    if config.get("draft_vocab_size", listed or vocab) != (listed or vocab):
+        raise ValueError(
+            f"draft_vocab_size: expected {listed or vocab}, as many tokens as the file can draft, got "
+            f"{config['draft_vocab_size']}; fetch all of its tensors"
+        )
+    return state, fields | {"draft_vocab_size": listed if listed < vocab else 0,
+                            "tied_head": bool(listed) and not (reduced and "lm_head.weight" in state)}  # fmt: skip
+
+
+def _block_fields(state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None) -> dict[str, Any]:
     inner = config.get("transformer_layer_config")
     layer = dict(config if inner is None else inner)
     if "vocab_size" not in layer and target is not None:
         layer["vocab_size"] = take_apart(target).vocab_size
     sizes = dict(zip(_SIZE_FIELDS, require_fields(layer, *_SIZE_FIELDS), strict=True))
-    if layer.get("hidden_act", "silu") != "silu":
-        raise ValueError(f"hidden_act: expected 'silu', got {layer['hidden_act']!r}; no other is supported")
-    if layer.get("is_neox_style") is False:
-        raise ValueError("is_neox_style: expected half-split rotary positions, got interleaved positions")
+    refuse_unread(layer, "attention_bias", "use_sliding_window", "sample_from_anchor", "model_type")
+    refuse_unread(config.get("dflash_config", {}), *_READ_INSIDE)
     declared, count = config.get("num_target_layers"), None if target is None else take_apart(target).layers
     if None not in (declared, count) and declared != count:
         raise ValueError(
@@ -123,14 +140,28 @@ def block_drafter_fields(
 
 
 def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    own = config.get("dflash_config") or {}
-    windows, sliding = _windows(config, own.get("swa_window_size"))
+    own = config.get("dflash_config", {})
+    if own.get("projector_type", "dflash") not in ("dflash", "dspark"):
+        raise ValueError(
+            f"dflash_config.projector_type: expected dflash or dspark, got {own['projector_type']!r}; this kind is "
+            "not supported"
+        )
+    windows, sliding = _windows(config, own)
+    levels = named_levels(config)
+    if levels is None:  # the public class spreads them then
+        if "num_target_layers" not in config:
+            raise ValueError(
+                "config: expected the field target_layer_ids, got none; give the config the file was made with"
+            )
+        spread = spread_taps(config["num_target_layers"], config["num_hidden_layers"])
+        levels = tuple(layer + 1 for layer in spread), "target_layer_ids"
     causal = next((x for x in (config.get("is_causal"), own.get("causal")) if x is not None), None)
     # a window of W shows W tokens, with the row's own; Muse Glimmer's class in transformers shows W to each side
     assistant = config.get("model_type") == "muse_glimmer_assistant"
     causal = False if assistant and causal is None else causal
     return {
-        "taps": tuple(single_value(config, own, "target_layer_ids")),
+        "taps": tuple(level - 1 for level in levels[0]),
+        "from_root": bool(_flag(config, own, "sample_from_anchor")),
         "mask_token_id": single_value(config, own, "mask_token_id"),
         "block_size": single_value(config, own, "block_size"),
         "reach": tuple(UNLIMITED if window is None else window - (not assistant) for window in windows),
@@ -145,7 +176,7 @@ def _zlab_fields(config: Mapping[str, Any]) -> dict[str, Any]:
 def _speculators_fields(
     state: Mapping[str, Tensor], config: Mapping[str, Any], layer: Mapping[str, Any]
 ) -> dict[str, Any]:
-    windows, sliding = _windows(layer, None)
+    windows, sliding = _windows(layer, {})
     tapped = config.get("target_hidden_size") or layer["hidden_size"]
     ids = single_value(config, {}, "aux_hidden_state_layer_ids")
     fc = state.get("fc.weight")
@@ -153,7 +184,6 @@ def _speculators_fields(
         ids = ids[:-1]  # the last is the target's final state, which only training reads
     if min(ids, default=1) < 1:
         raise ValueError(f"aux_hidden_state_layer_ids: expected outputs of layers, from 1 up, got {list(ids)}")
-    drafted = config.get("draft_vocab_size") or layer["vocab_size"]
     return {
         "taps": tuple(level - 1 for level in ids),
         "mask_token_id": single_value(config, {}, "mask_token_id"),
@@ -163,8 +193,12 @@ def _speculators_fields(
         "causal": tuple(slides and not config.get("sliding_window_non_causal") for slides in sliding),
         "from_root": bool(config.get("sample_from_anchor")),
         "target_hidden_size": config.get("target_hidden_size") or 0,
-        "draft_vocab_size": drafted if drafted < layer["vocab_size"] else 0,
     }
+
+
+def _flag(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> bool | None:
+    """Return a field of the config or of the drafter's part of it, None where neither has it."""
+    return single_value(config, own, name) if name in config or name in own else None
 
 
 def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -> Any:
@@ -183,10 +217,20 @@ def single_value(config: Mapping[str, Any], own: Mapping[str, Any], name: str) -
     return values[0]
 
 
-def _windows(layer: Mapping[str, Any], own: int | None) -> tuple[list[int | None], list[bool]]:
-    """Return the window of each layer, None without a window, and whether the layer is a sliding layer."""
-    count, width = layer["num_hidden_layers"], own or layer.get("sliding_window")
+def _windows(layer: Mapping[str, Any], own: Mapping[str, Any]) -> tuple[list[int | None], list[bool]]:
+    """Return the window of each layer, None without a window, and whether the layer is a sliding layer.
+
+    With `use_swa` inside `dflash_config`, all layers slide, whatever `layer_types` says.
+    """
+    count, width = layer["num_hidden_layers"], own.get("swa_window_size") or layer.get("sliding_window")
     kinds = layer.get("layer_types")
+    if own.get("use_swa"):
+        if not width:
+            raise ValueError(
+                "dflash_config.use_swa: expected a window in swa_window_size or sliding_window, got none; correct "
+                "the config"
+            )
+        kinds = ["sliding_attention"] * count
     if kinds is None:
         first = layer.get("max_window_layers", count) if layer.get("use_sliding_window") and width else count
         kinds = ["full_attention" if index < first else "sliding_attention" for index in range(count)]
@@ -199,8 +243,9 @@ def _windows(layer: Mapping[str, Any], own: int | None) -> tuple[list[int | None
 def tensor_names(state: Mapping[str, Tensor], config: BlockDrafterConfig) -> dict[str, tuple[str, ...]]:
     """Return a dict from our names of the tensors that every block drafter has to the published names."""
     names = {name: (name,) for name in ("fc.weight", "hidden_norm.weight", "norm.weight")}
-    if config.draft_vocab_size:  # the drafter has its own head
-        names |= {"head.weight": ("lm_head.weight",), "head.d2t": ("d2t",), "head.t2d": ("t2d",)}
+    if config.draft_vocab_size:
+        names |= {"head.d2t": ("d2t",), "head.t2d": ("t2d",)}
+        names |= {} if config.tied_head else {"head.weight": ("lm_head.weight",)}
     for index in range(config.num_hidden_layers):
         prefix = f"layers.{index}."
         own = layer_names(prefix)
@@ -214,8 +259,3 @@ def tensor_names(state: Mapping[str, Tensor], config: BlockDrafterConfig) -> dic
         own |= {f"layer.{x}_norm.weight": (f"{prefix}self_attn.{x}_norm.weight",) for x in "qk"}
         names |= {prefix + name.removeprefix("layer."): group for name, group in own.items()}
     return names
-
-
-def unused_tensors(state: Mapping[str, Tensor], reduced: bool) -> list[str]:
-    """Return names of tensors that a file may hold and that are no part of the drafter."""
-    return [*UNUSED_TENSORS, *(() if reduced else ("d2t", "t2d"))]

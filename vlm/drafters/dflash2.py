@@ -17,13 +17,7 @@ from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer
-from mmspec.vlm.drafters.dflash import (
-    block_drafter_fields,
-    published_tensors,
-    single_value,
-    tensor_names,
-    unused_tensors,
-)
+from mmspec.vlm.drafters.dflash import UNUSED_TENSORS, published_block, single_value, tensor_names
 
 BEFORE, AFTER = 0, 1  # sides of a sublayer
 
@@ -155,7 +149,7 @@ class DFlash2(BlockDrafter):
     config_class = DFlash2Config
     name = "dflash2"
     independent = False
-    published_as = ("DFlash2DraftModel", "speculators:dflash2")
+    published_as = ("DFlash2DraftModel", "Qwen3DFlash2DraftModel", "speculators:dflash2")
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.blocks:dflash2_speculators"}
     trainable: ClassVar[bool] = False
     config: DFlash2Config
@@ -186,12 +180,13 @@ class DFlash2(BlockDrafter):
         the same tokens as in DFlash. In files of `speculators`, rows of sliding layers see all of the block unless
         `sliding_window_non_causal` is false.
         """
-        state, own = published_tensors(state), config.get("dflash_config") or {}
+        own = config.get("dflash_config", {})
         if "transformer_layer_config" in config:
             config = {"sliding_window_non_causal": True} | config
         sizes = {name: single_value(config, own, theirs) for name, theirs in _FIELDS.items()}
-        drafter = cls(DFlash2Config(**block_drafter_fields(state, config, target), **sizes))
-        return fill_drafter(drafter, state, _names(drafter, state), unused_tensors(state, False))
+        state, fields = published_block(state, config, target)
+        drafter = cls(DFlash2Config(**fields, **sizes))
+        return fill_drafter(drafter, state, _names(drafter, state), UNUSED_TENSORS)
 
 
 _FIELDS = {"conv_taps": "conv_kernel_size", "conv_group": "conv_group_size", "selector_rank": "selector_rank",

@@ -17,7 +17,7 @@ from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
-from mmspec.vlm.drafters.dflash import block_drafter_fields, published_tensors, tensor_names, unused_tensors
+from mmspec.vlm.drafters.dflash import UNUSED_TENSORS, published_block, tensor_names
 
 MARKOV_HEADS = ("vanilla", "gated", "rnn")
 
@@ -245,27 +245,33 @@ class DSpark(BlockDrafter):
         """Return the drafter of a published checkpoint.
 
         The sizes of the heads stand at the top of the config or in `dflash_config`; older files prefix names with
-        "logit_head.". The root drafts, as it was trained to, unless `sample_from_anchor` is false.
+        "logit_head.", and ModelOpt's have no prefix. The root drafts, as it was trained to, unless `sample_from_anchor`
+        is false.
         """
-        state = {name.removeprefix("logit_head."): value for name, value in published_tensors(state).items()}
-        settings = (config.get("dflash_config") or {}) | config
+        settings = config.get("dflash_config", {}) | config
         from_root = settings.get("sample_from_anchor", True) is not False
         head = str(settings.get("markov_head_type", "vanilla")).lower()
-        fields = block_drafter_fields(state, config, target) | {"from_root": from_root}
+        table = "markov_head.markov_w1.weight"
+        state, fields = published_block(state, config, target, _own_name, table)
+        fields |= {"from_root": from_root}
         drafter = cls(
             DSparkConfig(
                 **fields,
                 markov_rank=settings.get("markov_rank", 256),
                 markov_head_type=head,
                 root_first="transformer_layer_config" in config and head == "rnn" and not from_root,
-                confidence_head=bool(settings.get("enable_confidence_head", "confidence_head.proj.weight" in state)),
+                confidence_head=bool(
+                    settings.get(
+                        "enable_confidence_head",
+                        settings.get("use_confidence_head", "confidence_head.proj.weight" in state),
+                    )
+                ),
                 confidence_with_markov=bool(settings.get("confidence_head_with_markov", True)),
             )
         )
-        reduced = bool(drafter.config.draft_vocab_size)
         same = [name for name in drafter.state_dict() if name.startswith(("markov_head.", "confidence_head."))]
         names = tensor_names(state, drafter.config) | {name: (name,) for name in same}
-        return fill_drafter(drafter, state, names, unused_tensors(state, reduced))
+        return fill_drafter(drafter, state, names, UNUSED_TENSORS)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
@@ -273,3 +279,8 @@ class DSpark(BlockDrafter):
         from mmspec.vlm.training.recipes import block_recipe
 
         return {cls.kind: block_recipe(anchors=3072)}
+
+
+def _own_name(name: str) -> str:
+    name = name.removeprefix("logit_head.").replace("confidence_proj.", "confidence_head.proj.", 1)
+    return f"markov_head.{name}" if name.startswith(("markov_w", "gate_proj.", "joint_proj.")) else name

@@ -8,10 +8,16 @@ from typing import Any, ClassVar, Literal, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.io.pretrained import drafter_sizes, fill_drafter
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, PLAIN, fill_drafter
 from mmspec.methods import method
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
+from mmspec.vlm.drafters.base.feature_drafter import (
+    FeatureConfig,
+    FeatureDrafter,
+    one_layer_names,
+    one_layer_sizes,
+)
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.base.published_files import copied_head, plain_names
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +54,16 @@ class Eagle(FeatureDrafter):
     config_class = EagleConfig
     name = "eagle"
     variants = {"eagle2_text": {"pictures": "left_out"}}
+    published_as = ("LlamaEagleDraftModel", "LlamaForCausalLMEagle", "EagleLlamaForCausalLM")
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """See `PretrainedDrafter.from_published`; the file's embedding is the target's own and is not kept.
-
-        The fusing layer has a bias unless the config sets `bias` to false.
-        """
-        fields = drafter_sizes(config)
-        return fill_drafter(cls(cls.config_class(**fields)), state, one_layer_names(fields))
+        """See `PretrainedDrafter.from_published`; the file's embedding is the target's own and is not kept."""
+        state = plain_names(state)
+        one_axis = "LlamaEagleDraftModel" in config.get("architectures", ())
+        fields = one_layer_sizes(state, config, ONE_AXIS if one_axis else PLAIN)
+        unused = (EMBEDDING, *copied_head(state, target))
+        return fill_drafter(cls(cls.config_class(**fields)), state, one_layer_names(fields), unused)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

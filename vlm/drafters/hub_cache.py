@@ -30,10 +30,11 @@ class DrafterState:
     reason: str = ""
 
     def __str__(self) -> str:
-        repo = self.published.repo
         if self.reason:
-            return f"{repo} does not fit: {self.reason}"
-        return f"{repo} is in the cache" if self.folder else f"{repo} is not here; fetch it with `hf download {repo}`"
+            return f"{self.published} does not fit: {self.reason}"
+        if self.folder:
+            return f"{self.published} is in the cache"
+        return f"{self.published} is not here; fetch it with `hf download {self.published.repo}`"
 
 
 def cached_folder(repo: str) -> Path | None:
@@ -125,7 +126,7 @@ def cached_drafter(model: nn.Module) -> Any:
                 return load_cached(state, model)
             except ValueError as error:
                 reason = str(error)
-        warn(f"drafter 'auto': {state.published.repo} in the cache is not used: {reason}", stacklevel=2)
+        warn(f"drafter 'auto': {state.published} in the cache is not used: {reason}", stacklevel=2)
     if missing := [state for state in states if state.folder is None and not state.reason]:
         warn(f"drafter 'auto': drafts by prompt lookup alone; {missing[0]}", stacklevel=2)
     return None

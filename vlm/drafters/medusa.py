@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from itertools import product
 from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
@@ -9,8 +12,8 @@ from torch import Tensor, nn
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
+from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock, HeadConfig, HeadDrafter
-from mmspec.vlm.drafters.base.pretrained_drafter import require_fields
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, shift_rows
 
 
@@ -30,6 +33,8 @@ class Medusa(HeadDrafter):
     kind: ClassVar[str] = "medusa"
     config_class = HeadConfig
     name = "medusa"
+    published_as = ("MedusaModel", "MedusaForCausalLM")
+    padded_vocabulary: ClassVar[bool] = True
 
     def __init__(self, config: HeadConfig):
         super().__init__(config)
@@ -52,26 +57,41 @@ class Medusa(HeadDrafter):
 
     @classmethod
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
-        """Return the drafter of a published checkpoint.
+        """Return the drafter of a published checkpoint, whose tensors give the number of heads and blocks.
 
-        The config gives medusa_num_heads and medusa_num_layers, and the tensors give the widths, which published
-        configs lack. In files of the whole model, names start with "medusa_head." and all other tensors are ignored as
-        the target's own. In files of the heads alone, names start with the number of the head.
+        Names start with "medusa_head." in files of the whole model, whose other tensors are ignored as the target's own,
+        and with the number of the head in files of the heads alone. vLLM's files have "blocks" and "lm_heads". Heads
+        without an output layer predict a state that the target's head reads.
+
+        Raises:
+            ValueError: Keys or sizes do not fit, or the config has more heads or other blocks than the file.
         """
-        heads, layers = require_fields(config, "medusa_num_heads", "medusa_num_layers")
-        prefix = "medusa_head." if any(name.startswith("medusa_head.") for name in state) else ""
-        last = f"{prefix}0.{layers}.weight"
-        if last not in state:
-            raise ValueError(f"sd: expected the published keys; missing {last!r}, got {sorted(state)[:8]}")
-        vocab, width = state[last].shape
-        names = {}
-        for head in range(heads):
-            names[f"heads.{head}.weight"] = (f"{prefix}{head}.{layers}.weight",)
-            for layer in range(layers):
-                for part in ("weight", "bias"):
-                    names[f"blocks.{head}.{layer}.linear.{part}"] = (f"{prefix}{head}.{layer}.linear.{part}",)
-        drafter = cls(HeadConfig(hidden_size=width, vocab_size=vocab, heads=heads, layers=layers))
-        return fill_drafter(drafter, state, names, unused=[name for name in state if name.startswith(_TARGETS)])
+        state = _numbered(state)
+        blocks = [tuple(map(int, match.groups())) for name in state if (match := _BLOCK.match(name))]
+        if not blocks:
+            raise ValueError(f"sd: expected the published keys; missing '0.0.linear.weight', got {sorted(state)[:8]}")
+        heads, layers = (max(numbers) + 1 for numbers in zip(*blocks, strict=True))
+        for field, count in (("medusa_num_heads", heads), ("medusa_num_layers", layers)):
+            declared = config.get(field, count)
+            if declared > count or field == "medusa_num_layers" and declared != count:
+                raise ValueError(
+                    f"{field}: expected {count} as in the tensors, got {declared}; fetch all tensors of the heads"
+                )
+        outputs = [f"{head}.{layers}.weight" for head in range(heads)]
+        own = any(name in state for name in outputs)
+        if not own and target is None:
+            raise ValueError(
+                "target: expected the model whose head these heads share, got none; load them with the target"
+            )
+        width = state["0.0.linear.weight"].shape[0] if "0.0.linear.weight" in state else 0
+        vocab = len(state[outputs[0]]) if outputs[0] in state else config.get("vocab_size", 0)
+        vocab = vocab or (0 if target is None else take_apart(target).vocab_size)
+        names = {f"heads.{head}.weight": (name,) for head, name in enumerate(outputs) if own}
+        for head, layer in product(range(heads), range(layers)):
+            for part in ("weight", "bias"):
+                names[f"blocks.{head}.{layer}.linear.{part}"] = (f"{head}.{layer}.linear.{part}",)
+        drafter = cls(HeadConfig(width or 1, vocab or 1, heads, layers, own_head=own))
+        return fill_drafter(drafter, state, names)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:
@@ -81,4 +101,16 @@ class Medusa(HeadDrafter):
         return {cls.kind: head_recipe()}
 
 
-_TARGETS = ("model.", "lm_head.")
+_BLOCK = re.compile(r"(\d+)\.(\d+)\.linear\.weight$")
+_HEAD = re.compile(r"(?:^|\.)medusa_heads?\.(\d+\..+)$")
+
+
+def _numbered(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the tensors of heads under names that start with the number of the head."""
+    heads = {match[1]: value for name, value in state.items() if (match := _HEAD.search(name))}
+    if heads:
+        return heads
+    plain = {name.removeprefix("module."): value for name, value in state.items()}
+    blocks = {re.sub(r"^blocks\.(\d+)\.layers\.", r"\1.", name): value for name, value in plain.items()}
+    last = max((int(match[2]) + 1 for name in blocks if (match := _BLOCK.match(name))), default=1)
+    return {re.sub(r"^lm_heads\.(\d+)\.", rf"\g<1>.{last}.", name): value for name, value in blocks.items()}

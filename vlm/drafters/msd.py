@@ -8,11 +8,17 @@ from typing import Any, ClassVar, Self
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
+from mmspec.vlm.drafters.base.feature_drafter import (
+    FeatureConfig,
+    FeatureDrafter,
+    one_layer_names,
+    one_layer_sizes,
+)
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.base.published_files import copied_head, plain_names
 
 _NORM = "layers.0.input_layernorm.weight"
 
@@ -35,6 +41,7 @@ class Msd(FeatureDrafter):
     config_class = FeatureConfig
     name = "msd"
     texts_first = (0.1, 0.2)
+    published_as = ("MultimodalEagleDraftModel",)
 
     @classmethod
     def sizes_for(cls, parts: Parts, sizes: Mapping[str, Any]) -> dict[str, Any]:
@@ -46,20 +53,23 @@ class Msd(FeatureDrafter):
         """Return the drafter of a published checkpoint.
 
         For Qwen2-VL the layer norms its input and has biased queries, keys and values; for LLaVA it does neither.
-        `model_type` of the config decides, else that of the target, else the norm in the file.
+        `model_type` of the config decides, else that of the target, else the norm in the file. Files of NeMo Automodel
+        have the norm for every target.
 
         Raises:
             ValueError: Keys or sizes do not fit, or the file contradicts `model_type`.
         """
-        fields = drafter_sizes(config, ONE_AXIS)
+        state = plain_names(state)
+        fields = one_layer_sizes(state, config, ONE_AXIS)
         model_type = config.get("model_type") or (None if target is None else target.config.model_type)
-        qwen = _NORM in state if model_type is None else str(model_type).startswith("qwen2")
-        fields = {**fields, "qkv_bias": config.get("qkv_bias", qwen), "input_norm": qwen}
-        names = one_layer_names(fields)
-        if qwen:
-            names["norm.weight"] = (_NORM,)
+        automodel = "MultimodalEagleDraftModel" in config.get("architectures", ())
+        known = model_type is not None and not automodel
+        qwen = str(model_type).startswith("qwen2") if known else fields["input_norm"]
+        if known:
+            fields |= {"qkv_bias": config.get("qkv_bias", qwen), "input_norm": qwen}
         try:
-            return fill_drafter(cls(FeatureConfig(**fields)), state, names)
+            unused = (EMBEDDING, *copied_head(state, target))
+            return fill_drafter(cls(FeatureConfig(**fields)), state, one_layer_names(fields), unused)
         except ValueError as error:
             if qwen == (_NORM in state):
                 raise

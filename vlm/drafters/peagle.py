@@ -18,6 +18,7 @@ from mmspec.core.length import FixedLength
 from mmspec.io.checkpoints import load_part
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
+from mmspec.vlm.drafters.base.published_files import for_vocabulary, plain_names
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.vlm.drafters.eagle3.published import eagle3_fields, filled, published_levels
 from mmspec.vlm.drafters.eagle3.state import Eagle3State
@@ -61,7 +62,7 @@ class PEagle(Eagle3):
     kind: ClassVar[str] = "peagle"
     config_class = PEagleConfig
     name, steps = "p-eagle", ("block", 1, 3)
-    published_as = ("PEagleSpeculator", "speculators:peagle")
+    published_as = ("PEagleSpeculator", "PEagleDraftModel", "speculators:peagle")
     trainable: ClassVar[bool] = False
     writers: ClassVar[Mapping[str, str]] = {"vllm": "mmspec.vlm.export.eagle:peagle_speculators"}
     config: PEagleConfig
@@ -85,18 +86,23 @@ class PEagle(Eagle3):
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
         """Return the drafter of a published checkpoint: an EAGLE-3 file with `mask_hidden` and a trained embedding.
 
-        The tokens of a draft are the first proposal method's `speculative_tokens`, 7 where the config has none.
+        The tokens of a draft are the first proposal method's `speculative_tokens`, else `num_depths`, else 7.
         `norm_output` makes no difference, since no output is read again.
 
         Raises:
             ValueError: The file is refused as in `Eagle3`, or neither the config nor a tokenizer gives the mask token.
         """
+        state, config = for_vocabulary(plain_names(state), config, target)
+        if "mask_hidden" not in state:
+            raise ValueError(
+                "sd: expected mask_hidden, the state of a token to draft, got none; load a file without it as 'eagle3'"
+            )
         mask = config.get("mask_token_id")
         mask = default_mask(target) if mask is None else mask
         methods = (config.get("speculators_config") or {}).get("proposal_methods") or [{}]
-        depths = methods[0].get("speculative_tokens") or 7
-        fields = eagle3_fields(config) | {"norm_output": False, "own_embedding": True}
-        levels = published_levels(config, target)
+        depths = methods[0].get("speculative_tokens") or config.get("num_depths") or 7
+        fields = eagle3_fields(state, config) | {"norm_output": False, "own_embedding": True}
+        levels = published_levels(state, config, target)
         return filled(
             cls(PEagleConfig(**fields, levels=levels, mask_token_id=mask, depths=depths)), state, "mask_hidden"
         )

@@ -12,13 +12,19 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import LayerConfig
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.io.pretrained import ONE_AXIS, drafter_sizes, fill_drafter
+from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
-from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter, one_layer_names
+from mmspec.vlm.drafters.base.feature_drafter import (
+    FeatureConfig,
+    FeatureDrafter,
+    one_layer_names,
+    one_layer_sizes,
+)
 from mmspec.vlm.drafters.base.picture_pooling import absorbed_attention
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.base.published_files import copied_head, plain_names
 from mmspec.vlm.drafters.eagle import Eagle
 
 
@@ -87,6 +93,7 @@ class ViSpec(FeatureDrafter):
     config_class = ViSpecConfig
     name = "vispec"
     texts_first = (0.1, 0.1)
+    published_as = ("VispecDraftModel",)
     config: ViSpecConfig
 
     def __init__(self, config: ViSpecConfig):
@@ -156,14 +163,17 @@ class ViSpec(FeatureDrafter):
     def from_published(cls, state: dict[str, Tensor], config: dict[str, Any], target: nn.Module | None) -> Self:
         """Return the drafter of a published checkpoint of the second stage.
 
-        The adaptor's queries give num_q. Queries, keys and values have biases with `qkv_bias`, fc and the injection
-        unless `bias` is false.
+        The adaptor's queries give num_q, and the tensors show biases and norms.
 
         Raises:
             ValueError: Keys or sizes do not fit, or the file is of the first stage, without an adaptor; load it as
                 "eagle2".
         """
-        fields = drafter_sizes(config, ONE_AXIS)
+        state = {
+            name.replace("img_adaptor.query", _QUERIES).replace("img_adaptor.", "imadpt."): value
+            for name, value in plain_names(state).items()
+        }  # the first names are NeMo Automodel's
+        fields = one_layer_sizes(state, config, ONE_AXIS)
         if _QUERIES not in state:
             raise ValueError(f"sd: expected {_QUERIES} of a vision adaptor, got none; load a stage-1 file as 'eagle2'")
         names = {
@@ -176,7 +186,8 @@ class ViSpec(FeatureDrafter):
             names |= {f"adaptor.{x}_proj.bias": (f"imadpt.{x}_proj.bias",) for x in "kv"}
         if fields["bias"]:
             names["inject.bias"] = ("img_fc.bias",)
-        return fill_drafter(cls(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names)
+        unused = (EMBEDDING, *copied_head(state, target))
+        return fill_drafter(cls(ViSpecConfig(**fields, num_q=state[_QUERIES].shape[0])), state, names, unused)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

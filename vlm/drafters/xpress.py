@@ -21,7 +21,7 @@ from mmspec.io.pretrained import fill_drafter
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter, BlockDrafterState, Lesson
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
-from mmspec.vlm.drafters.dflash import block_drafter_fields, published_tensors, tensor_names, unused_tensors
+from mmspec.vlm.drafters.dflash import UNUSED_TENSORS, published_block, tensor_names
 
 ROUNDS, ROUND_WEIGHT, BLOCK_WEIGHT = 3, 0.3, 0.6  # as in the published training
 
@@ -195,12 +195,12 @@ class XPress(BlockDrafter):
                              "supported")  # fmt: skip
         if "xpress_block_size" in config:
             config = {"block_size": config["xpress_block_size"]} | config
-        state = {_own_name(name): value for name, value in published_tensors(state).items()}
         rank = config.get("xpress_rank", 256)
         inner = config.get("xpress_mlp_hidden", rank * config.get("xpress_mlp_ratio", 2))
+        state, fields = published_block(state, config, target, _own_name, "refiner_head.token_embed.weight")
         drafter = cls(
             XPressConfig(
-                **block_drafter_fields(state, config, target),
+                **fields,
                 refiner_rank=rank,
                 refiner_ratio=inner // rank,
                 passes=config.get("num_jacobi_passes", config.get("xpress_num_passes", 6)),
@@ -208,7 +208,7 @@ class XPress(BlockDrafter):
         )
         names = tensor_names(state, drafter.config)
         names |= {name: (name,) for name in drafter.state_dict() if name.startswith("refiner_head.")}
-        return fill_drafter(drafter, state, names, unused_tensors(state, bool(drafter.config.draft_vocab_size)))
+        return fill_drafter(drafter, state, names, UNUSED_TENSORS)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

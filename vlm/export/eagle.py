@@ -114,7 +114,7 @@ def _layers(drafter: Eagle3, options: ExportOptions) -> dict[str, Any]:
 def _norm_fields(drafter: Eagle3) -> dict[str, Any]:
     names = ("norm_before_residual", "norm_before_fc", "fc_norm", "norm_output")
     return {name: getattr(drafter.config, name) for name in names} | {
-        "target_hidden_size": None,
+        "target_hidden_size": drafter.config.target_hidden_size or None,
         "eagle_aux_hidden_state_layer_ids": list(drafter.levels),
     }
 

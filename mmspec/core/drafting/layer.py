@@ -64,6 +64,11 @@ class LayerConfig:
         if self.window < 0:
             raise ValueError(f"window: expected a number of positions, or 0 for all, got {self.window}")
         check_scaling(self.rope_scaling)
+        if (section := self.rope_scaling.get("mrope_section")) is not None and sum(section) != self.dim // 2:
+            raise ValueError(
+                f"mrope_section: expected numbers with the sum {self.dim // 2}, half of a head's size, got "
+                f"{section}; give the config the file was made with"
+            )
 
     @classmethod
     def of(cls, config: object, **others: Any) -> Self:

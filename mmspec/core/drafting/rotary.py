@@ -17,12 +17,20 @@ def check_scaling(scaling: Mapping[str, Any]) -> None:
     """Check the fields of scaled positions.
 
     Args:
-        scaling: The `rope_parameters` of a transformers config, without the base; empty for plain positions.
+        scaling: The `rope_parameters` of a transformers config, without the base; empty for plain positions. Fields
+            with `mrope_section` are for positions on several axes, see `axes_of`.
 
     Raises:
         ValueError: The kind is not in `SCALED`, or a field of the kind is missing.
     """
     if not scaling:
+        return
+    if "mrope_section" in scaling:
+        section = scaling["mrope_section"]
+        if scaling.get("rope_type", "default") != "default" or len(section) < 2 or min(section) < 0:
+            raise ValueError(
+                f"mrope_section: expected rotary pairs for each of several axes, unscaled, got {dict(scaling)}"
+            )
         return
     if scaling.get("rope_type") not in SCALED:
         raise ValueError(
@@ -45,7 +53,7 @@ def frequencies(dim: int, theta: float, scaling: Mapping[str, Any], device: torc
         scaling: See `check_scaling`.
         device: The device of the result.
     """
-    if not scaling:
+    if not scaling or "mrope_section" in scaling:
         half = dim // 2
         return theta ** (-torch.arange(half, device=device, dtype=torch.float32) / half), 1.0
     trained = scaling.get("original_max_position_embeddings") or 2048
@@ -71,6 +79,22 @@ def rotary_of(position: Tensor, dim: int, theta: float, dtype: torch.dtype, scal
     angle = position[..., None].float() * frequency
     cos, sin = angle.cos() * factor, angle.sin() * factor
     return torch.stack([torch.cat([cos, cos], -1), torch.cat([-sin, sin], -1)], -2).to(dtype)
+
+
+def axes_of(dim: int, scaling: Mapping[str, Any], device: torch.device) -> Tensor:
+    """Return the axis of positions that turns each element of a head, int64 [dim].
+
+    `mrope_section` gives the pairs of each axis. They stand side by side, as in Qwen2-VL, or take turns where
+    `mrope_interleaved` is set, as in Qwen3-VL, with the rest of the pairs on the first axis.
+    """
+    section = scaling["mrope_section"]
+    axis = torch.zeros(dim // 2, dtype=torch.long)
+    if scaling.get("mrope_interleaved"):
+        for number in range(1, len(section)):
+            axis[number : section[number] * len(section) : len(section)] = number
+    else:
+        axis = torch.arange(len(section)).repeat_interleave(torch.tensor(section))
+    return torch.cat([axis, axis]).to(device)
 
 
 def apply_rotary(heads: Tensor, rotary: Tensor) -> Tensor:

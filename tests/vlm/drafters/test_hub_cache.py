@@ -22,7 +22,7 @@ from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
 TARGET, OWN, EAGLE = "tiny/target", "tiny/msd", "tiny/eagle"
-ROWS = (PublishedDrafter(OWN, TARGET, "msd"), PublishedDrafter(EAGLE, TARGET, "eagle", "mit", "10K"))
+ROWS = (PublishedDrafter(OWN, TARGET, "msd"), PublishedDrafter(EAGLE, TARGET, "eagle", "mit", "10K", read="a/b:c.json"))
 
 
 @pytest.fixture
@@ -104,7 +104,8 @@ def test_without_a_cached_drafter_auto_names_a_download_and_continues(cache: Pat
     offered, heard = said(model)
     assert [one.name for one in offered] == ["prompt_lookup"]
     assert heard == [
-        f"drafter 'auto': drafts by prompt lookup alone; {OWN} is not here; fetch it with `hf download {OWN}`"
+        f"drafter 'auto': drafts by prompt lookup alone; {OWN} (layout assumed) is not here; fetch it with "
+        f"`hf download {OWN}`"
     ]
     assert said(model)[1] == []
 

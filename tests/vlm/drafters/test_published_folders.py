@@ -53,8 +53,10 @@ def test_a_targets_own_checkpoint_gives_its_mtp_layer(name: str, tmp_path: Path)
 def test_a_checkpoint_without_the_mtp_layer_is_refused(tmp_path: Path) -> None:
     model = target("qwen3_5")
     written(tmp_path, {"architectures": [type(model).__name__]}, {"lm_head.weight": torch.zeros(2, 2)})
-    with pytest.raises(ValueError, match="expected the checkpoint's MTP layer.*got none") as caught:
+    with pytest.raises(ValueError, match="kind: expected a config or tensors that show it"):
         mmspec.vlm.load_drafter(tmp_path, target=model)
+    with pytest.raises(ValueError, match="expected the checkpoint's MTP layer.*got none") as caught:
+        mmspec.vlm.load_drafter(tmp_path, target=model, kind="mtp")
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)
 
 

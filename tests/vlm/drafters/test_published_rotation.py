@@ -89,6 +89,11 @@ def test_sections_make_no_difference_where_all_axes_are_equal(published: Publish
     if published.kind in ("msd", "vispec") or "speculators_model_type" in published.small_config:
         assert load(published, **rope).config.rope_theta == 1e6
         return
+    if published.kind == "eagle3":  # which has the target's positions on each axis
+        axes = {"rope_type": "default", "mrope_section": [1, 1, 2], "mrope_interleaved": False}
+        drafter = load(published, **rope)
+        assert drafter.config.rope_scaling == axes and drafter.config.rope_theta == 1e6
+        return
     with pytest.raises(ValueError, match="rope_scaling: expected plain rotary positions.*, got 'mrope'"):
         load(published, **rope)
 

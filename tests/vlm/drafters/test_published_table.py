@@ -29,6 +29,8 @@ def test_a_target_is_found_by_id_cache_and_folder(name: str) -> None:
         "z-lab/Qwen3-8B-DFlash-b16",
         "RedHatAI/Qwen3-8B-speculator.eagle3",
         "AngelSlim/Qwen3-8B_eagle3",
+        "deepseek-ai/eagle3_qwen3_8b_ttt7",
+        "deepseek-ai/dspark_qwen3_8b_block7",
     ]
 
 
@@ -45,10 +47,22 @@ def test_sizes_are_compared_in_every_published_form() -> None:
     assert size_misfit({"hidden_size": 4, "vocab_size": 9}, 4, 9) == "" == size_misfit({}, 4, 9)
     assert size_misfit({"hidden_size": 8, "vocab_size": 9}, 4, 9) == "hidden_size 8 instead of 4"
     assert (
-        size_misfit({"transformer_layer_config": {"hidden_size": 4, "vocab_size": 7}}, 4, 9)
-        == "vocab_size 7 instead of 9"
+        size_misfit({"transformer_layer_config": {"hidden_size": 4, "vocab_size": 11}}, 4, 9)
+        == "vocab_size 11 instead of 9"
     )
     assert size_misfit({"hidden_size": 8, "target_hidden_size": 4}, 4, 9) == ""
     assert size_misfit({"hidden_size": 2, "backbone_hidden_size": 4}, 4, 9) == ""
-    row = next(one for one in PUBLISHED if one.repo == "lucylyn/MSD-LLaVA1.5-7B")
-    assert row.misfit(4096, 32064) == "vocab_size 32000 instead of 32064" and row.misfit(4096, 32000) == ""
+
+
+def test_the_front_of_the_targets_vocabulary_is_no_misfit() -> None:
+    row = next(row for row in PUBLISHED if row.repo == "lucylyn/MSD-LLaVA1.5-7B")
+    assert row.misfit(4096, 32064) == "" == row.misfit(4096, 32000)
+    assert row.misfit(4096, 128256) == "vocab_size 32000 instead of 128256"
+    assert size_misfit({"vocab_size": 32064}, 4096, 32000) == "vocab_size 32064 instead of 32000"
+
+
+def test_a_row_says_where_its_config_was_read_or_that_its_layout_is_assumed() -> None:
+    for row in PUBLISHED:
+        assert re.fullmatch(r"([\w.-]+/[\w.-]+:([\w./-]+\.(json|py|sh|md|rs)|pull/\d+))?", row.read), row.read
+        assert str(row) == (row.repo if row.read else f"{row.repo} (layout assumed)")
+    assert sum(bool(row.read) for row in PUBLISHED) > len(PUBLISHED) // 2

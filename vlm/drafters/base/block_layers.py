@@ -210,8 +210,12 @@ def within_reach(row: Tensor, key: Tensor, root: Tensor, reach: int, from_root: 
 
 def taps_of(target_layers: int, layers: int) -> tuple[int, ...]:
     """Return the layers that a drafter of `layers` reads of its target: spread from layer 1 to the last but two."""
+    return tuple(dict.fromkeys(spread_taps(target_layers, layers)))
+
+
+def spread_taps(target_layers: int, layers: int) -> tuple[int, ...]:
+    """Return a layer of the target for each of `layers`, as the public code spreads them; small targets repeat some."""
     if layers == 1:
         return (target_layers // 2,)
     last = max(target_layers - 3, 1)
-    spread = (round(1 + i * (last - 1) / (layers - 1)) for i in range(layers))
-    return tuple(dict.fromkeys(spread))
+    return tuple(round(1 + i * (last - 1) / (layers - 1)) for i in range(layers))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
@@ -15,8 +15,9 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.fingerprint import module_like
-from mmspec.io.pretrained import layer_names
+from mmspec.io.pretrained import PLAIN, drafter_sizes, layer_names
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
+from mmspec.vlm.drafters.base.published_files import layer_count, refuse_unread
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 
 
@@ -32,6 +33,7 @@ class FeatureConfig:
         qkv_bias: Whether queries, keys and values have biases.
         input_norm: Whether the layer norms its input before attention. MSD on Qwen2-VL and SpecVLM do; the public
             EAGLE-1/2, ViSpec, FLASH and MSD on LLaVA do not.
+        output_norm: Whether the predicted features are normed, as in files of NeMo Automodel.
     """
 
     hidden_size: int
@@ -45,6 +47,7 @@ class FeatureConfig:
     bias: bool = True
     qkv_bias: bool = False
     input_norm: bool = False
+    output_norm: bool = False
 
     def __post_init__(self) -> None:
         if self.vocab_size < 1:
@@ -68,7 +71,42 @@ def one_layer_names(fields: Mapping[str, Any], prefix: str = "layers.0.") -> dic
         prefix: The published prefix of the layer's weights.
     """
     names = layer_names(prefix, fields["qkv_bias"]) | {"fc.weight": ("fc.weight",)}
-    return names | {"fc.bias": ("fc.bias",)} if fields["bias"] else names
+    if fields["bias"]:
+        names["fc.bias"] = ("fc.bias",)
+    if fields.get("input_norm"):
+        names["norm.weight"] = (f"{prefix}input_layernorm.weight",)
+    return names | ({"out_norm.weight": ("norm.weight",)} if fields.get("output_norm") else {})
+
+
+def one_layer_sizes(
+    state: Mapping[str, Tensor], config: Mapping[str, Any], rotations: Collection[str] = PLAIN
+) -> dict[str, Any]:
+    """Return the fields of a FeatureConfig from a published file; its tensors show the biases and norms.
+
+    Args:
+        state: Tensors under plain names.
+        config: The fields of the published config; `num_hidden_layers` can be the target's.
+        rotations: See `rotary_fields`.
+
+    Raises:
+        ValueError: The file has several layers, or the config a field that is missing or not supported.
+    """
+    if (count := layer_count(state)) > 1:
+        raise ValueError(f"sd: expected a drafter of one layer, got {count} layers; no others are supported")
+    refuse_unread(config, "norm_output")
+    layers, sliding = config.get("layer_types", ())[: max(count, 1)], config.get("sliding_window")
+    if sliding and "sliding_attention" in layers:
+        raise ValueError(
+            f"layer_types: expected full_attention, got sliding_attention with sliding_window {sliding}; windows are "
+            "not supported for this kind"
+        )
+    fields = drafter_sizes({**config, "num_hidden_layers": 1}, rotations)
+    return fields | {
+        "bias": config.get("bias", config.get("fc_bias", "fc.bias" in state)),
+        "qkv_bias": config.get("qkv_bias", "layers.0.self_attn.q_proj.bias" in state),
+        "input_norm": "layers.0.input_layernorm.weight" in state,
+        "output_norm": "norm.weight" in state,
+    }
 
 
 class FeatureDrafter(ShapedDrafter):
@@ -80,6 +118,7 @@ class FeatureDrafter(ShapedDrafter):
     of a prompt (`read`) and may change `fuse` and `logits`.
     """
 
+    padded_vocabulary: ClassVar[bool] = True
     config: FeatureConfig
 
     def __init__(self, config: FeatureConfig):
@@ -87,6 +126,7 @@ class FeatureDrafter(ShapedDrafter):
         width = config.hidden_size
         self.fc = nn.Linear(2 * width, width, bias=config.bias)
         self.norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.input_norm else None
+        self.out_norm = nn.RMSNorm(width, eps=config.rms_norm_eps) if config.output_norm else None
         self.layer = DraftLayer(config.layer())
 
     def new_state(self, target: object) -> FeatureState:
@@ -118,7 +158,7 @@ class FeatureDrafter(ShapedDrafter):
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotCache, bias: Tensor | None) -> Tensor:
         """Return the predicted features [B, n, H] of n new slots, see `DraftLayer.forward`."""
-        return self.layer(attend, carry, rotary, cache, bias)
+        return self.finished(self.layer(attend, carry, rotary, cache, bias))
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         """Return the float32 logits [..., V] of tokens `depth` levels below the root, from features [..., H]."""
@@ -143,7 +183,7 @@ class FeatureDrafter(ShapedDrafter):
 
     def finished(self, out: Tensor) -> Tensor:
         """Return the features that are output and read at the next depth, from the last layer's outputs [B, n, H]."""
-        return out
+        return out if self.out_norm is None else rms_norm(self.out_norm, out)
 
     def unroll_with(self, slots: PromptSlots, first: int, depths: int, fuse: Fuse) -> list[Tensor]:
         """Unroll with `fuse`, which computes the input of the next depth, see `mmspec.core.drafting.unroll`."""
@@ -159,6 +199,7 @@ class FeatureState(PairState):
 
     Attributes:
         pictures: bool [B, R], the first cache slots that come from pictures; None before the prompt is read.
+        highest: The highest position of the prompt where positions are the target's own, else 0.
         latest: The input and the positions of the last pass. Right after `ready` it is the pass over committed pairs.
     """
 
@@ -170,12 +211,14 @@ class FeatureState(PairState):
         self.cache = SlotCache(1, 0)
         self.rotary = self.context = None
         self.pictures: Tensor | None = None
+        self.highest = 0
         self.latest: tuple[Tensor, Tensor] | None = None
 
     def serve(self, target: object) -> None:
         super().serve(target)
         ruling = torch.zeros(target.parts.vocab_size, device=target.device)
         ruling[list(target.parts.placeholders)] = -torch.inf
+        ruling[self.drafter.config.vocab_size :] = -torch.inf  # rows of the target that its tokenizer does not use
         ruling, self.ids = target.processors.suppress(ruling), self.drafter.vocabulary
         self.ruling = ruling if self.ids is None else ruling[self.ids]
 
@@ -240,7 +283,11 @@ class FeatureState(PairState):
 
     def fill(self, slots: PromptSlots) -> None:
         """Write the slots of a view behind the slots in the cache."""
-        self.remember(slots.attend, self.rotary[self.next_position[:, None] + slots.position], slots.count)
+        self.remember(slots.attend, self.turned(slots), slots.count)
+
+    def turned(self, slots: PromptSlots) -> Tensor:
+        """Return the rows of the rotary table at the positions of a view's slots, [B, R, 2, dim]."""
+        return self.rotary[self.next_position[:, None] + slots.position]
 
     @property
     def slots_ahead(self) -> int:
@@ -265,7 +312,7 @@ class FeatureState(PairState):
     def _reach(self, dtype: torch.dtype) -> None:
         """Extend the rotary table to every position that the next draft can have."""
         target = self.target
-        needed = target.prompt.shape[1] + max(map(len, target.tokens)) + self.slots_ahead + 1
+        needed = max(target.prompt.shape[1], self.highest) + max(map(len, target.tokens)) + self.slots_ahead + 1
         if self.rotary is None or self.rotary.shape[0] < needed:
             self.rotary = self.drafter.layer.rotary(2 * needed + 512, target.device, dtype)
 
@@ -283,7 +330,9 @@ class FeatureState(PairState):
 
         Visual placeholders are ruled out. `depth` counts the levels below the root, from 1.
         """
-        return self.drafter.own_logits(out, depth, self.target.parts.head) + self.ruling
+        scores = self.drafter.own_logits(out, depth, self.target.parts.head)
+        rest = len(self.ruling) - scores.shape[-1]  # rows of the target behind the drafter's vocabulary
+        return (F.pad(scores, (0, rest), value=-torch.inf) if rest else scores) + self.ruling
 
     def law(self, out: Tensor, depth: int) -> Tensor:
         """Return the log-weights that a sampled request draws from: `logits` after the target's own warping."""

@@ -14,6 +14,7 @@ from mmspec.methods import MethodParts, value_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
 from mmspec.vlm.drafters.base.prompt_slots import PromptView
+from mmspec.vlm.drafters.published import vocabulary_fits
 from mmspec.vlm.hidden_states import Level
 
 
@@ -29,6 +30,8 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
         predicts_states: Whether training compares the predicted states too, not only the tokens.
         texts_first: The shares of training until which texts come alone, and after which pictures come alone, see
             `Curriculum`; None for a mixture throughout.
+        padded_vocabulary: Whether the target may have rows behind the drafter's vocabulary, since no weight of the drafter
+            has a row for a token.
     """
 
     own_depths: int = 1
@@ -36,6 +39,7 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     trainable: ClassVar[bool] = True
     predicts_states: ClassVar[bool] = True
     texts_first: ClassVar[tuple[float, float] | None] = None
+    padded_vocabulary: ClassVar[bool] = False
 
     def __init__(self, config: object):
         super().__init__(config)
@@ -162,7 +166,11 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     def check_sizes(self, parts: Parts, width: str, advice: str) -> None:
         """Compare the config's field `width` and its vocabulary with the target's; `advice` ends the error."""
         for field, theirs in ((width, parts.hidden_size), ("vocab_size", parts.vocab_size)):
-            if (own := getattr(self.config, field)) != theirs:
+            own = getattr(self.config, field)
+            padded = field == "vocab_size" and self.padded_vocabulary and vocabulary_fits(own, theirs)
+            if own != theirs and not padded:
+                if field == "vocab_size" and vocabulary_fits(own, theirs):
+                    advice = "load it with this target, whose unused rows are then left out"
                 raise ValueError(f"drafter: expected {field} {theirs} as in the target, got {own}; {advice}")
 
 

@@ -13,7 +13,7 @@ class Eagle3Config:
     """The sizes of an EAGLE-3 drafter, and the options of drafters that the `speculators` library trains.
 
     Attributes:
-        hidden_size, vocab_size: The target's.
+        hidden_size, vocab_size: The target's; a drafter with `target_hidden_size` has a width of its own.
         levels: The decoder layers whose inputs are read, in order, see `levels_of`: v is transformers'
             hidden_states[v]. The number of layers stands for the output of the last layer, in front of the final norm.
         draft_vocab_size: The number of tokens that it can draft, 0 for all.
@@ -31,6 +31,7 @@ class Eagle3Config:
         fc_norm: Whether each level has its own norm before they are joined.
         norm_output: Whether the drafter reads its own outputs after the final norm.
         own_embedding: Whether it embeds text with its own rows instead of the target's.
+        target_hidden_size: The width of the target's states where it is not `hidden_size`, else 0.
     """
 
     hidden_size: int
@@ -55,6 +56,7 @@ class Eagle3Config:
     fc_norm: bool = False
     norm_output: bool = False
     own_embedding: bool = False
+    target_hidden_size: int = 0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", tuple(self.levels))  # a list when read from a file
@@ -70,7 +72,19 @@ class Eagle3Config:
                              f"{self.num_hidden_layers}")  # fmt: skip
         if self.norm_before_fc and self.fc_norm:
             raise ValueError("norm_before_fc: expected it or fc_norm, got both; leave one out")
+        if self.tapped != self.hidden_size and (self.tied_head or not self.own_embedding):
+            raise ValueError(
+                f"target_hidden_size: expected hidden_size {self.hidden_size} for a drafter that uses the target's embedding "
+                f"or head, got {self.target_hidden_size}"
+            )
+        if self.tapped * len(self.levels) == self.hidden_size:
+            raise ValueError(f"hidden_size: expected another width than that of all levels, got {self.hidden_size}")
         self.layers()
+
+    @property
+    def tapped(self) -> int:
+        """The width of a state that is read."""
+        return self.target_hidden_size or self.hidden_size
 
     @property
     def drafted(self) -> int:

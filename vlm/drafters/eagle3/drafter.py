@@ -18,11 +18,11 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.drafters.base.published_files import embedding_rows, for_vocabulary, plain_names
 from mmspec.vlm.drafters.base.trained_drafter import DraftPrediction, ShapedDrafter
 from mmspec.vlm.drafters.eagle3.config import Eagle3Config, levels_of
 from mmspec.vlm.drafters.eagle3.published import (
     eagle3_fields,
-    embedding_rows,
     filled,
     has_own_embedding,
     published_levels,
@@ -51,7 +51,16 @@ class Eagle3(FeatureDrafter):
     kind: ClassVar[str] = "eagle3"
     config_class = Eagle3Config
     name, steps = "eagle3", ("levels", 1, 3)
-    published_as = ("Eagle3Speculator", "speculators:eagle3")
+    published_as = (
+        "Eagle3Speculator",
+        "Eagle3DraftModel",
+        "LlamaForCausalLMEagle3",
+        "Eagle3LlamaForCausalLM",
+        "CosyVoice3Eagle3LlamaForCausalLM",
+        "LlamaEagle3DraftModel",
+        "Qwen3Eagle3Model",
+        "speculators:eagle3",
+    )
     predicts_states: ClassVar[bool] = False
     writers: ClassVar[Mapping[str, str]] = {
         "vllm": "mmspec.vlm.export.eagle:eagle3_speculators",
@@ -63,7 +72,7 @@ class Eagle3(FeatureDrafter):
         ShapedDrafter.__init__(self, config)
         width, eps = config.hidden_size, config.rms_norm_eps
         self.levels = config.levels
-        self.fc = nn.Linear(len(config.levels) * width, width, bias=False)
+        self.fc = nn.Linear(len(config.levels) * config.tapped, width, bias=False)
         self.embed_norm = nn.RMSNorm(width, eps=eps)
         self.state_norm = nn.RMSNorm(width, eps=eps)
         self.layer, *rest = map(DraftLayer, config.layers())
@@ -72,7 +81,7 @@ class Eagle3(FeatureDrafter):
         self.head = ReducedHead(width, config.vocab_size, config.drafted, config.tied_head)
         self.levels_norm = nn.RMSNorm(self.fc.in_features, eps=eps) if config.norm_before_fc else None
         each = len(config.levels) if config.fc_norm else 0
-        self.level_norms = nn.ModuleList(nn.RMSNorm(width, eps=eps) for _ in range(each))
+        self.level_norms = nn.ModuleList(nn.RMSNorm(config.tapped, eps=eps) for _ in range(each))
         self.embed_tokens = nn.Embedding(config.vocab_size, width) if config.own_embedding else None
         self._start: tuple[Tensor, ...] = ()
 
@@ -149,8 +158,11 @@ class Eagle3(FeatureDrafter):
         most = min(most or self.config.draft_vocab_size or MOST_DRAFT_TOKENS, vocab)
         return self.with_vocabulary(reduced_vocabulary(answers, vocab, most, always, never))
 
+    padded_vocabulary: ClassVar[bool] = False  # loading for a target fills it up, since heads and embeddings have rows
+
     def check(self, parts: Parts) -> None:
-        FeatureDrafter.check(self, parts)
+        width = "target_hidden_size" if self.config.target_hidden_size else "hidden_size"
+        self.check_sizes(parts, width, "train a drafter for this target")
         if (highest := max(self.levels)) > parts.layers:
             raise ValueError(
                 f"levels: expected layers 0 to {parts.layers} of the target, got {highest}; train a drafter for this target"
@@ -178,8 +190,10 @@ class Eagle3(FeatureDrafter):
 
     def embedded(self, view: PromptView, ids: Tensor) -> PromptView:
         if self.embed_tokens is not None:
-            own = self.embed_tokens(ids[:, 1:].clamp(max=self.config.vocab_size - 1))
-            view.embeds = torch.where(view.picture[..., None] > 0, view.embeds, own)
+            own = self.embed_tokens(ids[:, 1:])
+            if own.shape == view.embeds.shape:  # another width has no place for a picture's embeddings
+                own = torch.where(view.picture[..., None] > 0, view.embeds, own)
+            view.embeds = own
         return view
 
     def read(self, view: PromptView) -> PromptSlots:
@@ -188,7 +202,7 @@ class Eagle3(FeatureDrafter):
         Raises:
             ValueError: The states are not the drafter's levels.
         """
-        width = len(self.levels) * self.config.hidden_size
+        width = self.fc.in_features
         if view.hidden.shape[-1] != width:
             raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
                              f"{view.hidden.shape[-1]}; ask the target for the drafter's `levels`")  # fmt: skip
@@ -266,19 +280,22 @@ class Eagle3(FeatureDrafter):
         """Return the drafter of a published checkpoint.
 
         - A config with `transformer_layer_config` is in the format of `speculators`, any other in the original's.
-        - Levels: see `published_levels`; SGLang's configs hold v - 1 inside `eagle_config`.
+        - Levels: see `published_levels`.
         - `norm_before_residual` defaults to False, as in the original's code; vLLM defaults to True.
+        - `norm_output` of SpecForge's class means the norm in front of the head; elsewhere the drafter reads it back.
+        - `mrope_section` in a flat config turns by the target's positions of a picture, on all axes.
         - `rope_theta` is the config's; pass 10000 to draft as the public training code did.
         - `d2t` holds offsets: row i scores token i + d2t[i]. Without it, the whole vocabulary is drafted.
+        - Without `lm_head`, the target's head is meant.
         - A stored embedding that differs from the target's is the drafter's own; so is any embedding without a target.
         - A window hides slots W or more tokens before a query; the library's training counts from the start of a draft.
 
         Raises:
             ValueError: Keys or sizes do not fit, a rotary type is unsupported, or ids lie outside the vocabulary.
         """
-        fields = eagle3_fields(config) | {"own_embedding": has_own_embedding(state, target)}
-        drafter = cls(Eagle3Config(**fields, levels=published_levels(config, target)))
-        return filled(drafter, state)
+        state, config = for_vocabulary(plain_names(state), config, target)
+        fields = eagle3_fields(state, config) | {"own_embedding": has_own_embedding(state, target)}
+        return filled(cls(Eagle3Config(**fields, levels=published_levels(state, config, target))), state)
 
     @classmethod
     def recipes(cls) -> dict[str, Any]:

@@ -8,8 +8,10 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.drafting.rotary import axes_of
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
+from mmspec.vlm.prefill import rotary_positions
 
 Biases = list[Tensor | None]
 
@@ -20,6 +22,7 @@ class Eagle3State(FeatureState):
     Attributes:
         windows: The window of each layer.
         places: int64 [B, back], the positions of the drafted slots in the cache.
+        axes: The axes of the prompt's positions, 0 where slots are counted.
     """
 
     held: ClassVar[tuple[str, ...]] = FeatureState.held
@@ -29,6 +32,7 @@ class Eagle3State(FeatureState):
         self.cache = SlotCache(len(drafter.layers), 0)
         self.windows = tuple(layer.config.window for layer in drafter.layers)
         self.places: Tensor | None = None
+        self.axes = len(drafter.layer.config.rope_scaling.get("mrope_section", ()))
 
     def view(self) -> PromptView:
         """Return a view of the unread pairs, with the drafter's own embeddings of text where it has them."""
@@ -50,8 +54,38 @@ class Eagle3State(FeatureState):
         position = self.next_position[:, None] + slots.position
         self.passes += 1
         biases = self.windowed(bias, position, 0)
-        self.drafter(slots.attend, slots.carry, self.rotary[position], self.cache, biases)
+        self.drafter(slots.attend, slots.carry, self.turned(slots), self.cache, biases)
         self.cache.advance(slots.count.tolist())
+
+    def read_prompt(self) -> None:
+        """See `FeatureState.read_prompt`. With several axes, slots stand at the target's own positions.
+
+        The state behind a token and the next token's embedding stand at the first token's position. The axes are equal
+        in text, so one position is enough behind the prompt.
+        """
+        if not self.axes:
+            return super().read_prompt()
+        positions = rotary_positions(self.target.prompt_positions)
+        self.highest = int(positions.max()) + 1
+        super().read_prompt()
+        last = positions[..., -1] if positions.dim() == 2 else positions[..., -1].amax(0)
+        self.next_position = last.expand(self.target.batch)
+
+    def turned(self, slots: PromptSlots) -> Tensor:
+        if not self.axes:
+            return super().turned(slots)
+        pairs, batch = self.unread()[0].shape[1] - 1, len(slots.attend)
+        positions = rotary_positions(self.target.prompt_positions)
+        positions = positions.expand(self.axes, batch, positions.shape[-1])
+        if positions.shape[-1] == pairs:  # in a later turn, the first pair begins at the token before
+            positions = torch.cat(
+                [positions[..., :1].amin(0, keepdim=True).expand(self.axes, -1, -1) - 1, positions], -1
+            )
+        places = positions[..., :-1].clamp(min=0).gather(-1, slots.origin.clamp(min=0).expand(self.axes, -1, -1))
+        rows = self.rotary[places]
+        layer = self.drafter.layer.config
+        axis = axes_of(layer.dim, layer.rope_scaling, rows.device)
+        return rows.gather(0, axis.expand(1, *rows.shape[1:]))[0]
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         attend, carry = self.drafter.fuse(self.drafter.embeddings(value, self.target.parts), hidden, self.context)

@@ -15,7 +15,7 @@ from mmspec.vlm.admission import take_apart
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, taps_of
 from mmspec.vlm.drafters.dflash import DFlash
 from mmspec.vlm.hidden_states import LayerOutput, record_states
-from tests.vlm.drafters.dflash.test_attention import OWN, SIZES, TOP, random_state, speculators, zlab
+from tests.vlm.drafters.dflash.test_attention import OWN, SIZES, random_state, speculators, zlab
 from tests.vlm.drafters.trained import make
 from tests.vlm.tiny import IMAGE, prompt, tiny
 
@@ -161,13 +161,13 @@ def test_files_of_speculators_with_a_head_of_their_own(reduced: int) -> None:
         (zlab(dflash_config={"block_size": 8}) | {"block_size": 16}, "block_size: expected one value, got 16"),
         (zlab(dflash_config={"mask_token_id": None}), "expected the field mask_token_id, got none"),
         (zlab(dflash_config={"mask_token_id": 20}), "mask_token_id: expected a token below vocab_size 20, got 20"),
-        (zlab(is_neox_style=False), "is_neox_style: expected half-split rotary positions"),
+        (zlab(is_neox_style=False), "is_neox_style: expected True, got False"),
         (zlab(rope_scaling={"mrope_section": [1, 1, 2], "type": "mrope"}), "rope_scaling: expected plain rotary"),
         (zlab(partial_rotary_factor=0.25), "partial_rotary_factor: expected 1"),
         (zlab(layer_types=["full_attention"]), "layer_types: expected .* for 2 layers"),
         (zlab(layer_types=["linear_attention"] * 2), "layer_types: expected full_attention or sliding_attention"),
         (speculators(aux_hidden_state_layer_ids=[0, 2]), "aux_hidden_state_layer_ids: expected outputs of layers, from 1"),
-        ({**SIZES, **TOP}, "expected the field target_layer_ids, got none"),
+        ({**SIZES, "block_size": 5, "mask_token_id": 19}, "expected the field target_layer_ids, got none"),
         ({"dflash_config": OWN}, "expected the fields hidden_size"),
     ),
 )  # fmt: skip

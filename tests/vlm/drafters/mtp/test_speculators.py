@@ -155,5 +155,5 @@ def test_a_layer_missing_in_the_target_reports_one_error(tmp_path: Path) -> None
 
 
 def test_a_kind_that_is_not_read_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="speculators_model_type: expected one of dflash, .*mtp.*, got 'other' in"):
+    with pytest.raises(ValueError, match="speculators_model_type: expected one of dflash, .*mtp.*, got 'other'"):
         load(tmp_path, "qwen3", speculators_model_type="other")
