@@ -112,7 +112,7 @@ def reject_kernel(
         left = scale_of(p_left, tl.minimum(rank, ranks - 1), ranks, spans, LEFT, WIDE, TINY, SPANS)
         px, qx = tl.load(p_px + child_node).to(WIDE), tl.load(p_qx + child_node).to(WIDE)
         if POST:
-            start = tl.where((m == 0) | later, 1.0, tl.load(p_out + node)).to(WIDE)
+            start = tl.load(p_out + node, mask=(m > 0) & (rank == 0), other=1.0).to(WIDE)
             a, upper = tl.where(later, a, start), tl.where(later, upper, start)
         # the node's scalars behind the rank before
         room = 1 - a + left_over
@@ -164,7 +164,8 @@ def launch_reject_tree(
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = p.shape
-    ranks, shared, left = order.child.shape[2], len(order.child) == 1, order.child.shape[2] > 1 and not replacement
+    ranks, left = order.child.shape[2], order.child.shape[2] > 1 and not replacement
+    shared = order.steps[0].dim() == 2  # by the form of the steps: a batch of one row may have a tree of its own
     span = span_of(size, 2 * batch)
     spans, every, row = ceil_div(size, span), batch * nodes, row.contiguous()
     flags = token if live is None else live.contiguous()
