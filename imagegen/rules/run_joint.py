@@ -9,7 +9,7 @@ from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
 from mmspec.core.rules.base import law_row
 from mmspec.core.rules.relaxed import RelaxedRule
-from mmspec.core.sampling import TINY, mass_at
+from mmspec.core.sampling import TINY, mass_at, ratio_of
 from mmspec.io.validation import number, whole
 from mmspec.methods import method
 
@@ -79,7 +79,7 @@ class RunJoint(RelaxedRule):
         if draft.law.kind != "categorical":
             return p, p.log()
         q = mass_at(weights.q, law_row(draft)[parent], token)[:, 1:].double()
-        return p, p.log() - q.clamp_min(TINY).log()
+        return p, ratio_of(p, q).log()
 
     def _runs(self, p: Tensor, live: Tensor) -> Tensor:
         """Return bool [B, K, K], whether two values are in the same run. A value that was not drawn is a run by itself."""

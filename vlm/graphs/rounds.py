@@ -78,13 +78,10 @@ class Rounds:
 
     def _take(self, name: tuple) -> GraphSlot | None:
         with self._lock:
-            for n, (other, slot) in enumerate(self._waiting):
-                if other == name:
-                    del self._waiting[n]
-                    break
-            else:
-                return None
-        slot.enter()
+            found = next((n for n, (other, _) in enumerate(self._waiting) if other == name), None)
+            slot = None if found is None else self._waiting.pop(found)[1]
+        if slot is not None:
+            slot.enter()
         return slot
 
     def _rehearse(self, slot: GraphSlot, kind: tuple) -> None:

@@ -127,7 +127,7 @@ def reject_kernel(
                 tl.store(new + 2 * per_rank, lower)
                 own = qx / left
                 accept = (upper * px - lower * qx) / tl.where(own < TINY, TINY, own)
-                accept = tl.where(accept < 0, 0.0, tl.where(accept > 1, 1.0, accept))
+                accept = tl.where((accept < 0) | (qx == 0), 0.0, tl.where(accept > 1, 1.0, accept))
                 # the state of a leaf; a node with children writes its own later
                 tl.store(p_out + child_node, tl.where(there, accept, 0.0), mask=exists)
                 tl.store(p_out + per_rank + child_node, 1.0, mask=exists)

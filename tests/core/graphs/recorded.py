@@ -40,7 +40,9 @@ class Place:
         storage = self.storage()
         if storage is None or (storage.data_ptr(), storage.nbytes()) != (self.address, self.size):
             change = "freed" if storage is None else "moved or resized"
-            raise Stale(f"{self.step}: expected {list(self.view[1])} of {self.dtype} where it was, it has been {change}")
+            raise Stale(
+                f"{self.step}: expected {list(self.view[1])} of {self.dtype} where it was, it has been {change}"
+            )
         return torch.empty(0, dtype=self.dtype).set_(storage, *self.view)
 
 
