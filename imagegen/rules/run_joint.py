@@ -59,7 +59,7 @@ class RunJoint(RelaxedRule):
         whole = torch.where(same, p[:, None], 0.0).sum(-1)
         # value i precedes the suffix when the suffix can begin behind it
         behind = since & (order > order[:, None])
-        before = (behind & (held >= self.alpha * whole)[:, None]).any(-1) & (p > 0)
+        before = (behind & (held >= self.alpha * whole)[:, None]).any(-1) & (ratio > -torch.inf)
         tested = torch.where(before, 0.0, ratio)
         joint = torch.where(before, _masked_sum(upto, ratio), _masked_sum(upto, tested)).exp().clamp_max(1)
         # with one uniform per run, at least m values are accepted with probability G_m, the largest joint[j] of j >= m;

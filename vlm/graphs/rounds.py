@@ -70,6 +70,12 @@ class Rounds:
         slot.load(target, state, keys)
         return slot
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the graph slots that wait for requests, without the private memory of their graphs."""
+        with self._lock:
+            return sum(storage.nbytes() for _, slot in self._waiting for storage in slot.memory)
+
     def release(self, slot: GraphSlot) -> None:
         """Return a graph slot whose request has finished."""
         slot.leave()

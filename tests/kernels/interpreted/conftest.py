@@ -67,7 +67,8 @@ def fence_around_all(request: pytest.FixtureRequest) -> None:
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Say how much the fence has seen, so that a lane behind it cannot pass without it."""
-    terminalreporter.write_line(f"fence: {sum(LAUNCHES.values())} launches of {len(LAUNCHES)} kernels")
+    if LAUNCHES:
+        terminalreporter.write_line(f"fence: {sum(LAUNCHES.values())} launches of {len(LAUNCHES)} kernels")
 
 
 @pytest.fixture(autouse=True)

@@ -7,15 +7,19 @@ import functools
 import gc
 import sys
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 import torch
 
 import mmspec
+from mmspec.core.draft import Draft, Evidence
 from mmspec.core.fingerprint import places_of
 from mmspec.core.length import FixedLength
 from mmspec.vlm.drafters import Chain, DynamicTree, StaticTree
-from mmspec.vlm.graphs.graph_slot import GraphSlot
+from mmspec.vlm.graphs import graph_slot
+from mmspec.vlm.graphs.graph_slot import CapturedTarget, GraphSlot
 from mmspec.vlm.graphs.rounds import Rounds
 from tests.core.graphs.recorded import Stale, recorded
 from tests.vlm.drafters.trained import DRAFTERS
@@ -68,6 +72,26 @@ def test_a_replay_reads_memory_that_its_slot_keeps(name: str) -> None:
         assert alike(*both(model, kept, **arguments, **inputs(batch)))
         empty_caches()
     assert len(kept._waiting) == 2  # the requests of a row share a slot
+
+
+def test_rounds_are_recorded_with_the_attention_of_the_ordinary_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    inside, seen = [], []
+
+    @contextmanager
+    def block(device: torch.device) -> Iterator[None]:
+        inside.append(device)
+        yield
+        inside.pop()
+
+    def noted(target: CapturedTarget, draft: Draft) -> Evidence:
+        seen.append(bool(inside))
+        return score(target, draft)
+
+    score = CapturedTarget.score
+    monkeypatch.setattr(graph_slot, "attention_of_changing_shapes", block)
+    monkeypatch.setattr(CapturedTarget, "score", noted)
+    mmspec.generate(narrow(), capture=True, max_new_tokens=6, **GREEDY, **rows(2))
+    assert seen and all(seen)
 
 
 def test_a_slot_without_its_memory_is_noticed() -> None:
