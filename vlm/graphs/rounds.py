@@ -84,8 +84,8 @@ class Rounds:
 
     def _take(self, name: tuple) -> GraphSlot | None:
         with self._lock:
-            found = next((n for n, (other, _) in enumerate(self._waiting) if other == name), None)
-            slot = None if found is None else self._waiting.pop(found)[1]
+            index = next((n for n, (other, _) in enumerate(self._waiting) if other == name), None)
+            slot = None if index is None else self._waiting.pop(index)[1]
         if slot is not None:
             slot.enter()
         return slot
