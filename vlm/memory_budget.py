@@ -136,8 +136,9 @@ def _drafter_bytes(drafter: Any, shape: Shape, request: RequestShape, slots: int
 
 
 def shape_within(
-    parts: Parts, needs: MemoryNeeds, shape: Shape | None, request: RequestShape, budget: int, drafter: Any = None
-) -> Shape | None:
+    parts: Parts, needs: MemoryNeeds, shape: Shape | None, request: RequestShape, budget: int, drafter: Any = None,
+    held: int = 0,
+) -> Shape | None:  # fmt: skip
     """Return the largest draft of a kind that a budget of bytes allows, weights included; None for plain decoding.
 
     Args:
@@ -147,17 +148,19 @@ def shape_within(
         request: The sizes of the request.
         budget: The bytes.
         drafter: As in `request_memory`; its weights count too.
+        held: The bytes that graph slots of other requests hold.
 
     Raises:
         ValueError: Not even plain decoding fits, or the bytes of the target's slots are unknown.
     """
-    own = 0 if drafter is None else sum(weight.nbytes for weight in drafter.parameters())
+    own = held + (0 if drafter is None else sum(weight.nbytes for weight in drafter.parameters()))
 
     def least(candidate: Shape | None) -> int:
         return needs.weights + own + request_memory(parts, needs, candidate, request, drafter).total
 
     if least(None) > budget:
-        raise ValueError(f"memory: expected at least {in_units(least(None))} for the weights and {request.rows} x "
+        weights = "the weights" + (f", {in_units(held)} of captured rounds" if held else "")
+        raise ValueError(f"memory: expected at least {in_units(least(None))} for {weights} and {request.rows} x "
                          f"{request.prompt + request.new:,} tokens, got {in_units(budget)}; use fewer tokens or rows, or a "
                          "smaller dtype")  # fmt: skip
     if shape is None or least(shape) <= budget:
@@ -169,7 +172,7 @@ def shape_within(
     return cut_to(shape, low) if low else None
 
 
-def drafter_within(target: TextTarget, drafter: Any, budget: int) -> Any:
+def drafter_within(target: TextTarget, drafter: Any, budget: int, held: int = 0) -> Any:
     """Return a drafter whose drafts fit a budget of bytes in a request, None where only plain decoding fits.
 
     A warning names the drafts that are left where they are smaller than the drafter's own.
@@ -178,6 +181,7 @@ def drafter_within(target: TextTarget, drafter: Any, budget: int) -> Any:
         target: The request, before its prefill.
         drafter: A trained drafter, or None.
         budget: The bytes, those of all weights included.
+        held: As in `shape_within`.
 
     Raises:
         ValueError: Not even plain decoding fits, the request has no limit of tokens, or the drafter has no shape.
@@ -191,7 +195,7 @@ def drafter_within(target: TextTarget, drafter: Any, budget: int) -> Any:
     rows, prompt = target.batch, target.length
     request = RequestShape(prompt, target.stopping.most, rows, target.greedy, int(seen))
     shape = None if drafter is None else drafter.shape_for(target.greedy)
-    fitted = shape_within(target.parts, needs_of(target.parts), shape, request, budget, drafter)
+    fitted = shape_within(target.parts, needs_of(target.parts), shape, request, budget, drafter, held)
     if fitted is shape:
         return drafter
     left = "no draft beside plain decoding" if fitted is None else f"drafts of {nodes_of(fitted) - 1} tokens"

@@ -164,7 +164,8 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
         check_layout(request.cache, target)
     admit(target)
     if settings.memory is not None:
-        drafter = drafter_within(target, drafter, bytes_of(settings.memory))
+        held = settings.capture.nbytes if isinstance(settings.capture, Rounds) else 0
+        drafter = drafter_within(target, drafter, bytes_of(settings.memory), held)
     return target, drafter, rule_for(settings.rule, model, greedy=target.greedy)
 
 

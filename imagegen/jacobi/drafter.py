@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes, root_only
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.length import doubling_lengths
-from mmspec.core.sampling import TINY, law_of, sample_categorical
+from mmspec.core.sampling import law_of, ratio_of, sample_categorical
 from mmspec.imagegen.jacobi.initialisation import (
     COPYING,
     FROM_LAW,
@@ -44,7 +44,7 @@ def maximal_law(p: Tensor, q: Tensor, token: Tensor) -> Tensor:
         q: float [..., V], the distribution that `token` was drawn from.
         token: int64 [...], the old value.
     """
-    stay = (p.gather(-1, token[..., None]) / q.gather(-1, token[..., None]).clamp_min(TINY)).clamp_max_(1)
+    stay = ratio_of(p.gather(-1, token[..., None]), q.gather(-1, token[..., None])).clamp_max_(1)
     rest = (p - q).clamp_(min=0)
     mass = rest.sum(-1, keepdim=True)
     rest = torch.where(mass > 0, rest, p)  # equal laws up to rounding

@@ -11,7 +11,7 @@ from torch import Tensor
 from mmspec.core.draft import Draft, Evidence, Law, Verdict, expand_tree, gather_nodes
 from mmspec.core.keys import Keys
 from mmspec.core.rules.base import Weights, law_row
-from mmspec.core.sampling import TINY, law_of, mass_at, residual_law
+from mmspec.core.sampling import law_of, mass_at, ratio_of, residual_law
 from mmspec.core.tree import chains
 from mmspec.imagegen.any_order import AnyOrderDecoding, AnyOrderRule, AnyOrderTarget, accepted_from_root, is_root
 from mmspec.imagegen.geometry import Geometry
@@ -44,7 +44,7 @@ class RowParallelRule(AnyOrderRule):
             hit = draft.value == best.gather(1, expand_tree(parent, draft.batch))
             return Weights(hit.float(), "mask")
         p, q = law_of(evidence.scores), law_of(draft.law.scores)
-        ratio = mass_at(p, parent, draft.value) / mass_at(q, law_row(draft)[parent], draft.value).clamp_min(TINY)
+        ratio = ratio_of(mass_at(p, parent, draft.value), mass_at(q, law_row(draft)[parent], draft.value))
         return Weights(ratio, "mask")
 
     def select(self, weights: Weights, uniform: Tensor, draft: Draft) -> Verdict:

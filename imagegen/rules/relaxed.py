@@ -85,7 +85,8 @@ def siblingwise(
             for earlier in tried:
                 drawn = drawn & (siblings.token != earlier[:, :count])
             tried.append(torch.where(drawn, siblings.token, -1))
-        scatter_children(ratios, child, torch.where(drawn, ratio(siblings), 0.0))
+        possible = drawn & (siblings.own_share() != 0)  # no value passes that its recorded distribution cannot draw
+        scatter_children(ratios, child, torch.where(possible, ratio(siblings), 0.0))
         if reject is None and rank + 1 == len(fan.child):
             break
         after = torch.where(drawn[..., None], (reject or subtract_share)(siblings), siblings.law)

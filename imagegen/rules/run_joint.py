@@ -9,7 +9,7 @@ from mmspec.core.draft import Draft
 from mmspec.core.rules import Weights
 from mmspec.core.rules.base import law_row
 from mmspec.core.rules.relaxed import RelaxedRule
-from mmspec.core.sampling import TINY, mass_at
+from mmspec.core.sampling import TINY, mass_at, ratio_of
 from mmspec.io.validation import number, whole
 from mmspec.methods import method
 
@@ -59,7 +59,7 @@ class RunJoint(RelaxedRule):
         whole = torch.where(same, p[:, None], 0.0).sum(-1)
         # value i precedes the suffix when the suffix can begin behind it
         behind = since & (order > order[:, None])
-        before = (behind & (held >= self.alpha * whole)[:, None]).any(-1) & (p > 0)
+        before = (behind & (held >= self.alpha * whole)[:, None]).any(-1) & (ratio > -torch.inf)
         tested = torch.where(before, 0.0, ratio)
         joint = torch.where(before, _masked_sum(upto, ratio), _masked_sum(upto, tested)).exp().clamp_max(1)
         # with one uniform per run, at least m values are accepted with probability G_m, the largest joint[j] of j >= m;
@@ -79,7 +79,7 @@ class RunJoint(RelaxedRule):
         if draft.law.kind != "categorical":
             return p, p.log()
         q = mass_at(weights.q, law_row(draft)[parent], token)[:, 1:].double()
-        return p, p.log() - q.clamp_min(TINY).log()
+        return p, ratio_of(p, q).log()
 
     def _runs(self, p: Tensor, live: Tensor) -> Tensor:
         """Return bool [B, K, K], whether two values are in the same run. A value that was not drawn is a run by itself."""

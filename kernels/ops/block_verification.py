@@ -1,7 +1,7 @@
 """Thresholds along a chain, all positions at once: token by token, and block verification of tokens or of Gaussians.
 
-A ratio of NaN makes all later weights NaN, which pass nothing. Kernels use a launch for the masses and a launch for the
-heights, whatever the length.
+A ratio of NaN makes all later weights NaN, which pass nothing; the ratio is 0 where q is 0 at a drafted value. Kernels
+use a launch for the masses and a launch for the heights, whatever the length.
 
 For Gaussians of equal scale per position everything happens on the line through both means. Let z be the coordinate on
 it in units of the scale, from p's mean away from q's, and D the distance of the means. Then p is phi(z), q is phi(z +
@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.special import ndtr
 
 from mmspec.kernels.dispatch import BOOL, INDEX, WIDE, expect, on_kernels
-from mmspec.kernels.law import check_laws, residual_mass
+from mmspec.kernels.law import check_laws, ratio_of, residual_mass
 from mmspec.kernels.log_law import TINY, LogLaw
 
 
@@ -57,7 +57,7 @@ def block_thresholds(
 def block_thresholds_reference(
     child_p: Tensor, child_q: Tensor, p: Tensor, q: Tensor, row: Tensor, live: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    ratio = (child_p / child_q.clamp_min(TINY))[:, 1:]
+    ratio = ratio_of(child_p, child_q)[:, 1:]
     drawn = None if live is None else live[:, 1:]
     weight = _prefix_weights((ratio if drawn is None else torch.where(drawn, ratio, 1.0)).log())
     before = weight[:, :-1]
@@ -90,7 +90,7 @@ def token_thresholds(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> t
 
 
 def token_thresholds_reference(child_p: Tensor, child_q: Tensor, live: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    threshold = (child_p / child_q.clamp_min(TINY)).clamp_max(1)
+    threshold = ratio_of(child_p, child_q).clamp_max(1)
     one = torch.ones_like(threshold)
     followed = one[:, 1:] if live is None else live[:, 1:].to(one.dtype)
     followed = torch.nn.functional.pad(followed, (0, 1))

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 
 import torch
@@ -38,6 +40,24 @@ def has_triton() -> bool:
         )
         return False
     return True
+
+
+_show: ContextVar[Callable[[tuple], None] | None] = ContextVar("show", default=None)
+
+
+@contextmanager
+def launches_shown(show: Callable[[tuple], None]) -> Iterator[None]:
+    """Call `show` with the arguments of every kernel launch of this thread, which torch's dispatcher does not see."""
+    token = _show.set(show)
+    try:
+        yield
+    finally:
+        _show.reset(token)
+
+
+def show_launch(arguments: tuple) -> None:
+    if (show := _show.get()) is not None:
+        show(arguments)
 
 
 FLOATS = frozenset({torch.float32, torch.float64, torch.bfloat16, torch.float16})

@@ -38,13 +38,14 @@ def tree_bias(ancestor: Tensor, length: Tensor, width: int, uniform: bool, hidde
         bias = block.new_zeros(rows, queries, width + nodes)
         bias[:, :, width:] = block
     else:
-        slot = torch.arange(width + nodes, device=length.device)
+        # in rows of a multiple of 8 values, since efficient attention on a GPU copies any other mask in every layer
+        slot = torch.arange(-(-(width + nodes) // 8) * 8, device=length.device)
         bias = torch.where(slot < length[:, None], zero, low)[:, None, :].repeat(1, queries, 1)
         at = (length[:, None] + torch.arange(nodes, device=length.device))[:, None, :].expand(-1, queries, -1)
         bias.scatter_(2, at, block.expand(length.shape[0], -1, -1))
     if hidden is not None:
         bias[:, :, : hidden.shape[1]].masked_fill_(hidden[:, None, :], low)
-    return bias[:, None]
+    return bias[:, None, :, : width + nodes]
 
 
 def select_path(

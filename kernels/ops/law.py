@@ -20,7 +20,7 @@ from torch import Tensor
 
 from mmspec.kernels.dispatch import FLOATS, INDEX, WIDE, expect, expect_dense, expect_rows, on_kernels, wide
 from mmspec.kernels.draft_tree import take_node
-from mmspec.kernels.log_law import LogLaw
+from mmspec.kernels.log_law import TINY, LogLaw
 from mmspec.kernels.reduced_law import ReducedLaw
 
 
@@ -51,6 +51,11 @@ def at_node(tensor: Tensor | LogLaw | ReducedLaw, node: Tensor) -> Tensor:
     if isinstance(tensor, ReducedLaw):
         return tensor.at(node).dense()[:, 0]
     return dense(tensor.at(node))[:, 0] if isinstance(tensor, LogLaw) else take_node(tensor, node)
+
+
+def ratio_of(p: Tensor, q: Tensor) -> Tensor:
+    """Return p / q at drafted values; 0 where q is exactly 0, so that no value passes that q cannot draw."""
+    return torch.where(q == 0, 0.0, p / q.clamp_min(TINY))
 
 
 def law_of(scores: Tensor) -> Tensor:

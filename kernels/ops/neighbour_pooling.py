@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from mmspec.kernels.dispatch import INDEX, WIDE, expect, expect_dense, on_kernels
-from mmspec.kernels.law import mass_at_reference
-from mmspec.kernels.log_law import TINY, LogLaw
+from mmspec.kernels.law import mass_at_reference, ratio_of
+from mmspec.kernels.log_law import LogLaw
 
 
 def borrowed_mass(law: Tensor, token: Tensor, table: Tensor, budget: Tensor) -> Tensor:
@@ -78,9 +78,9 @@ def borrowing_thresholds_reference(
 ) -> Tensor:  # fmt: skip
     token, law = token.clamp(0, p.shape[-1] - 1)[:, 1:], p[:, :-1]
     mass = law.gather(2, token[..., None])[..., 0]
-    share = 1.0 if q is None else mass_at_reference(q, row[:-1][None], token).clamp_min(TINY)
+    share = torch.ones_like(mass) if q is None else mass_at_reference(q, row[:-1][None], token)
     more = borrowed_mass_reference(law, token, table, budget[0] + budget[1] * mass)
-    raised = torch.where(more > 0, ((mass + more) / share).clamp_max(1), exact[:, 1:])
+    raised = torch.where(more > 0, ratio_of(mass + more, share).clamp_max(1), exact[:, 1:])
     raised = raised if live is None else torch.where(live[:, 1:], raised, 0.0)
     return torch.nn.functional.pad(raised, (1, 0))
 

@@ -53,9 +53,9 @@ def reject_siblings(
     """Return the weights of the children of M nodes, and the nodes' state after the rejection of every child.
 
     Let r = [alpha p - beta q]+ be the residual before a child x, s its distribution (q, or the remaining q,
-    renormalised) and a the node's weight. The child's weight is min(1, a r(x) / s(x)). Its rejection gives Z = sum [a r
-    - s]+, then a <- Z / (Z + 1 - a) and r <- [a r - s]+ / Z. The state holds A = a alpha and B = a beta, which need no
-    division by Z. Nodes of weight 1 stay at weight 1, as in recursive rejection.
+    renormalised) and a the node's weight. The child's weight is min(1, a r(x) / s(x)), or 0 where q(x) is 0. Its
+    rejection gives Z = sum [a r - s]+, then a <- Z / (Z + 1 - a) and r <- [a r - s]+ / Z. The state holds A = a alpha
+    and B = a beta, which need no division by Z. Nodes of weight 1 stay at weight 1, as in recursive rejection.
 
     Args:
         p: float [B, M, V], the distribution after the node; nodes are sorted by falling number of children.
@@ -80,7 +80,7 @@ def reject_siblings(
         px, qx, share, scale = values.unbind()
         part = state[:, :, :count]
         a, upper, lower = part.unbind()
-        accept = torch.addcmul(upper * px, lower, qx, value=-1).div_(share).clamp_(0, 1)
+        accept = torch.addcmul(upper * px, lower, qx, value=-1).div_(share).clamp_(0, 1).masked_fill_(qx == 0, 0.0)
         before = None if drawn is None else part.clone()
         lower += scale
         mass = residual_mass(p[:, :count], q[:, :count], upper, lower)
@@ -131,7 +131,8 @@ def reject_chain(p: Tensor, q: Tensor, weight: Tensor, child: Tensor, drawn: Ten
     expect("child", child, WIDE, 4, *p.shape[:2])
     if drawn is not None:
         expect("drawn", drawn, BOOL, *p.shape[:2])
-    px, _, share, scale = child.unbind()
+    px, qx, share, scale = child.unbind()
+    px = torch.where(qx == 0, 0.0, px)
     along = [weight]
     for node in range(px.shape[1]):
         here = slice(node, node + 1)

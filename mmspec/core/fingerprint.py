@@ -23,12 +23,13 @@ _SAMPLES = 8  # values read of each tensor
 _DEPTH = 3  # levels of nesting of settings in lists and dicts
 _SCALARS = frozenset((str, int, float, bool, torch.dtype, torch.device))
 _ORDINARY = (Tensor, nn.Parameter, nn.Buffer)
-# attributes of every module, and two of transformers: long sharding plans, and a mark that passes leave
+# attributes of every module, and those of transformers: long sharding plans, and marks that passes leave
 _BOOKKEEPING = frozenset(vars(nn.Module())) - {"training"} | {
     "_tp_plan",
     "_pp_plan",
     "_ep_plan",
     "_output_capturing_hooks_installed",
+    "_previous_max_cache_length",
 }
 # the attributes that determine the output of an adapter layer, in PEFT and elsewhere
 _ADAPTERS = ("active_adapter", "_active_adapter", "active_adapters", "_active_adapters", "disable_adapters",
@@ -55,7 +56,7 @@ class Fingerprint:
 
     @property
     def places(self) -> tuple:
-        """Everything that a recorded graph depends on: the addresses it reads, and the settings that became its constants."""
+        """The result of `places_of`."""
         return self.layout, self.settings, self.addresses
 
     def same(self, other: Fingerprint | None) -> bool:
@@ -71,12 +72,18 @@ def fingerprint(*roots: nn.Module) -> Fingerprint:
     Args:
         roots: The modules whose weights and settings count, with everything below them.
     """
+    tensors = [tensor for module in _modules(roots) for tensor in _tensors(module)]
+    versions = tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
+    return Fingerprint(*places_of(*roots), versions, _samples(tensors))
+
+
+def places_of(*roots: nn.Module) -> tuple:
+    """Return the layout, settings and addresses of modules, on which a recorded graph depends. It reads no values."""
     modules = list(_modules(roots))
     tensors = [tensor for module in modules for tensor in _tensors(module)]
     settings = tuple(_settings(module) for module in modules)
-    versions = tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
     addresses = tuple(tensor.data_ptr() if tensor.layout is torch.strided else 0 for tensor in tensors)
-    return Fingerprint(_layout(roots, modules, tensors), settings, addresses, versions, _samples(tensors))
+    return _layout(roots, modules, tensors), settings, addresses
 
 
 def layout_of(*roots: nn.Module) -> tuple:

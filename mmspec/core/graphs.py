@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import gc
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten
+
+from mmspec.kernels.dispatch import launches_shown
 
 
 class CaptureRefused(ValueError):
@@ -111,7 +114,8 @@ class OperationRecorder(TorchDispatchMode):
         devices = [part.device for part in results if isinstance(part, Tensor)]
         if any(x.device.type != "cpu" and x.dim() for x in tensors) and any(d.type == "cpu" for d in devices):
             raise HostReadError(f"expected a round that stays on its device, got {name} to the host")
-        self.steps.append((name, tuple(map(_description, parts))))
+        on_device = any(x.device.type != "cpu" for x in tensors)
+        self.steps.append((name, tuple(_description(part, on_device) for part in parts)))
         return output
 
     def _number(self, tensor: Tensor) -> Tensor:
@@ -163,11 +167,100 @@ def _is_boolean_index(indices: Any) -> bool:
     )
 
 
-def _description(part: Any) -> Any:
-    return (tuple(part.shape), part.dtype) if isinstance(part, Tensor) else repr(part)
+def _description(part: Any, on_device: bool) -> Any:
+    """Return the properties of an argument that a graph freezes.
+
+    A step on a device takes a scalar of the host as a number.
+    """
+    if not isinstance(part, Tensor):
+        return repr(part)
+    number = part if on_device and part.device.type == "cpu" and not part.dim() else None
+    value = "" if number is None else repr(torch.ops.aten._local_scalar_dense(number))
+    return tuple(part.shape), part.dtype, value
 
 
-_WARM_UP = 2  # runs before a graph is recorded, in which libraries allocate workspaces and caches of constants fill
+class _StorageRecorder(TorchDispatchMode):
+    """Notes the storages that a function uses and did not make, by the identity of torch's own object."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.outside: dict[int, torch.UntypedStorage] = {}
+        self._own: set[int] = set()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: tuple = (), kwargs: dict | None = None) -> Any:
+        kwargs = kwargs or {}
+        if func.overloadpacket.__name__ != "lift_fresh":  # of a number that Python has just made
+            self.use((args, kwargs))
+        output = func(*args, **kwargs)
+        self._own.update(storage._cdata for storage in _storages(output) if storage._cdata not in self.outside)
+        return output
+
+    def use(self, arguments: Any) -> None:
+        for storage in _storages(arguments):
+            if storage._cdata not in self._own:
+                self.outside[storage._cdata] = storage
+
+
+def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
+    for value in tree_flatten(values)[0]:
+        if isinstance(value, Tensor) and value.layout is torch.strided:
+            yield value.untyped_storage()
+
+
+def outside_storages(function: Callable[[], None], apart: Iterable[Tensor] = ()) -> list[torch.UntypedStorage]:
+    """Run a function and return the storages that it reads or writes and did not make, those of kernels included.
+
+    A graph knows addresses alone. Whoever replays it holds these storages, so that nobody else gets their memory.
+
+    Args:
+        function: A function without arguments.
+        apart: Tensors whose storages are left out, such as weights, which may move.
+    """
+    left_out = {storage._cdata for tensor in apart for storage in _storages(tensor)}
+    with _StorageRecorder() as recorder, launches_shown(recorder.use):
+        function()
+    return [storage for number, storage in recorder.outside.items() if number not in left_out]
+
+
+_WARM_UP = 2  # runs before a graph is recorded, in which libraries plan and caches of constants fill
+_RECORDING = Lock()  # held while a graph is recorded, and while graphs are destroyed
+_STREAMS: dict[torch.device, torch.cuda.Stream] = {}  # torch's own streams are a ring of 32, which other code uses too
+_ENDED: deque[torch.cuda.CUDAGraph] = deque()  # graphs that nobody replays any more
+
+
+class RecordedGraph:
+    """A recorded graph, replayed by a call. It is destroyed while no thread records, which that would break."""
+
+    def __init__(self, graph: torch.cuda.CUDAGraph):
+        self._graph = graph
+
+    def __call__(self) -> None:
+        self._graph.replay()
+
+    def __del__(self) -> None:
+        _ENDED.append(self._graph)
+        _destroy_ended()
+
+
+def _destroy_ended() -> None:
+    """Destroy the graphs that nobody replays; while a thread records, that thread does so afterwards."""
+    if _RECORDING.acquire(blocking=False):  # a finaliser never waits: it may run inside any code, even a recording
+        try:
+            _ENDED.clear()
+        finally:
+            _RECORDING.release()
+
+
+def _clear_workspaces() -> None:
+    """Empty torch's map of cuBLAS workspaces, as torch's own graphs do.
+
+    Raises:
+        CaptureRefused: This torch has no function for it.
+    """
+    clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if clear is None:
+        raise CaptureRefused(f"expected a torch that can clear the workspaces of cuBLAS, got {torch.__version__}")
+    clear()
 
 
 def capture(function: Callable[[], None], device: torch.device) -> Callable[[], None]:
@@ -183,22 +276,43 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
     """
     if device.type != "cuda":
         return function
-    stream = torch.cuda.Stream(device)
+    try:
+        with _RECORDING:
+            return RecordedGraph(_recorded_graph(function, device))
+    finally:
+        _destroy_ended()
+
+
+def _recorded_graph(function: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
+    """Record a graph whose matrix products use a workspace in the graph's own memory.
+
+    torch allocates a workspace for every stream and keeps it until somebody clears the map of them: Inductor's graphs
+    do, and the destruction of a graph does from torch 2.14 on. A graph would write to the freed memory. With the map
+    empty the recording allocates a workspace of its own. The map is cleared again, so that nobody shares it.
+    """
+    if device not in _STREAMS:
+        _STREAMS[device] = torch.cuda.Stream(device)
+    stream = _STREAMS[device]
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.cuda.stream(stream):
         for _ in range(_WARM_UP):
             function()
     torch.cuda.current_stream(device).wait_stream(stream)
     graph = torch.cuda.CUDAGraph()
+    torch.cuda.synchronize(device)
+    _clear_workspaces()
     try:
-        with without_collection(), torch.cuda.graph(graph, stream=stream):
+        # other threads may allocate meanwhile
+        with without_collection(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             function()
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
         raise CaptureRefused(
             f"expected a round that a CUDA graph can record, got {type(error).__name__} ({reason})"
         ) from error
-    return graph.replay
+    finally:
+        _clear_workspaces()
+    return graph
 
 
 @contextmanager

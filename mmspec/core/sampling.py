@@ -5,13 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from mmspec.kernels.law import dense, law_of, mass_at, residual_law
+from mmspec.kernels.law import dense, law_of, mass_at, ratio_of, residual_law
 from mmspec.kernels.log_law import TINY, LogLaw, Residual
 from mmspec.kernels.neighbour_pooling import borrowed_mass, borrowing_thresholds, pooled_mass, ranked_window
 from mmspec.kernels.sampling import sample_categorical, truncated_scores
 
 __all__ = ["TINY", "LogLaw", "Residual", "borrowed_mass", "borrowing_thresholds", "dense", "draw", "draw_several", "law_of",
-           "mass_at", "pooled_mass", "ranked_window", "residual_law", "sample_categorical", "truncated_scores"]  # fmt: skip
+           "mass_at", "pooled_mass", "ranked_window", "ratio_of", "residual_law", "sample_categorical",
+           "truncated_scores"]  # fmt: skip
 
 
 def draw(scores: Tensor, uniform: Tensor) -> Tensor:

@@ -213,6 +213,14 @@ def test_generate_cuts_the_draft_to_a_budget() -> None:
     with pytest.warns(RuntimeWarning, match="no draft beside plain decoding"):
         none = mmspec.generate(model, drafter=drafter, memory=f"{least}B", **common)
     assert none.stats.drafter == "none" and none.stats.target_passes == plain.stats.target_passes
+    rounds = mmspec.vlm.Rounds()
+    mmspec.generate(model, capture=rounds, **common)
+    held = rounds.nbytes  # the slot that waits for requests takes a part of the budget
+    assert held > 10**6
+    with pytest.warns(RuntimeWarning, match="drafts of 6 tokens in this request, not 40 tokens"):
+        mmspec.generate(model, drafter=drafter, memory=f"{drafted[7] - 1 + held}B", capture=rounds, **common)
+    with pytest.raises(ValueError, match="MB of captured rounds and 1 x"):
+        mmspec.generate(model, drafter=drafter, memory="10MB", capture=rounds, **common)
     for arguments in (dict(drafter=drafter), {}):
         with pytest.raises(ValueError, match="memory: expected at least .* for the weights and 1 x"):
             mmspec.generate(model, memory="10MB", **arguments, **common)

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import copy
+import gc
+import threading
 from collections.abc import Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from transformers import LlamaConfig, LlamaForCausalLM
 
 import mmspec
 from mmspec.core.graphs import capture
-from mmspec.vlm.drafters import DynamicTree, PromptLookup, SmallModel, StaticTree, TokenRecycling
+from mmspec.core.length import FixedLength
+from mmspec.vlm import Rounds
+from mmspec.vlm.drafters import Chain, DynamicTree, PromptLookup, SmallModel, StaticTree, TokenRecycling
+from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
+from mmspec.vlm.drafters.eagle import Eagle, EagleConfig
 from tests.vlm.drafters.trained import eagle
 from tests.vlm.graphs.cases import GREEDY, SAMPLED, WARM, alike, both, chain
 from tests.vlm.graphs.cases import rows as ragged_rows
@@ -123,3 +131,74 @@ def test_no_graph_is_destroyed_while_another_is_recorded() -> None:
     value.zero_()
     replay()
     assert value.tolist() == [5000.0] * 4
+
+
+LENGTHS = (170, 181)  # tokens of prompts
+
+
+@cache
+def wide() -> tuple[nn.Module, ShapedDrafter]:
+    """A model in bfloat16 and a drafter, wide enough that cuBLAS splits their products and needs its workspace."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        sizes = dict(hidden_size=768, intermediate_size=2048, num_attention_heads=12, vocab_size=1200)
+        config = LlamaConfig(**sizes, num_hidden_layers=4, max_position_embeddings=2048, tie_word_embeddings=False)
+        model = LlamaForCausalLM(config).eval().to("cuda", torch.bfloat16)
+        drafter = Eagle(EagleConfig(**sizes)).eval().requires_grad_(False).to("cuda", torch.bfloat16)
+    return model, drafter.with_shape(Chain(FixedLength(3)))
+
+
+def long_prompt(length: int) -> dict[str, Any]:
+    ids = torch.randint(3, 1200, (1, length), generator=torch.Generator().manual_seed(length)).cuda()
+    settings = dict(max_new_tokens=48, do_sample=False, eos_token_id=None, pad_token_id=0)
+    return dict(input_ids=ids, attention_mask=torch.ones_like(ids), **settings)
+
+
+def texts(rounds: Rounds) -> list[list[int]]:
+    """The texts of captured requests, with drafts and without."""
+    model, drafter = wide()
+    return [
+        mmspec.generate(model, drafter=draft, capture=rounds, **long_prompt(length))[0].tolist()
+        for length in LENGTHS
+        for draft in (None, drafter)
+    ]
+
+
+def clear_workspaces() -> None:
+    torch._C._cuda_clearCublasWorkspaces()
+    torch.cuda.empty_cache()
+
+
+def generate_with_a_compiled_cache() -> None:
+    for length in LENGTHS:
+        wide()[0].generate(cache_implementation="static", **long_prompt(length))
+    torch.cuda.empty_cache()
+
+
+def destroy_recordings() -> None:
+    """Record more graphs than torch has streams, and destroy them."""
+    weight, x = (torch.randn(rows, 768, device="cuda", dtype=torch.bfloat16) for rows in (768, 4))
+    for _ in range(33):
+        capture(lambda: x @ weight, x.device)()
+        gc.collect()
+    torch.cuda.empty_cache()
+
+
+@pytest.mark.parametrize(
+    "others", (clear_workspaces, generate_with_a_compiled_cache, destroy_recordings), ids=lambda others: others.__name__
+)
+def test_a_recorded_round_keeps_its_workspace(others: Any) -> None:
+    rounds = Rounds()
+    expected = texts(rounds)
+    others()
+    assert texts(rounds) == expected
+    torch.cuda.synchronize()
+
+
+def test_a_round_outlives_the_thread_that_recorded_it() -> None:
+    rounds, first = Rounds(), []
+    thread = threading.Thread(target=lambda: first.extend(texts(rounds)))
+    thread.start()
+    thread.join()
+    assert first and texts(rounds) == first
+    torch.cuda.synchronize()

@@ -72,8 +72,9 @@ _AHEAD = 512  # most generated tokens for which the first graph slot has room
 class CapturedDecoding(DecodingRun):
     """A `DecodingRun` whose rounds after the prefill run in a graph slot, see `Rounds`.
 
-    Its tokens equal those of the ordinary loop, because drafts, passes, rule and random numbers are the same. A request
-    that cannot be captured continues in that loop, and a warning gives the reason.
+    Its tokens equal those of the ordinary loop, because drafts, passes, rule and random numbers are the same; in
+    bfloat16 on a GPU, products over larger buffers may round in another way, which matters at near ties. A request that
+    cannot be captured continues in that loop, and a warning gives the reason.
     In its stats, target_s is the time of whole rounds, and drafter_passes counts rounds at full length.
     """
 

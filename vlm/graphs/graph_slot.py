@@ -13,9 +13,10 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, run_of
 from mmspec.core.drafting.pair_state import FixedPendingFeatures
 from mmspec.core.drafting.shapes import nodes_of
-from mmspec.core.graphs import FixedTensors, capture, check_capturable
+from mmspec.core.fingerprint import modules_of
+from mmspec.core.graphs import FixedTensors, capture, check_capturable, outside_storages
 from mmspec.core.keys import CountedKeys, Keys
-from mmspec.core.loop import DraftState, NoDraft, verify
+from mmspec.core.loop import DraftState, NoDraft, attention_of_changing_shapes, verify
 from mmspec.core.rules.base import Rule
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.target import TextTarget
@@ -182,6 +183,8 @@ class GraphSlot:
 
     Attributes:
         run: The function that replays the round.
+        memory: The storages that a replay reads and writes, its buffers included; without the weights, which the slot's
+            name compares, and the private memory of the graph.
         passes: The number of drafter passes per round.
     """
 
@@ -203,10 +206,18 @@ class GraphSlot:
         self.target.keep(self.static)
         self.static.keep(self.keys, "round")
         self.run, self.passes = self.round, 0
+        self.memory: list[torch.UntypedStorage] = []
+        device = self.target.device
+        self._stream = torch.cuda.current_stream(device) if device.type == "cuda" else None  # of the buffers
+        self._last: torch.cuda.Event | None = None  # behind the last round of the request before
 
     @torch.no_grad()
     def round(self) -> None:
         """Run a round of every row, as `DecodingRun.step` does."""
+        with attention_of_changing_shapes(self.target.device):
+            self._round()
+
+    def _round(self) -> None:
         draft = self.state.propose(self.target, self.keys)
         evidence = self.target.score(draft)
         verdict = verify(self.rule, draft, evidence, self.keys)[1]
@@ -239,4 +250,25 @@ class GraphSlot:
         self.passes = self.state.passes - before
         if not known:
             check_capturable(self.round)
+        modules = (self.target.parts.model, *modules_of(self.state.drafter if self.drafts else None))
+        weights = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
+        self.memory = outside_storages(self.round, weights)
         self.run = record(self.round, self.target.device)
+
+    def leave(self) -> None:
+        """Note where the request ends on its stream: its last round may still run."""
+        if self._stream is not None:
+            self._last = torch.cuda.Event()
+            self._last.record(torch.cuda.current_stream(self.target.device))
+
+    def enter(self) -> None:
+        """Order a new request behind the request before, which may have run on another stream."""
+        if self._last is None:
+            return
+        stream = torch.cuda.current_stream(self.target.device)
+        stream.wait_event(self._last)
+        if stream != self._stream:
+            for storage in self.memory:  # its memory is not free before this stream has finished
+                tensor = torch.empty(0, dtype=torch.uint8, device=storage.device).set_(storage)
+                if tensor.is_cuda:
+                    tensor.record_stream(stream)

@@ -8,7 +8,7 @@ from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 
-from mmspec.core.fingerprint import fingerprint, modules_of
+from mmspec.core.fingerprint import modules_of, places_of
 from mmspec.core.graphs import CaptureRefused, capture
 from mmspec.core.keys import Keys
 from mmspec.core.loop import DraftState, NoDraft
@@ -62,12 +62,11 @@ class Rounds:
             CaptureRefused: The round cannot be captured.
         """
         rows, bound = rows_for(target), slots_for(slots)
-        places = fingerprint(target.parts.model, *modules_of(getattr(state, "drafter", None))).places
+        places = places_of(target.parts.model, *modules_of(getattr(state, "drafter", None)))
         kind = (*_kind(target, state, rule), width, places[0])
         reach = -(-reach_of(state) // _SLOTS) * _SLOTS
-        # a waiting slot keeps both alive, so no other object can have their ids
-        owners = id(target.parts.model), id(getattr(state, "drafter", None))
-        name = (*owners, rows, bound, reach, target.device, kind, places)
+        # a drafter is often copied for a request, so its weights stand for it; a waiting slot keeps the model alive
+        name = (id(target.parts.model), rows, bound, reach, target.device, kind, places)
         slot = self._take(name)
         if slot is None:
             slot = GraphSlot(target, state, rule, keys, rows=rows, bound=bound, width=width, reach=reach, name=name)
@@ -76,18 +75,25 @@ class Rounds:
         slot.load(target, state, keys)
         return slot
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the graph slots that wait for requests, without the private memory of their graphs."""
+        with self._lock:
+            return sum(storage.nbytes() for _, slot in self._waiting for storage in slot.memory)
+
     def release(self, slot: GraphSlot) -> None:
         """Return a graph slot whose request has finished."""
+        slot.leave()
         with self._lock:
             self._waiting = ([*self._waiting, (slot.name, slot)])[-self.most :] if self.most else []
 
     def _take(self, name: tuple) -> GraphSlot | None:
         with self._lock:
-            for n, (other, slot) in enumerate(self._waiting):
-                if other == name:
-                    del self._waiting[n]
-                    return slot
-        return None
+            index = next((n for n, (other, _) in enumerate(self._waiting) if other == name), None)
+            slot = None if index is None else self._waiting.pop(index)[1]
+        if slot is not None:
+            slot.enter()
+        return slot
 
     def _rehearse(self, slot: GraphSlot, kind: tuple) -> None:
         known = _PROVEN.setdefault(slot.target.parts.model, {})

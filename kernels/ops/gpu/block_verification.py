@@ -23,8 +23,8 @@ def prefix_weights(p_child, q_child, p_live, nodes, i, RAGGED: tl.constexpr, TIN
     """Return P of the nodes i of a row whose first entries are given."""
     inner = (i > 0) & (i < nodes)
     share = tl.load(q_child + i, mask=inner, other=1.0)
-    share = tl.where(share < TINY, TINY, share)
-    ratio = tl.load(p_child + i, mask=inner, other=1.0) / share
+    ratio = tl.load(p_child + i, mask=inner, other=1.0) / tl.where(share < TINY, TINY, share)
+    ratio = tl.where(share == 0, 0.0, ratio)  # a value that q cannot draw
     if RAGGED:
         ratio = tl.where(tl.load(p_live + i, mask=inner, other=0) != 0, ratio, 1.0)
     walk = tl.cumsum(tl.log(ratio), 0)
@@ -88,7 +88,8 @@ def token_kernel(
     inside = i < nodes
     share = tl.load(q_child + first + i, mask=inside, other=1.0)
     threshold = tl.load(p_child + first + i, mask=inside, other=1.0) / tl.where(share < TINY, TINY, share)
-    threshold, follows = tl.where(threshold > 1, 1.0, threshold), i < nodes - 1
+    threshold = tl.where(share == 0, 0.0, tl.where(threshold > 1, 1.0, threshold))
+    follows = i < nodes - 1
     if RAGGED:
         threshold = tl.where(tl.load(p_live + first + i, mask=inside, other=0) != 0, threshold, 0.0)
         follows = follows & (tl.load(p_live + first + i + 1, mask=follows, other=0) != 0)

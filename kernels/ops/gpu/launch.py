@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from mmspec.kernels.dispatch import show_launch
 from mmspec.kernels.log_law import LogLaw
 
 TILE = 4096  # values of a vocabulary that a program loads at once
@@ -27,6 +28,7 @@ def launch(kernel: Any, grid: tuple[int, ...], *arguments: Any, **constants: Any
     global _launched
     if all(grid):
         _launched += 1
+        show_launch(arguments)
         kernel[grid](*arguments, enable_fp_fusion=False, **constants)
 
 

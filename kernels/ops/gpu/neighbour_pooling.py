@@ -60,7 +60,7 @@ def borrowing_kernel(
         origin = tl.maximum(tl.load(p_at + parent), 0)
         q, q_stat = law_row(q_q, q_stats, q_row, q_s_batch, q_s_row, q_rows, b, origin, Q_LOG, Q_PICKED)
         share = law_at(q, q_stat, token, token >= 0, Q_LOG, WIDE)
-        raised = raised / tl.where(share < TINY, TINY, share)
+        raised = tl.where(share == 0, 0.0, raised / tl.where(share < TINY, TINY, share))
     raised = tl.where(more > 0, tl.where(raised > 1, 1.0, raised), tl.load(p_exact + at))
     if RAGGED:
         raised = tl.where(tl.load(p_live + at) != 0, raised, 0.0)

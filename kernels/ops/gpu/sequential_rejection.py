@@ -112,7 +112,7 @@ def reject_kernel(
         left = scale_of(p_left, tl.minimum(rank, ranks - 1), ranks, spans, LEFT, WIDE, TINY, SPANS)
         px, qx = tl.load(p_px + child_node).to(WIDE), tl.load(p_qx + child_node).to(WIDE)
         if POST:
-            start = tl.where((m == 0) | later, 1.0, tl.load(p_out + node)).to(WIDE)
+            start = tl.load(p_out + node, mask=(m > 0) & (rank == 0), other=1.0).to(WIDE)
             a, upper = tl.where(later, a, start), tl.where(later, upper, start)
         # the node's scalars behind the rank before
         room = 1 - a + left_over
@@ -127,7 +127,7 @@ def reject_kernel(
                 tl.store(new + 2 * per_rank, lower)
                 own = qx / left
                 accept = (upper * px - lower * qx) / tl.where(own < TINY, TINY, own)
-                accept = tl.where(accept < 0, 0.0, tl.where(accept > 1, 1.0, accept))
+                accept = tl.where((accept < 0) | (qx == 0), 0.0, tl.where(accept > 1, 1.0, accept))
                 # the state of a leaf; a node with children writes its own later
                 tl.store(p_out + child_node, tl.where(there, accept, 0.0), mask=exists)
                 tl.store(p_out + per_rank + child_node, 1.0, mask=exists)
@@ -164,7 +164,8 @@ def launch_reject_tree(
     of_p, (p_log, p_picked) = law_arguments(p)
     of_q, (q_log, q_picked) = law_arguments(q)
     batch, nodes, size = p.shape
-    ranks, shared, left = order.child.shape[2], len(order.child) == 1, order.child.shape[2] > 1 and not replacement
+    ranks, left = order.child.shape[2], order.child.shape[2] > 1 and not replacement
+    shared = order.steps[0].dim() == 2  # by the form of the steps: a batch of one row may have a tree of its own
     span = span_of(size, 2 * batch)
     spans, every, row = ceil_div(size, span), batch * nodes, row.contiguous()
     flags = token if live is None else live.contiguous()

@@ -24,6 +24,7 @@ from mmspec.core.rules.siblings import (
 from mmspec.core.tree import Tree
 from mmspec.kernels.block_verification import block_thresholds, token_thresholds
 from mmspec.kernels.dispatch import on_kernels
+from mmspec.kernels.law import ratio_of
 from mmspec.kernels.log_law import TINY, LogLaw, Residual
 from mmspec.kernels.sequential_rejection import mass_left, reject_chain, reject_siblings, reject_tree
 from mmspec.kernels.sibling_thresholds import kseq_discount
@@ -254,7 +255,7 @@ class KSeq(Rule):
         state = torch.ones(2, *count.shape[:1], draft.tree.nodes, dtype=laws.p.dtype, device=node.device)
         state[1] = 0
         rho, scale = state.index_copy_(2, node, torch.stack(scalars))
-        threshold = (laws.child_p / (rho.gather(1, parent) * laws.child_q).clamp_min(TINY)).clamp_max(1)
+        threshold = ratio_of(laws.child_p, rho.gather(1, parent) * laws.child_q).clamp_max(1)
         return Weights(keep_live(threshold, laws.live), "descend", laws.p, laws.q, alpha=scale, extra=rho)
 
     def form(self, evidence: Evidence, draft: Draft, weights: Weights, node: Tensor) -> Residual:

@@ -148,9 +148,14 @@ def _static_order(tree: Tree, post: bool) -> RejectionOrder:
             first[node] = first[parent] + index + 1
     parents = [node for node in range(nodes) if children[node]]
     padded = [[nodes, *siblings, *[nodes] * (most + 1 - len(siblings))] for siblings in children]
+    ends = {node: first[node] + len(children[node]) for node in parents}
+    last = max(ends.values())
+    if not post:  # a parent's last step writes its state over that of a leaf, which its own parent writes meanwhile
+        ends = dict.fromkeys(parents, last)
     steps = []
-    for step in range(max(first[node] + len(children[node]) for node in parents) + 1):
-        tested = [(m, step - first[m]) for m in parents if 0 <= step - first[m] <= len(children[m])]
+    for step in range(last + 1):
+        tested = [(m, step - first[m]) for m in parents if 0 <= step - first[m] < len(children[m])]
+        tested += [(m, len(children[m])) for m in parents if ends[m] == step]
         rows = [(m, rank, len(children[m]), *padded[m][rank : rank + 2]) for m, rank in tested]
         steps.append(torch.tensor(rows, device=device).T.contiguous())
     child = [row[1 : most + 1] for row in padded]

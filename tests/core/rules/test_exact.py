@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 import pytest
+import torch
 
 from mmspec.certify.enumeration import LAWS, expected_accepted, inexactness, random_tables
 from mmspec.certify.enumeration import contrasted_tables as laws
-from mmspec.core.draft import Drawn
-from mmspec.core.rules import BlockVerification, KSeq, RecursiveRejection, Rule, TargetMatch, TokenWise, Traversal
+from mmspec.core.draft import Draft, Drawn, Evidence, Law
+from mmspec.core.rules import (
+    BestExact,
+    BlockVerification,
+    KSeq,
+    RecursiveRejection,
+    Rule,
+    TargetMatch,
+    TokenWise,
+    Traversal,
+)
 from mmspec.core.tree import chain, static_tree
 from tests.core.rules.cases import CHAINS, GROWS, RULES, TREES, WITH, WITHOUT
 
@@ -62,6 +72,25 @@ def test_a_tree_per_row_is_exact(rule: Rule, drawn: Drawn, chains_only: bool) ->
     tree = chain(3) if chains_only else static_tree([0, 0, 0, 1, 1, 2])
     p, q = laws("both with zeros", 3, tree.max_depth, seed=3)
     assert inexactness(rule, tree, p, q, drawn=drawn, grow=GROWS[2](tree), per_row=True) < ROUNDING
+
+
+def impossible(rule: Rule, drawn: Drawn, chains_only: bool) -> None:
+    """Judge a draft whose first value has the probability 0 in its own record, as rounding or a foreign record leaves it."""
+    tree = chain(2) if chains_only else static_tree([0, 0, 0, 1])
+    scores, record = torch.zeros(2, tree.nodes, 4), torch.zeros(2, tree.nodes, 4)
+    record[..., 3] = -torch.inf
+    value = torch.tensor([0, 3, 1, 2])[: tree.nodes].repeat(2, 1)
+    draft, evidence = Draft(value, tree, Law(drawn, torch.arange(tree.nodes), record)), Evidence(scores)
+    weights = rule.weigh(evidence, draft)
+    assert (weights.threshold[:, 1] == 0).all() and (weights.threshold[:, 2:] >= 0).all()
+    for node in range(tree.nodes):
+        residual = rule.residual(evidence, draft, weights, torch.full((2,), node))
+        assert (residual.sum(-1) > 0).all() and (node or (residual[:, 3] > 0).all())
+
+
+@over([case for case in RULES if not isinstance(case[0], TargetMatch | BestExact)])
+def test_a_value_that_its_record_cannot_draw_is_rejected(rule: Rule, drawn: Drawn, chains_only: bool) -> None:
+    impossible(rule, drawn, chains_only)
 
 
 @pytest.mark.parametrize("drawn", ("deterministic", "none"))

@@ -44,6 +44,19 @@ def takes(rule: Rule, tree: Tree) -> bool:
     return not (rule.chains_only and tree.max_rank)
 
 
+@pytest.mark.parametrize("name", (*NAMES, *RELAXED))
+@pytest.mark.parametrize("tree", (CHAIN, TREE), ids=("chain", "tree"))
+def test_a_value_that_its_record_cannot_draw_is_rejected(name: str, tree: Tree) -> None:
+    rule = (exact_settings(8) | relaxed_settings(8))[name]
+    if not takes(rule, tree):
+        return
+    draft, evidence = case(tree, WITHOUT, size=8, rows=16)
+    first, row = draft.value[:, 1], torch.arange(16)
+    evidence.scores[row, 0, first] = 3.0
+    draft.law.scores[row, 0, first] = -torch.inf
+    assert (rule.weigh(evidence, draft).threshold[:, 1] == 0).all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("name", NAMES)
 def test_bit_for_bit(name: str, kind: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,6 +20,8 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 DEVICE = os.environ.get("MMSPEC_KERNELS", "cpu")
+FENCED = os.environ.get("MMSPEC_FENCE") == "1"  # every test runs behind the fence, not only those that ask for it
+LAUNCHES: Counter[str] = Counter()  # behind the fence, by kernel
 if os.environ.get("TRITON_INTERPRET") != "1" and DEVICE == "cpu":
     collect_ignore_glob = ["test_*.py"]
 # files whose new tensors move; the ops have to put theirs beside their arguments without help
@@ -40,6 +43,32 @@ class MovedTensors(TorchFunctionMode):
 
 if DEVICE != "cpu":
     MovedTensors().__enter__()  # for the whole process: files make tensors when they are imported
+
+
+@pytest.fixture
+def fence() -> Iterator[None]:
+    """The memory of all launches of the test is checked; on a GPU there is no fence."""
+    if DEVICE != "cpu":
+        yield
+        return
+    from tests.kernels.fence import fenced
+
+    with fenced() as fence:
+        yield
+    LAUNCHES.update(fence.launches)
+    assert not fence.faults, fence.report()
+
+
+@pytest.fixture(autouse=True)
+def fence_around_all(request: pytest.FixtureRequest) -> None:
+    if FENCED and request.path.name != "test_fence.py":
+        request.getfixturevalue("fence")
+
+
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """Say how much the fence has seen, so that a lane behind it cannot pass without it."""
+    if LAUNCHES:
+        terminalreporter.write_line(f"fence: {sum(LAUNCHES.values())} launches of {len(LAUNCHES)} kernels")
 
 
 @pytest.fixture(autouse=True)

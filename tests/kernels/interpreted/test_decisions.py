@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 from torch import Tensor
@@ -10,7 +12,7 @@ from mmspec.core.rules.base import keep_live
 from mmspec.core.rules.laws import Laws
 from mmspec.core.rules.rejection import _weigh
 from mmspec.core.rules.siblings import rejection_order, sibling_table, sibling_tables_by_depth
-from mmspec.core.tree import chain, static_tree
+from mmspec.core.tree import Tree, chain, dynamic_tree, static_tree
 from mmspec.kernels import dispatch
 from mmspec.kernels.block_verification import (
     block_thresholds,
@@ -95,26 +97,69 @@ def test_a_tree_is_rejected_as_rank_by_rank(
     size: int, nodes: int, dtype: torch.dtype, ragged: bool, post: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tree = static_tree([0, 0, 0, 0, 1, 1, 2, 4] if size < 2000 else [0, 0, 0])
-    p, dense_p = both_forms(scores(size, tree.nodes, dtype, 2, batch=2))
-    q, dense_q = both_forms(scores(size, tree.nodes, dtype, 3, batch=2))
-    token, row, order = torch.randint(size, (2, tree.nodes)), torch.arange(tree.nodes), rejection_order(tree, post)
+    compare_rejection(tree, size, dtype, post, False, torch.rand(2, tree.nodes) < 0.7 if ragged else None, monkeypatch)
+
+
+def compare_rejection(
+    tree: Tree, size: int, dtype: torch.dtype, post: bool, replacement: bool, live: Tensor | None,
+    monkeypatch: pytest.MonkeyPatch, batch: int = 2, seed: int = 2,
+) -> None:  # fmt: skip
+    """Reject the children of a tree by kernel and by reference, on the same rows."""
+    p, dense_p = both_forms(scores(size, tree.nodes, dtype, seed, batch=batch))
+    q, dense_q = both_forms(scores(size, tree.nodes, dtype, seed + 1, batch=batch))
+    token, row, order = torch.randint(size, (batch, tree.nodes)), torch.arange(tree.nodes), rejection_order(tree, post)
     child = [mass_at(law, tree.parent, token) for law in (dense_p, dense_q)]
-    live = torch.rand(2, tree.nodes) < 0.7 if ragged else None
-    weight, alpha, beta = reject_tree(p, q, row, *child, token, order, live, post, False)
+    weight, alpha, beta = reject_tree(p, q, row, *child, token, order, live, post, replacement)
     weight = keep_live(weight, live)
-    monkeypatch.setattr(dispatch, "has_triton", lambda: False)
     laws = Laws(dense_p, dense_q, *child, token, row, row[tree.parent], live)
-    fans = sibling_tables_by_depth(tree) if post else (sibling_table(tree),)
-    expected = _weigh(laws, tree, fans, "post" if post else "descend", False)
+    with monkeypatch.context() as patch:
+        patch.setattr(dispatch, "has_triton", lambda: False)
+        fans = sibling_tables_by_depth(tree) if post else (sibling_table(tree),)
+        expected = _weigh(laws, tree, fans, "post" if post else "descend", replacement)
     # behind a weight of 1 or next to 0 the scalars are of no meaning
-    parent = expected.threshold.gather(1, tree.parent.expand(2, -1))
+    parent = expected.threshold.gather(1, tree.parent.expand(batch, -1))
     sound = (expected.threshold > 1e-3) & (expected.threshold < 1) & (parent > 1e-3) & (parent < 1)
+    if not post:  # every parent starts at weight 1, so that all scalars count
+        sound = torch.ones_like(sound)
+        sound[:, 0] = False
     near = {"rtol": 1e-2, "atol": 1e-4} if dtype != torch.float64 else {"rtol": 1e-9, "atol": 1e-9}
     torch.testing.assert_close(weight[sound], expected.threshold[sound], **near)
     for found, other in ((alpha, expected.alpha), (beta, expected.beta)):
         torch.testing.assert_close(found[sound], other[sound], **near)
-    if ragged:
+    if live is not None:
         assert (weight[~live] == 0).all()
+
+
+@pytest.mark.usefixtures("fence")
+def test_a_tree_and_a_chain_keep_to_their_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    for post in (False, True):
+        compare_rejection(static_tree([0, 0, 0, 0, 1, 1, 2, 4]), 31, torch.float32, post, False, None, monkeypatch)
+    p, q = (both_forms(scores(31, nodes, torch.float32, nodes))[0] for nodes in (3, 2))
+    child, row = torch.rand(2, 2, 3), torch.tensor([0, 1, 1])
+    for live in (None, torch.tensor([[True, True, True], [True, True, False]])):
+        block_thresholds(*child, p, q, row, live)
+        token_thresholds(*child, live)
+
+
+@pytest.mark.parametrize("per_row", (False, True), ids=("static", "a tree a row"))
+@pytest.mark.parametrize("mode", ("recursive", "with replacement", "traversal"))
+def test_random_trees_are_rejected_as_rank_by_rank(mode: str, per_row: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    chance = random.Random(0)
+    trees = [[0, 0, 0, 0, 3], [0, 0, 0, 2]] + [random_parents(chance) for _ in range(6)]
+    for number, parents in enumerate(trees):
+        batch, size = 1 + number % 3, (5, 17, 31)[number % 3]
+        tree = static_tree(parents)
+        if per_row:
+            rows = [static_tree(random_parents(chance, len(parents))) for _ in range(batch)]
+            depth, rank = (max(getattr(row, name) for row in rows) for name in ("max_depth", "max_rank"))
+            tree = dynamic_tree(torch.cat([row.parent for row in rows]), depth, rank)
+        live = torch.rand(batch, tree.nodes) < 0.8 if number % 2 else None
+        compare_rejection(tree, size, torch.float64, mode == "traversal", mode == "with replacement", live,
+                          monkeypatch, batch, seed=number)  # fmt: skip
+
+
+def random_parents(chance: random.Random, nodes: int | None = None) -> list[int]:
+    return [0, *(chance.randrange(node) for node in range(1, nodes or chance.randrange(3, 9)))]
 
 
 @pytest.mark.parametrize(("size", "nodes", "dtype"), SIZES[:4], ids=IDS[:4])

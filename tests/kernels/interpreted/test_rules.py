@@ -18,6 +18,7 @@ from mmspec.kernels.log_law import LogLaw
 from mmspec.kernels.residual_sampling import residual_sample_reference
 from tests.core.rules.copied import copied_inexactness, draft_inexactness
 from tests.core.rules.simulation import markov_draft
+from tests.core.rules.test_exact import impossible
 from tests.core.rules.test_second_tree import pairs, sources
 
 TREE = static_tree([0, 0, 0])
@@ -35,6 +36,11 @@ CASES = [
 def test_enumeration_is_exact(rule: Rule, tree: Tree, drawn: Drawn) -> None:
     p, q = laws("both with zeros", 3, tree.max_depth, seed=1)
     assert inexactness(rule, tree, p, q, drawn=drawn) < 1e-12
+
+
+@pytest.mark.parametrize(("rule", "tree", "drawn"), CASES[:-1], ids=[case[0].name for case in CASES[:-1]])
+def test_a_value_that_its_record_cannot_draw_is_rejected(rule: Rule, tree: Tree, drawn: Drawn) -> None:
+    impossible(rule, drawn, chains_only=not tree.max_rank)
 
 
 @pytest.mark.parametrize("rule", (RecursiveRejection(), Traversal()), ids=lambda rule: rule.name)
