@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from warnings import warn
 from weakref import WeakKeyDictionary
 
@@ -21,11 +22,21 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
+from mmspec.core.user_code import listed, user_code, weakly
 from mmspec.io.validation import boolean, whole
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.proof.bit_equality import same_bits
+from mmspec.vlm.proof.code_state import CodeState, changed_paths, is_recording
 from mmspec.vlm.proof.receptive_field import check_receptive_field
-from mmspec.vlm.proof.trial import TrialMismatch, compare_with_generate, text_trial
+from mmspec.vlm.proof.trial import (
+    TrialMismatch,
+    compare_with_generate,
+    drafted,
+    draws_numbers,
+    single_steps,
+    step_trial,
+    text_trial,
+)
 from mmspec.vlm.target import TextTarget
 
 _TEXT = {"input_ids", "inputs", "attention_mask", "position_ids"}
@@ -67,13 +78,17 @@ def take_apart(model: nn.Module) -> Parts:
         ValueError: the model is not supported (see `parts_of`), or the trial fails.
     """
     parts = parts_of(model)
-    if not parts.trusted:
+    if not parts.trusted and not parts.code:  # with users' code, a request without drafts may need no trial of drafts
         prove_model(parts)
     return parts
 
 
-def admit(target: TextTarget) -> None:
-    """Check that a request fits into its model, and that drafted passes give the output of plain steps.
+def admit(target: TextTarget, drafts: bool = True) -> None:
+    """Check that a request fits into its model, and that its passes give the output of plain steps.
+
+    Args:
+        target: the target of the request.
+        drafts: whether passes may have several positions.
 
     Raises:
         ValueError: the request does not fit, or drafted passes could give other output.
@@ -84,14 +99,18 @@ def admit(target: TextTarget) -> None:
     _check_widths(parts, prompt, most)
     if target.rope is not None:
         _check_switch(parts, target.rope.switch, prompt, most)
-    if target.strict:
+    if target.strict and not parts.code:
         prove_bits(parts)
+    known = target.model_kwargs if target.inputs is None else target.inputs
+    beyond = [key for key, value in known.items() if isinstance(value, Tensor) and key not in _TEXT]
+    if parts.code:
+        # a turn of a conversation and the padding behind ended rows are read in passes of several positions
+        drafts = drafts or target.turn is not None or (target.goes_on and target.batch > 1)
+        prove_code(parts, target.inputs if beyond else None, drafts, target.strict)
     if parts.trusted:
         return
     if most is None:
         raise ValueError(f"max_new_tokens: expected a limit, got none; {name} must be tested at the whole length first")
-    known = target.model_kwargs if target.inputs is None else target.inputs
-    beyond = [key for key, value in known.items() if isinstance(value, Tensor) and key not in _TEXT]
     if beyond and target.inputs is None:
         raise ValueError(f"model: expected {name} to be called through its generate, got a direct call with "
                          f"{', '.join(beyond)}; it must be tested on this prompt first")  # fmt: skip
@@ -157,6 +176,7 @@ def _reads_again(parts: Parts, length: int) -> bool:
 
 
 _DECODE = "decode it with model.generate"
+_CODE: WeakKeyDictionary[nn.Module, dict[tuple, _CodeOutcome]] = WeakKeyDictionary()
 _OUTCOMES: WeakKeyDictionary[nn.Module, dict[object, str | None]] = WeakKeyDictionary()
 _FAILED: WeakKeyDictionary[nn.Module, dict[object, Fingerprint]] = WeakKeyDictionary()
 _REACHED: WeakKeyDictionary[nn.Module, dict[tuple, int]] = WeakKeyDictionary()
@@ -183,6 +203,91 @@ def prove_prompt(parts: Parts, inputs: dict) -> None:
     """
     named = tuple(sorted(name for name, value in inputs.items() if isinstance(value, Tensor)))
     _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, "behind this prompt"))
+
+
+def prove_code(parts: Parts, inputs: dict | None, drafts: bool, strict: bool = False) -> None:
+    """Test that passes run users' code around modules with the results of `transformers.generate`.
+
+    A passed trial is valid until the code or its state changes. Without drafts, code with state of its own runs untested,
+    since it sees the shapes and the number of passes that it would see in `transformers.generate`.
+
+    Args:
+        parts: the model's parts.
+        inputs: the prompt if it has more than text, see `prompt_inputs`.
+        drafts: whether passes may have several positions.
+        strict: whether passes over drafts must have the bits of single-token passes.
+
+    Raises:
+        ValueError: results differ, or the code has state that calls change; the message names the code.
+    """
+    model = parts.model
+    code = user_code(model, parts.decoder, parts.head, parts.embed)
+    state, identity = CodeState(code), tuple((weakly(piece.code), piece.place) for piece in code)
+    key = drafts, strict, *sorted(name for name, value in (inputs or {}).items() if isinstance(value, Tensor))
+    now, layout = state.snapshot(), layout_of(model)
+    known = _CODE.setdefault(model, {})
+    if key in known and known[key].holds_for(identity, layout, now):
+        outcome = known[key]
+    else:
+        outcome = known[key] = _tried_code(parts, inputs, drafts, strict, state, identity)
+    if outcome.failure is not None:
+        raise ValueError(outcome.failure)
+
+
+@dataclass(frozen=True)
+class _CodeOutcome:
+    """The outcome of a trial of users' code.
+
+    Attributes:
+        identity: The pieces of code and their places, weakly.
+        layout: The layout of the model, see `layout_of`.
+        state: The state of the code, see `CodeState.snapshot`.
+        recorded: The parts of the state in which it only records.
+        failure: The sentence of the refusal, None for a passed trial.
+    """
+
+    identity: tuple
+    layout: tuple
+    state: dict[str, object]
+    recorded: set[str]
+    failure: str | None
+
+    def holds_for(self, identity: tuple, layout: tuple, state: dict[str, object]) -> bool:
+        if self.identity != identity or self.layout != layout:
+            return False
+        changed = changed_paths(self.state, state)
+        return all(any(path == part or path.startswith(f"{part}.") for part in self.recorded) for path in changed)
+
+
+def _tried_code(
+    parts: Parts, inputs: dict | None, drafts: bool, strict: bool, state: CodeState, identity: tuple
+) -> _CodeOutcome:
+    """Run a trial of users' code, and undo what it changed."""
+    remedy = f"remove {listed(state.code)}, or decode with {'drafter=None' if drafts else 'model.generate'}"
+    draws: list[bool] = []
+
+    def check() -> None:
+        draws.append(draws_numbers(parts))
+        (text_trial if drafts else step_trial)(parts)
+        if inputs is not None:
+            compare_with_generate(parts, inputs, "behind this prompt", drafted if drafts else single_steps)
+        if strict and drafts:
+            same_bits(parts)
+
+    before = state.snapshot()
+    with state.restored():
+        failure = _failure(parts, check, remedy)
+        after = state.snapshot()
+    changed = changed_paths(before, after)
+    recorded = {path for path in changed if is_recording(before.get(path), after.get(path))}
+    if failure is not None and failure.__cause__ is not None:
+        raise failure
+    sentence = None if failure is None else str(failure)
+    if True in draws or changed != recorded:
+        habit = "draws random numbers" if True in draws else "keeps state that its calls change"
+        sentence = f"model: expected code whose result depends on its inputs alone, got code that {habit}; {remedy}"
+        sentence = sentence if drafts else None
+    return _CodeOutcome(identity, layout_of(parts.model), state.snapshot(), recorded, sentence)
 
 
 def prove_receptive_field(parts: Parts, total: int) -> None:

@@ -152,7 +152,7 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     )
     if request.cache is not None:
         check_layout(request.cache, target)
-    admit(target)
+    admit(target, drafts=drafter is not None)
     if settings.memory is not None:
         drafter = drafter_within(target, drafter, bytes_of(settings.memory))
     return target, drafter, rule_for(settings.rule, model, greedy=target.greedy)

@@ -107,8 +107,8 @@ class TextTarget(GeneratedRows):
         # closed forms of recurrences over a tree sum in another order than single steps
         self.mixers = stepwise(parts.mixers) if strict else parts.mixers
         self.surroundings = surroundings_of(self)
-        # passes that depend on the draft's shape or that several processes share are not padded
-        self.pads = not self.surroundings and parts.group is None
+        # passes that depend on the draft's shape, that several processes share or that users' code sees are not padded
+        self.pads = not self.surroundings and parts.group is None and not parts.code
         attention = getattr(parts.decoder.config, "_attn_implementation", None)
         layout = self.batch, self.device, self.dtype, attention, strict, bool(self.processors.bound)
         self.pass_costs = pass_costs_of(parts.model, layout)
@@ -126,7 +126,7 @@ class TextTarget(GeneratedRows):
         rest, inputs = None if self.turn is None else self.turn.rest, {}
         if rest is None:
             inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
-            positions = first_positions(inputs, self.prompt, self.model_kwargs["position_ids"])
+            positions = first_positions(inputs, self.prompt, self.model_kwargs.get("position_ids"))
             self.lasting = lasting_inputs(self.parts.plan, inputs)
         else:
             positions, self.lasting = rest.positions, rest.lasting

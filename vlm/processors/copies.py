@@ -15,6 +15,7 @@ describes the state of an object, so that its states at two times can be compare
 from __future__ import annotations
 
 import copy
+import pickle
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, partial
@@ -159,6 +160,7 @@ class ForkedProcessors:
 
 
 MOST = 4096  # limit of visited parts
+_OF_C = {"builtins", "itertools", "random", "numpy", "numpy.random._generator"}  # modules of classes without fields
 _MOST_NUMBERS = 4096  # largest tensor that is compared by value
 
 
@@ -272,4 +274,12 @@ def _summary(part: object) -> tuple:
         return name, len(part), tuple(sorted(map(repr, part)))[:MOST]
     if isinstance(part, (list, tuple, deque, Mapping)):
         return name, len(part)
-    return (name,)
+    return (name, _pickled(part)) if type(part).__module__ in _OF_C else (name,)
+
+
+def _pickled(part: object) -> int | None:
+    """Return a hash of the state of an iterator, an array or a generator of random numbers, which has no fields."""
+    try:
+        return hash(pickle.dumps(part))
+    except Exception:  # some iterators cannot be pickled
+        return None

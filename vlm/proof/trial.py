@@ -7,6 +7,7 @@ a later node.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import torch
@@ -14,11 +15,12 @@ from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.cache import SlotCache
-from mmspec.core.draft import Draft, Law, Verdict
+from mmspec.core.draft import Draft, Law, Verdict, root_only
 from mmspec.core.tree import chain, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.prefill import PROMPT_ALONE, prepare_inputs
+from mmspec.vlm.proof.code_state import chance
 from mmspec.vlm.target import TextTarget
 
 
@@ -76,13 +78,27 @@ def text_trial(parts: Parts) -> None:
     _invariant(parts, {"input_ids": ordinary_tokens(parts, 1, 12)})
 
 
-def compare_with_generate(parts: Parts, inputs: dict, where: str) -> None:
+def step_trial(parts: Parts) -> None:
+    """Compare passes of single tokens, as plain decoding has them."""
+    compare_with_generate(parts, {"input_ids": ordinary_tokens(parts, 1, 9)}, "in single steps", single_steps)
+
+
+def draws_numbers(parts: Parts) -> bool:
+    """Return whether passes draw from the global random number generators."""
+    ids, kwargs = prepare_inputs(parts.model, {"input_ids": ordinary_tokens(parts, 1, 9)})
+    before = chance()
+    drafted(_target(parts, ids, kwargs), ordinary_tokens(parts, 1, STEPS, seed=1))
+    return chance() != before
+
+
+def compare_with_generate(parts: Parts, inputs: dict, where: str, run: Callable | None = None) -> None:
     """Compare the logits of `TextTarget` with those of `transformers.generate`.
 
     Args:
         parts: the model's parts.
         inputs: the prompt, see `prompt_inputs`.
         where: the description of the case for the message.
+        run: the passes, `drafted` or `single_steps`; None for the former.
 
     Raises:
         TrialMismatch: the logits differ by more than rounding.
@@ -97,7 +113,7 @@ def compare_with_generate(parts: Parts, inputs: dict, where: str) -> None:
     expected = torch.stack(plain.logits, 1).float()  # [B, STEPS, V]
     if not torch.equal(plain.sequences[:, -STEPS:], script):
         raise TrialMismatch("another continuation than the forced tokens")
-    for step, row, logits in _drafted(_target(parts, ids, kwargs), script):
+    for step, row, logits in (run or drafted)(_target(parts, ids, kwargs), script):
         gap = _gap(logits, expected[row, step], parts)
         if not gap <= 1:
             raise TrialMismatch(
@@ -105,7 +121,7 @@ def compare_with_generate(parts: Parts, inputs: dict, where: str) -> None:
             )
 
 
-def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]]:
+def drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]]:
     """Return (step, row, logits [V]) of a prefill, a pass over a tree, a ragged commit, and a pass over a chain."""
     batch, device = script.shape[0], script.device
     rows = torch.arange(batch, device=device)
@@ -130,6 +146,18 @@ def _drafted(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]
         for node in range(2)
         if int(accepted[row]) + 2 + node < STEPS
     ]
+
+
+def single_steps(target: TextTarget, script: Tensor) -> list[tuple[int, int, Tensor]]:
+    """Return (step, row, logits [V]) of a prefill and of passes over a token each."""
+    draft, evidence = target.prefill()
+    logits = []
+    for step in range(STEPS):
+        logits += [(step, row, scores[0]) for row, scores in enumerate(evidence.scores)]
+        target.commit(draft, evidence, path_to(draft, torch.zeros_like(script[:, step]), script[:, step]))
+        draft = root_only(script[:, step])
+        evidence = target.score(draft)
+    return logits
 
 
 def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:

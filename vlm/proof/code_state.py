@@ -1,0 +1,169 @@
+"""The state of users' code around modules: whether calls change it, and its restoration after a trial.
+
+A trial proves code whose results do not depend on earlier calls. A counter or a random number generator may change its
+results later, so code with them is not proved. Code that only records, in containers that grow and in tensors of
+activations, is no obstacle.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor, nn
+
+from mmspec.core.user_code import UserCode, functions_of, is_library
+from mmspec.vlm.processors.copies import ATOMS, snapshot, traverse
+
+_GROWING = {"list", "dict", "OrderedDict", "defaultdict", "deque", "set"}
+_OF_MODULES = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers"}
+_LARGEST = 2**20  # numbers of the largest tensor that is restored
+
+
+@dataclass(frozen=True, slots=True)
+class _Variable:
+    """A variable that code reads: a key of a dict, or an attribute of a class or of the cell of a closure."""
+
+    owner: Any
+    name: str
+
+    def read(self) -> object:
+        return self.owner.get(self.name) if isinstance(self.owner, dict) else getattr(self.owner, self.name)
+
+    def write(self, value: object) -> None:
+        if isinstance(self.owner, dict):
+            self.owner[self.name] = value
+        else:
+            setattr(self.owner, self.name, value)
+
+
+class CodeState:
+    """The state that users' code reaches: its closures, attributes, defaults, and the globals that it names.
+
+    Args:
+        code: The code.
+    """
+
+    def __init__(self, code: Sequence[UserCode]):
+        self.code = code
+        self.parts = [part for piece in code for part in (piece.code, *functions_of(piece.code))]
+        self.variables = [variable for part in self.parts for variable in _variables(part)]
+
+    def snapshot(self) -> dict[str, object]:
+        """Return a summary of the state, which can be compared."""
+        return snapshot(self._root())
+
+    def _root(self) -> list[object]:
+        return [*self.parts, *(variable.read() for variable in self.variables)]
+
+    @contextmanager
+    def restored(self) -> Iterator[None]:
+        """Undo the changes of the block to the state and to the random number generators."""
+        bits, python = numpy.random.get_state(), random.getstate()
+        values = [variable.read() for variable in self.variables]
+        inside = [(part, _contents(part)) for _, part in traverse(self._root()) if type(part) not in ATOMS]
+        try:
+            with torch.random.fork_rng():
+                yield
+        finally:
+            numpy.random.set_state(bits)
+            random.setstate(python)
+            for variable, value in zip(self.variables, values, strict=True):
+                if variable.read() is not value:
+                    variable.write(value)
+            for part, contents in inside:
+                if contents is not None:
+                    _restore(part, contents)
+
+
+def changed_paths(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+    """Return the paths of the parts that differ between two snapshots."""
+    return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
+
+
+def is_recording(old: tuple | None, new: tuple | None) -> bool:
+    """Return whether a part whose summary changed only records: a new part, a container that grew, or activations."""
+    if old is None or new is None:
+        return new is not None
+    if old[0] in _GROWING and new[0] == old[0]:
+        return new[1] >= old[1]
+    return new[0] == "Tensor" and new[2] not in ((), (1,))  # a tensor of a single number may be a counter
+
+
+def chance() -> list[object]:
+    """Return the states of the global random number generators."""
+    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
+    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state(n) for n in devices)]
+    return [*(state.tolist() for state in states), random.getstate(), repr(numpy.random.get_state())]
+
+
+def _variables(part: object) -> Iterator[_Variable]:
+    """Yield the variables that a function or an object of users' code reads."""
+    kinds = [type(part)]
+    if isinstance(part, FunctionType):
+        yield from (_Variable(cell, "cell_contents") for cell in part.__closure__ or () if _is_full(cell))
+        yield from (_Variable(part, name) for name in ("__defaults__", "__kwdefaults__"))
+        named = [name for name in _names(part.__code__) if name in part.__globals__]
+        yield from (_Variable(part.__globals__, n) for n in named if not isinstance(part.__globals__[n], ModuleType))
+        kinds = [value for name in named if isinstance(value := part.__globals__[name], type)]
+    elif isinstance(part, nn.Module):
+        yield from (_Variable(vars(part), name) for name in vars(part) if name not in _OF_MODULES)
+    for kind in kinds:
+        if not is_library(kind):
+            names = (name for name, value in vars(kind).items() if not name.startswith("__") and not callable(value))
+            yield from (_Variable(kind, name) for name in names)
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the global names of a function's code and of the functions inside it."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+def _is_full(cell: Any) -> bool:
+    try:
+        return bool([cell.cell_contents])
+    except ValueError:
+        return False
+
+
+def _contents(part: Any) -> Any:
+    """Return the contents of a part that calls may change in place; None for a part that is not restored."""
+    if isinstance(part, Tensor):
+        return part.detach().clone() if part.numel() <= _LARGEST else None
+    if isinstance(part, torch.Generator):
+        return part.get_state()
+    if isinstance(part, list | deque | set):
+        return list(part)
+    if isinstance(part, dict):
+        return dict(part)
+    if isinstance(part, type | ModuleType | FunctionType | nn.Module) or not hasattr(part, "__dict__"):
+        return None
+    return dict(vars(part))
+
+
+def _restore(part: Any, contents: Any) -> None:
+    if isinstance(part, Tensor):
+        if part.shape == contents.shape and not torch.equal(part.detach(), contents):
+            part.detach().copy_(contents)
+    elif isinstance(part, torch.Generator):
+        part.set_state(contents)
+    else:
+        now = part if isinstance(part, list | deque | set | dict) else vars(part)
+        if _identities(now) != _identities(contents):
+            now.clear()
+            (now.extend if isinstance(now, list | deque) else now.update)(contents)
+
+
+def _identities(contents: Any) -> list[tuple[int, ...]]:
+    items = contents.items() if isinstance(contents, dict) else [(item,) for item in contents]
+    return [tuple(map(id, item)) for item in items]
