@@ -106,7 +106,7 @@ def admit(target: TextTarget, drafts: bool = True) -> None:
     if parts.code:
         # a turn of a conversation and the padding behind ended rows are read in passes of several positions
         drafts = drafts or target.turn is not None or (target.goes_on and target.batch > 1)
-        prove_code(parts, target.inputs if beyond else None, drafts, target.strict)
+        target.recordable = prove_code(parts, target.inputs if beyond else None, drafts, target.strict)
     if parts.trusted:
         return
     if most is None:
@@ -205,7 +205,7 @@ def prove_prompt(parts: Parts, inputs: dict) -> None:
     _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, "behind this prompt"))
 
 
-def prove_code(parts: Parts, inputs: dict | None, drafts: bool, strict: bool = False) -> None:
+def prove_code(parts: Parts, inputs: dict | None, drafts: bool, strict: bool = False) -> bool:
     """Test that passes run users' code around modules with the results of `transformers.generate`.
 
     A passed trial is valid until the code or its state changes. Without drafts, code with state of its own runs untested,
@@ -216,6 +216,9 @@ def prove_code(parts: Parts, inputs: dict | None, drafts: bool, strict: bool = F
         inputs: the prompt if it has more than text, see `prompt_inputs`.
         drafts: whether passes may have several positions.
         strict: whether passes over drafts must have the bits of single-token passes.
+
+    Returns:
+        Whether graphs may record the code: replaced modules without state, whose settings fingerprints compare.
 
     Raises:
         ValueError: results differ, or the code has state that calls change; the message names the code.
@@ -232,6 +235,7 @@ def prove_code(parts: Parts, inputs: dict | None, drafts: bool, strict: bool = F
         outcome = known[key] = _tried_code(parts, inputs, drafts, strict, state, identity)
     if outcome.failure is not None:
         raise ValueError(outcome.failure)
+    return outcome.stateless and all(piece.kind == "module" for piece in code)
 
 
 @dataclass(frozen=True)
@@ -243,6 +247,7 @@ class _CodeOutcome:
         layout: The layout of the model, see `layout_of`.
         state: The state of the code, see `CodeState.snapshot`.
         recorded: The parts of the state in which it only records.
+        stateless: Whether calls change nothing.
         failure: The sentence of the refusal, None for a passed trial.
     """
 
@@ -250,6 +255,7 @@ class _CodeOutcome:
     layout: tuple
     state: dict[str, object]
     recorded: set[str]
+    stateless: bool
     failure: str | None
 
     def holds_for(self, identity: tuple, layout: tuple, state: dict[str, object]) -> bool:
@@ -283,11 +289,12 @@ def _tried_code(
     if failure is not None and failure.__cause__ is not None:
         raise failure
     sentence = None if failure is None else str(failure)
-    if True in draws or changed != recorded:
+    stateful = True in draws or changed != recorded
+    if stateful:
         habit = "draws random numbers" if True in draws else "keeps state that its calls change"
         sentence = f"model: expected code whose result depends on its inputs alone, got code that {habit}; {remedy}"
         sentence = sentence if drafts else None
-    return _CodeOutcome(identity, layout_of(parts.model), state.snapshot(), recorded, sentence)
+    return _CodeOutcome(identity, layout_of(parts.model), state.snapshot(), recorded, not (changed or stateful), sentence)
 
 
 def prove_receptive_field(parts: Parts, total: int) -> None:

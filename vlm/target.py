@@ -62,10 +62,11 @@ class TextTarget(GeneratedRows):
         adapts: Whether costs measured during requests count too; if not, a seed reproduces its output.
         asks: Whether a pass may wait for the device to learn whether its logits are finite.
         strict: Whether passes over drafts have the bits of single-token passes, see `mmspec.core.strict`.
+        recordable: Whether no users' code prevents graphs of its passes.
         surroundings: Functions that return the context managers around each pass over a draft.
     """
 
-    asks, pads, adapts, scored = True, False, False, 1
+    asks, pads, adapts, scored, recordable = True, False, False, 1, True
     pass_costs: PassCurve | None = None
 
     def __init__(

@@ -101,9 +101,9 @@ def weakly(part: object) -> object:
     return link
 
 
-def is_library(kind: type) -> bool:
-    """Return whether a class belongs to Python or to a library."""
-    return _package(kind.__module__) in _LIBRARIES | {"builtins", "collections", "functools"}
+def is_library(package: str) -> bool:
+    """Return whether a package is Python's own or a library of models."""
+    return package in _LIBRARIES | {"builtins", "collections", "functools"}
 
 
 def functions_of(code: object) -> Iterator[object]:
@@ -145,8 +145,11 @@ def _replaced_forward(module: nn.Module) -> Iterator[tuple[str, object]]:
             if _package(type(part).__module__) not in _HOOKING:
                 yield "accelerate hook", part
         forward = own.get("_old_forward")
-    of_class = isinstance(forward, MethodType) and forward.__self__ is module and forward.__func__ is type(module).forward
-    if forward is not None and not of_class and not _packages(forward) <= {"mmspec"}:
+    if forward is None or isinstance(own["_modules"].get("_orig_mod"), nn.Module):
+        return  # a compiled module runs the module inside, which is looked at too
+    of_class = {id(part) for part in (module, *functions_of(type(module).forward))}
+    others = [part for part in functions_of(forward) if id(part) not in of_class]
+    if not {package_of(part) for part in others} <= {"torch", "mmspec"}:
         yield "replaced forward", forward
 
 
@@ -165,11 +168,12 @@ def _foreign(hooks: tuple[dict, dict], place: str, where: str = "") -> list[User
 
 
 def _packages(code: object) -> set[str]:
-    """Return the packages of the functions that a call runs, and of the class of an object that is called."""
-    return {
-        _package(part.__globals__.get("__name__", "") if isinstance(part, FunctionType) else type(part).__module__)
-        for part in functions_of(code)
-    }
+    return {package_of(part) for part in functions_of(code)}
+
+
+def package_of(part: object) -> str:
+    """Return the package of a function, or of the class of an object."""
+    return _package(part.__globals__.get("__name__", "") if isinstance(part, FunctionType) else type(part).__module__)
 
 
 def _package(module: str | None) -> str:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -19,7 +20,7 @@ import numpy
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.user_code import UserCode, functions_of, is_library
+from mmspec.core.user_code import UserCode, functions_of, is_library, package_of
 from mmspec.vlm.processors.copies import ATOMS, snapshot, traverse
 
 _GROWING = {"list", "dict", "OrderedDict", "defaultdict", "deque", "set"}
@@ -53,7 +54,9 @@ class CodeState:
 
     def __init__(self, code: Sequence[UserCode]):
         self.code = code
-        self.parts = [part for piece in code for part in (piece.code, *functions_of(piece.code))]
+        parts = [part for piece in code for part in functions_of(piece.code)]
+        self.parts = [part for part in parts if isinstance(part, nn.Module) or not is_library(package_of(part))]
+        self.parts += [piece.code for piece in code if isinstance(piece.code, partial)]
         self.variables = [variable for part in self.parts for variable in _variables(part)]
 
     def snapshot(self) -> dict[str, object]:
@@ -116,7 +119,7 @@ def _variables(part: object) -> Iterator[_Variable]:
     elif isinstance(part, nn.Module):
         yield from (_Variable(vars(part), name) for name in vars(part) if name not in _OF_MODULES)
     for kind in kinds:
-        if not is_library(kind):
+        if not is_library(kind.__module__.partition(".")[0]):
             names = (name for name, value in vars(kind).items() if not name.startswith("__") and not callable(value))
             yield from (_Variable(kind, name) for name in names)
 
@@ -159,9 +162,15 @@ def _restore(part: Any, contents: Any) -> None:
         part.set_state(contents)
     else:
         now = part if isinstance(part, list | deque | set | dict) else vars(part)
-        if _identities(now) != _identities(contents):
+        if _identities(now) == _identities(contents):
+            return
+        if isinstance(now, dict):
+            for name in now.keys() - contents.keys():
+                del now[name]
+            now.update(contents)
+        else:
             now.clear()
-            (now.extend if isinstance(now, list | deque) else now.update)(contents)
+            (now.update if isinstance(now, set) else now.extend)(contents)
 
 
 def _identities(contents: Any) -> list[tuple[int, ...]]:
