@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from warnings import warn
 from weakref import WeakKeyDictionary
 
@@ -21,12 +20,12 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.code_state import outcome_of
 from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
-from mmspec.core.user_code import listed, user_code, weakly
+from mmspec.core.user_code import listed, user_code
 from mmspec.io.validation import boolean, whole
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.proof.bit_equality import same_bits
-from mmspec.vlm.proof.code_state import CodeState, changed_paths, is_recording
 from mmspec.vlm.proof.receptive_field import check_receptive_field
 from mmspec.vlm.proof.trial import (
     TrialMismatch,
@@ -36,6 +35,7 @@ from mmspec.vlm.proof.trial import (
     single_steps,
     step_trial,
     text_trial,
+    width_trial,
 )
 from mmspec.vlm.target import TextTarget
 
@@ -104,9 +104,7 @@ def admit(target: TextTarget, drafts: bool = True) -> None:
     known = target.model_kwargs if target.inputs is None else target.inputs
     beyond = [key for key, value in known.items() if isinstance(value, Tensor) and key not in _TEXT]
     if parts.code:
-        # a turn of a conversation and the padding behind ended rows are read in passes of several positions
-        drafts = drafts or target.turn is not None or (target.goes_on and target.batch > 1)
-        target.recordable = prove_code(parts, target.inputs if beyond else None, drafts, target.strict)
+        target.recordable = prove_code(target, target.inputs if beyond else None, drafts)
     if parts.trusted:
         return
     if most is None:
@@ -176,7 +174,6 @@ def _reads_again(parts: Parts, length: int) -> bool:
 
 
 _DECODE = "decode it with model.generate"
-_CODE: WeakKeyDictionary[nn.Module, dict[tuple, _CodeOutcome]] = WeakKeyDictionary()
 _OUTCOMES: WeakKeyDictionary[nn.Module, dict[object, str | None]] = WeakKeyDictionary()
 _FAILED: WeakKeyDictionary[nn.Module, dict[object, Fingerprint]] = WeakKeyDictionary()
 _REACHED: WeakKeyDictionary[nn.Module, dict[tuple, int]] = WeakKeyDictionary()
@@ -205,17 +202,16 @@ def prove_prompt(parts: Parts, inputs: dict) -> None:
     _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, "behind this prompt"))
 
 
-def prove_code(parts: Parts, inputs: dict | None, drafts: bool, strict: bool = False) -> bool:
-    """Test that passes run users' code around modules with the results of `transformers.generate`.
+def prove_code(target: TextTarget, inputs: dict | None, drafts: bool) -> bool:
+    """Test that the passes of a request run users' code around modules with the results of `transformers.generate`.
 
     A passed trial is valid until the code or its state changes. Without drafts, code with state of its own runs untested,
     since it sees the shapes and the number of passes that it would see in `transformers.generate`.
 
     Args:
-        parts: the model's parts.
+        target: the target of the request.
         inputs: the prompt if it has more than text, see `prompt_inputs`.
-        drafts: whether passes may have several positions.
-        strict: whether passes over drafts must have the bits of single-token passes.
+        drafts: whether a drafter drafts.
 
     Returns:
         Whether graphs may record the code: replaced modules without state, whose settings fingerprints compare.
@@ -223,78 +219,28 @@ def prove_code(parts: Parts, inputs: dict | None, drafts: bool, strict: bool = F
     Raises:
         ValueError: results differ, or the code has state that calls change; the message names the code.
     """
-    model = parts.model
+    parts, model = target.parts, target.parts.model
+    remedy = "decode with drafter=None" if drafts else _DECODE
+    drafts = drafts or target.turn is not None  # a turn reads its text in passes of several positions
     code = user_code(model, parts.decoder, parts.head, parts.embed)
-    state, identity = CodeState(code), tuple((weakly(piece.code), piece.place) for piece in code)
-    key = drafts, strict, *sorted(name for name, value in (inputs or {}).items() if isinstance(value, Tensor))
-    now, layout = state.snapshot(), layout_of(model)
-    known = _CODE.setdefault(model, {})
-    if key in known and known[key].holds_for(identity, layout, now):
-        outcome = known[key]
-    else:
-        outcome = known[key] = _tried_code(parts, inputs, drafts, strict, state, identity)
-    if outcome.failure is not None:
-        raise ValueError(outcome.failure)
+    checks = [text_trial, width_trial] if drafts else [step_trial]
+    if inputs is not None:
+        run = drafted if drafts else single_steps
+        checks.append(lambda parts: compare_with_generate(parts, inputs, "behind this prompt", run))
+    if target.strict and drafts:
+        checks.append(same_bits)
+
+    def trial() -> ValueError | None:
+        return _failure(parts, lambda: [check(parts) for check in checks], f"remove {listed(code)}, or {remedy}")
+
+    def draws() -> bool:
+        return draws_numbers(parts)
+
+    named = sorted(name for name, value in (inputs or {}).items() if isinstance(value, Tensor))
+    outcome = outcome_of(model, (drafts, target.strict, remedy, *named), code, (model,), trial, draws)
+    if outcome.sentence is not None and (drafts or outcome.stateless):
+        raise ValueError(outcome.sentence)
     return outcome.stateless and all(piece.kind == "module" for piece in code)
-
-
-@dataclass(frozen=True)
-class _CodeOutcome:
-    """The outcome of a trial of users' code.
-
-    Attributes:
-        identity: The pieces of code and their places, weakly.
-        layout: The layout of the model, see `layout_of`.
-        state: The state of the code, see `CodeState.snapshot`.
-        recorded: The parts of the state in which it only records.
-        stateless: Whether calls change nothing.
-        failure: The sentence of the refusal, None for a passed trial.
-    """
-
-    identity: tuple
-    layout: tuple
-    state: dict[str, object]
-    recorded: set[str]
-    stateless: bool
-    failure: str | None
-
-    def holds_for(self, identity: tuple, layout: tuple, state: dict[str, object]) -> bool:
-        if self.identity != identity or self.layout != layout:
-            return False
-        changed = changed_paths(self.state, state)
-        return all(any(path == part or path.startswith(f"{part}.") for part in self.recorded) for path in changed)
-
-
-def _tried_code(
-    parts: Parts, inputs: dict | None, drafts: bool, strict: bool, state: CodeState, identity: tuple
-) -> _CodeOutcome:
-    """Run a trial of users' code, and undo what it changed."""
-    remedy = f"remove {listed(state.code)}, or decode with {'drafter=None' if drafts else 'model.generate'}"
-    draws: list[bool] = []
-
-    def check() -> None:
-        draws.append(draws_numbers(parts))
-        (text_trial if drafts else step_trial)(parts)
-        if inputs is not None:
-            compare_with_generate(parts, inputs, "behind this prompt", drafted if drafts else single_steps)
-        if strict and drafts:
-            same_bits(parts)
-
-    before = state.snapshot()
-    with state.restored():
-        failure = _failure(parts, check, remedy)
-        after = state.snapshot()
-    changed = changed_paths(before, after)
-    recorded = {path for path in changed if is_recording(before.get(path), after.get(path))}
-    if failure is not None and failure.__cause__ is not None:
-        raise failure
-    sentence = None if failure is None else str(failure)
-    stateful = True in draws or changed != recorded
-    if stateful:
-        habit = "draws random numbers" if True in draws else "keeps state that its calls change"
-        sentence = f"model: expected code whose result depends on its inputs alone, got code that {habit}; {remedy}"
-        sentence = sentence if drafts else None
-    return _CodeOutcome(identity, layout_of(parts.model), state.snapshot(), recorded, not (changed or stateful), sentence)
 
 
 def prove_receptive_field(parts: Parts, total: int) -> None:

@@ -229,7 +229,7 @@ def _look_up(model: nn.Module) -> Parts:
         plan=plan,
         places=layer_devices(decoder, len(plan)),
         hidden_size=text.hidden_size,
-        vocab_size=head.weight.shape[0],
+        vocab_size=head.weight.shape[0] if hasattr(head, "weight") else text.vocab_size,
         placeholders=placeholders_of(config),
         tokens_per_image=_tokens_per_image(model, config) if name in _EVEN else None,
         trusted=tested and type(decoder).__name__ in _DECODERS and _of_transformers(decoder),
@@ -259,9 +259,14 @@ def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
         decoder = uncompiled(inner.get_decoder()) if decoder is inner or decoder is model else decoder
     except (AttributeError, NotImplementedError):
         head = decoder = embed = None
-    if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):
+    if not isinstance(decoder, nn.Module) or not isinstance(head, nn.Module) or not hasattr(embed, "weight"):
+        lacking = (
+            f"with a {type(embed).__name__} that has no weight"
+            if isinstance(embed, nn.Module)
+            else "without one of them"
+        )
         raise ValueError("model: expected a decoder, token embeddings and an output head, got a "
-                         f"{type(model).__name__} without one of them; decode it with model.generate")  # fmt: skip
+                         f"{type(model).__name__} {lacking}; decode it with model.generate")  # fmt: skip
     return head, _below_head(decoder, head, embed), embed
 
 

@@ -81,7 +81,7 @@ def fingerprint(*roots: nn.Module) -> Fingerprint:
 
 
 def layout_of(*roots: nn.Module) -> tuple:
-    """Return the class of each module, the shape, dtype and device of each tensor, the active adapters, and the attention implementations.
+    """Return the classes of modules, the shape, dtype and device of tensors, the adapters and attention implementations.
 
     The result can be hashed. It stays the same when only the values of weights change.
     """

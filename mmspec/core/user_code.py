@@ -120,7 +120,9 @@ def functions_of(code: object) -> Iterator[object]:
             waiting.append(part.func)
         else:
             yield part
-            call = type(part).forward if isinstance(part, nn.Module) else getattr(type(part), "__call__", None)
+            call = (
+                type(part).forward if isinstance(part, nn.Module) else type(part).__call__ if callable(part) else None
+            )
             waiting += [call] if isinstance(call, FunctionType) else []
         inner = (getattr(part, name, None) for name in ("__wrapped__", "_torchdynamo_orig_callable"))
         waiting += [function for function in inner if callable(function)]

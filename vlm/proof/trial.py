@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.code_state import chance
 from mmspec.core.draft import Draft, Law, Verdict, root_only
 from mmspec.core.tree import chain, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.prefill import PROMPT_ALONE, prepare_inputs
-from mmspec.vlm.proof.code_state import chance
 from mmspec.vlm.target import TextTarget
 
 
@@ -63,6 +63,7 @@ def padding_id(model: nn.Module) -> int:
 STEPS = 5  # scripted tokens
 _TREE = (0, 0, 0, 1, 2, 4)  # after the root: wrong, right, wrong, right, wrong
 _RIGHT = (0, 2, 4)
+_WIDE = 96  # tokens of a pass that is wider than most drafts
 # largest difference of two logits that another order of summation explains, in standard deviations of a row's logits
 _SLACK = {torch.float32: 2e-3, torch.float64: 1e-6}
 _SLACK_HALF = 0.25
@@ -81,6 +82,26 @@ def text_trial(parts: Parts) -> None:
 def step_trial(parts: Parts) -> None:
     """Compare passes of single tokens, as plain decoding has them."""
     compare_with_generate(parts, {"input_ids": ordinary_tokens(parts, 1, 9)}, "in single steps", single_steps)
+
+
+def width_trial(parts: Parts) -> None:
+    """Check that the logits of a token do not depend on how many later tokens its pass has.
+
+    Users' code may tell a prompt by its length.
+
+    Raises:
+        TrialMismatch: the logits differ by more than rounding.
+    """
+    ids, kwargs = prepare_inputs(parts.model, {"input_ids": ordinary_tokens(parts, 1, 9)})
+    value = ordinary_tokens(parts, 1, _WIDE, seed=1)
+    target = _target(parts, ids, kwargs)
+    draft, evidence = target.prefill()
+    target.commit(draft, evidence, path_to(draft, torch.zeros_like(ids[:, 0]), value[:, 0]))
+    short, long = (
+        target.score(Draft(value[:, :n], chain(n - 1, ids.device), Law("deterministic"))).scores[0] for n in (2, _WIDE)
+    )
+    if not max(_gap(long[node], short[node], parts) for node in range(2)) <= 1:
+        raise TrialMismatch("logits of a token that depend on how many tokens its pass has")
 
 
 def draws_numbers(parts: Parts) -> bool:

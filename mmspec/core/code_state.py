@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.user_code import UserCode, functions_of, is_library, package_of
-from mmspec.vlm.processors.copies import ATOMS, snapshot, traverse
+from mmspec.core.fingerprint import layout_of
+from mmspec.core.snapshot import ATOMS, snapshot, traverse
+from mmspec.core.user_code import UserCode, functions_of, is_library, listed, package_of, weakly
 
 _GROWING = {"list", "dict", "OrderedDict", "defaultdict", "deque", "set"}
 _OF_MODULES = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers"}
@@ -86,12 +88,82 @@ class CodeState:
                     _restore(part, contents)
 
 
-def changed_paths(before: Mapping[str, object], after: Mapping[str, object]) -> set[str]:
+@dataclass(frozen=True, slots=True)
+class CodeOutcome:
+    """The outcome of a trial of users' code.
+
+    Attributes:
+        identity: The pieces of code and their places, weakly.
+        layout: The layout of the model, see `layout_of`.
+        state: The state of the code, see `CodeState.snapshot`.
+        recorded: The parts of the state in which it only records.
+        stateless: Whether calls change nothing.
+        sentence: The refusal, None for a passed trial.
+    """
+
+    identity: tuple
+    layout: tuple
+    state: dict[str, tuple]
+    recorded: set[str]
+    stateless: bool
+    sentence: str | None
+
+    def holds_for(self, identity: tuple, layout: tuple, state: dict[str, tuple]) -> bool:
+        """Return whether code and model are those of the trial, except for further recordings."""
+        if self.identity != identity or self.layout != layout:
+            return False
+        changed = _changed(self.state, state)
+        return all(any(path == part or path.startswith(f"{part}.") for part in self.recorded) for path in changed)
+
+
+# per model, the latest outcome of each kind of trial
+_OUTCOMES: WeakKeyDictionary[object, dict[Hashable, CodeOutcome]] = WeakKeyDictionary()
+
+
+def outcome_of(
+    owner: object, kind: Hashable, code: Sequence[UserCode], modules: Sequence[nn.Module],
+    trial: Callable[[], ValueError | None], draws: Callable[[], bool],
+) -> CodeOutcome:  # fmt: skip
+    """Return the stored outcome of a trial of users' code, or run the trial and undo the changes that the code makes.
+
+    Args:
+        owner: The model that stores the outcome.
+        kind: The kind of trial.
+        code: The code.
+        modules: The modules whose layout counts.
+        trial: Returns the refusal; one with a cause was interrupted by an error of the code.
+        draws: Returns whether passes draw random numbers.
+    """
+    state = CodeState(code)
+    identity = tuple((weakly(piece.code), piece.place) for piece in code)
+    before, layout = state.snapshot(), layout_of(*modules)
+    known = _OUTCOMES.setdefault(owner, {})
+    if kind in known and known[kind].holds_for(identity, layout, before):
+        return known[kind]
+    with state.restored():
+        failure = trial()
+        is_drawn = failure is None and draws()
+        after = state.snapshot()
+    changed = _changed(before, after)
+    recorded = {path for path in changed if _is_recording(before.get(path), after.get(path))}
+    sentence = None if failure is None else str(failure)
+    if is_drawn or changed != recorded:
+        habit = "draws random numbers" if is_drawn else "keeps state that its calls change"
+        sentence = (f"model: expected code whose result depends on its inputs alone, got code that {habit}; remove "
+                    f"{listed(code)}, or decode without drafts")  # fmt: skip
+    stateless = not (changed or is_drawn or (failure is not None and failure.__cause__ is not None))
+    outcome = CodeOutcome(identity, layout, state.snapshot(), recorded, stateless, sentence)
+    if failure is None or failure.__cause__ is None:
+        known[kind] = outcome
+    return outcome
+
+
+def _changed(before: Mapping[str, tuple], after: Mapping[str, tuple]) -> set[str]:
     """Return the paths of the parts that differ between two snapshots."""
     return {path for path in before.keys() | after.keys() if before.get(path) != after.get(path)}
 
 
-def is_recording(old: tuple | None, new: tuple | None) -> bool:
+def _is_recording(old: tuple | None, new: tuple | None) -> bool:
     """Return whether a part whose summary changed only records: a new part, a container that grew, or activations."""
     if old is None or new is None:
         return new is not None
