@@ -12,6 +12,7 @@ from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.filled_target import Listener
 from mmspec.imagegen.target import RasterTarget
+from mmspec.imagegen.user_code import check_code
 from mmspec.methods import Domain
 
 AUTO = "auto"
@@ -90,8 +91,10 @@ class RasterDecoding:
         """Return the target, the drafter and the rule of a resolved request.
 
         Raises:
-            ValueError: The rule is unknown.
+            ValueError: The rule is unknown, or users' code around the model's modules does not support drafts.
         """
+        if self.drafter is not None:
+            check_code(model, request)
         target = request.target(model)
         rule = resolve(request.rule or "exact", greedy=target.greedy, domain=request.domain, model=model)
         return target, self.drafter, rule

@@ -22,13 +22,13 @@ from torch import Tensor, nn
 from mmspec.core.cache import SlotCache
 from mmspec.core.code_state import outcome_of
 from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
+from mmspec.core.split_trial import TrialMismatch
 from mmspec.core.user_code import listed, user_code
 from mmspec.io.validation import boolean, whole
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.proof.bit_equality import same_bits
 from mmspec.vlm.proof.receptive_field import check_receptive_field
 from mmspec.vlm.proof.trial import (
-    TrialMismatch,
     compare_with_generate,
     drafted,
     draws_numbers,

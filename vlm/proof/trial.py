@@ -16,16 +16,13 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaL
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.code_state import chance
-from mmspec.core.draft import Draft, Law, Verdict, root_only
+from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.split_trial import TrialMismatch, path_to, rounding_gap
 from mmspec.core.tree import chain, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.prefill import PROMPT_ALONE, prepare_inputs
 from mmspec.vlm.target import TextTarget
-
-
-class TrialMismatch(Exception):
-    """A difference between drafted passes and single steps; the message continues "got ..."."""
 
 
 def ordinary_tokens(parts: Parts, batch: int, length: int, seed: int = 0) -> Tensor:
@@ -64,9 +61,6 @@ STEPS = 5  # scripted tokens
 _TREE = (0, 0, 0, 1, 2, 4)  # after the root: wrong, right, wrong, right, wrong
 _RIGHT = (0, 2, 4)
 _WIDE = 96  # tokens of a pass that is wider than most drafts
-# largest difference of two logits that another order of summation explains, in standard deviations of a row's logits
-_SLACK = {torch.float32: 2e-3, torch.float64: 1e-6}
-_SLACK_HALF = 0.25
 
 
 def text_trial(parts: Parts) -> None:
@@ -181,14 +175,6 @@ def single_steps(target: TextTarget, script: Tensor) -> list[tuple[int, int, Ten
     return logits
 
 
-def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
-    """Return a verdict that accepts the path to a node of each row, int64 [B], followed by `correction` int64 [B]."""
-    batch, tree = draft.batch, draft.tree
-    path, depth = tree.path.expand(batch, -1, -1), tree.depth.expand(batch, -1)
-    rows = torch.arange(batch, device=node.device)
-    return Verdict("path", node, path[rows, node], depth[rows, node], correction)
-
-
 def _invariant(parts: Parts, inputs: dict) -> None:
     """Check that a pass does not depend on the cache's own count of slots or on the position of a later node."""
     ids, kwargs = prepare_inputs(parts.model, inputs)
@@ -242,7 +228,4 @@ def _target(parts: Parts, ids: Tensor, kwargs: dict) -> TextTarget:
 
 
 def _gap(ours: Tensor, theirs: Tensor, parts: Parts) -> float:
-    """Return the largest difference of two rows of logits as a share of the tolerance; NaN fails too."""
-    ours, theirs = ours.float(), theirs.float()
-    slack = _SLACK.get(parts.dtype, _SLACK_HALF)
-    return float((ours - theirs).abs().amax() / (slack * theirs.std().clamp_min(1e-6)))
+    return rounding_gap(ours, theirs, parts.dtype)
