@@ -17,6 +17,7 @@ from mmspec.imagegen.filled_target import MaskFilledTarget
 from mmspec.imagegen.model import ImageModel
 from mmspec.imagegen.pipeline import ImageRequest
 from mmspec.imagegen.target import ImageTarget
+from mmspec.imagegen.user_code import check_code
 
 
 class AnyOrderTarget(MaskFilledTarget, ImageTarget):
@@ -171,6 +172,7 @@ class AnyOrderDecoding(ABC):
 
         Raises:
             UnsupportedCombination: The request names a rule.
+            ValueError: Users' code is around the model's modules.
         """
         if request.rule is not None:
             rule = getattr(request.rule, "name", request.rule)
@@ -178,6 +180,7 @@ class AnyOrderDecoding(ABC):
                 f"rule: expected no rule, since decoding {self.name!r} is relaxed and brings its own, got {rule!r}; "
                 "leave it out"
             )
+        check_code(model)
         return request.target(model, AnyOrderTarget), self, self.rule(model)
 
     @abstractmethod

@@ -12,6 +12,7 @@ from mmspec.core.rules.base import Rule, UnsupportedCombination
 from mmspec.core.rules.by_name import resolve
 from mmspec.imagegen.filled_target import Listener
 from mmspec.imagegen.target import RasterTarget
+from mmspec.imagegen.user_code import check_code
 from mmspec.io.validation import plain
 from mmspec.methods import Domain
 
@@ -91,8 +92,10 @@ class RasterDecoding:
         """Return the target, the drafter and the rule of a resolved request.
 
         Raises:
-            ValueError: The rule is unknown.
+            ValueError: The rule is unknown, or users' code around the model's modules does not support drafts.
         """
+        if self.drafter is not None:
+            check_code(model, request)
         target = request.target(model)
         rule = resolve(
             "exact" if request.rule is None else request.rule, greedy=target.greedy, domain=request.domain, model=model

@@ -21,13 +21,24 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
+from mmspec.core.code_state import outcome_of
 from mmspec.core.compat import CACHE
 from mmspec.core.fingerprint import Fingerprint, fingerprint, layout_of
+from mmspec.core.split_trial import TrialMismatch
+from mmspec.core.user_code import listed, user_code
 from mmspec.io.validation import boolean, number, whole
 from mmspec.vlm.architectures import Parts, parts_of
 from mmspec.vlm.proof.bit_equality import same_bits
 from mmspec.vlm.proof.receptive_field import check_receptive_field
-from mmspec.vlm.proof.trial import TrialMismatch, compare_with_generate, text_trial
+from mmspec.vlm.proof.trial import (
+    compare_with_generate,
+    drafted,
+    draws_numbers,
+    single_steps,
+    step_trial,
+    text_trial,
+    width_trial,
+)
 from mmspec.vlm.target import TextTarget
 
 _TEXT = {"input_ids", "inputs", "attention_mask", "position_ids"}
@@ -108,13 +119,17 @@ def take_apart(model: nn.Module) -> Parts:
         ValueError: the model is not supported (see `parts_of`), or the trial fails.
     """
     parts = parts_of(model)
-    if not parts.trusted:
+    if not parts.trusted and not parts.code:  # with users' code, a request without drafts may need no trial of drafts
         prove_model(parts)
     return parts
 
 
-def admit(target: TextTarget) -> None:
-    """Check that a request fits into its model, and that drafted passes give the output of plain steps.
+def admit(target: TextTarget, drafts: bool = True) -> None:
+    """Check that a request fits into its model, and that its passes give the output of plain steps.
+
+    Args:
+        target: the target of the request.
+        drafts: whether passes may have several positions.
 
     Raises:
         ValueError: the request does not fit, or drafted passes could give other output.
@@ -125,14 +140,16 @@ def admit(target: TextTarget) -> None:
     _check_widths(parts, prompt, most)
     if target.rope is not None:
         _check_switch(parts, target.rope.switch, prompt, most)
-    if target.strict:
+    if target.strict and not parts.code:
         prove_bits(parts)
+    known = target.model_kwargs if target.inputs is None else target.inputs
+    beyond = [key for key, value in known.items() if isinstance(value, Tensor) and key not in _TEXT]
+    if parts.code:
+        target.recordable = prove_code(target, target.inputs if beyond else None, drafts)
     if parts.trusted:
         return
     if most is None:
         raise ValueError(f"max_new_tokens: expected a limit, got none; {name} must be tested at the whole length first")
-    known = target.model_kwargs if target.inputs is None else target.inputs
-    beyond = [key for key, value in known.items() if isinstance(value, Tensor) and key not in _TEXT]
     if beyond and target.inputs is None:
         raise ValueError(f"model: expected {name} to be called through its generate, got a direct call with "
                          f"{', '.join(beyond)}; it must be tested on this prompt first")  # fmt: skip
@@ -226,6 +243,47 @@ def prove_prompt(parts: Parts, inputs: dict) -> None:
     beyond = ", ".join(name for name in named if name not in _TEXT) or "text"
     where = f"behind this prompt with {beyond}"
     _proven_once(parts, named, lambda: compare_with_generate(parts, inputs, where), f"leave {beyond} out, or {_DECODE}")
+
+
+def prove_code(target: TextTarget, inputs: dict | None, drafts: bool) -> bool:
+    """Test that the passes of a request run users' code around modules with the results of `transformers.generate`.
+
+    A passed trial is valid until the code or its state changes. Without drafts, code with state of its own runs untested,
+    since it sees the shapes and the number of passes that it would see in `transformers.generate`.
+
+    Args:
+        target: the target of the request.
+        inputs: the prompt if it has more than text, see `prompt_inputs`.
+        drafts: whether a drafter drafts.
+
+    Returns:
+        Whether graphs may record the code: replaced modules without state, whose settings fingerprints compare.
+
+    Raises:
+        ValueError: results differ, or the code has state that calls change; the message names the code.
+    """
+    parts, model = target.parts, target.parts.model
+    remedy = "decode with drafter=None" if drafts else _DECODE
+    drafts = drafts or target.turn is not None  # a turn reads its text in passes of several positions
+    code = user_code(model, parts.decoder, parts.head, parts.embed)
+    checks = [text_trial, width_trial] if drafts else [step_trial]
+    if inputs is not None:
+        run = drafted if drafts else single_steps
+        checks.append(lambda parts: compare_with_generate(parts, inputs, "behind this prompt", run))
+    if target.strict and drafts:
+        checks.append(same_bits)
+
+    def trial() -> ValueError | None:
+        return _failure(parts, lambda: [check(parts) for check in checks], f"remove {listed(code)}, or {remedy}")
+
+    def draws() -> bool:
+        return draws_numbers(parts)
+
+    named = sorted(name for name, value in (inputs or {}).items() if isinstance(value, Tensor))
+    outcome = outcome_of(model, (drafts, target.strict, remedy, *named), code, (model,), trial, draws)
+    if outcome.sentence is not None and (drafts or outcome.stateless):
+        raise ValueError(outcome.sentence)
+    return outcome.stateless and all(piece.kind == "module" for piece in code)
 
 
 def prove_receptive_field(parts: Parts, total: int) -> None:

@@ -15,6 +15,7 @@ from transformers import PreTrainedConfig
 
 from mmspec.core.layer_plan import LayerPlan, layer_plan
 from mmspec.core.rope import length_dependent
+from mmspec.core.user_code import code_mark, global_mark, user_code
 from mmspec.vlm.distributed import execution_device, group_of, hook_device, layer_devices, on_input_device
 from mmspec.vlm.hf_model import check_layers, uncompiled
 from mmspec.vlm.mixers import Mixer, mixers_of
@@ -69,7 +70,8 @@ class Parts:
         decoder: Its text decoder.
         head: Its output head.
         embed: Its token embeddings.
-        direct: Whether logits are the head's output on the last hidden states, so that passes skip the wrapper.
+        direct: Whether logits are the head's output on the last hidden states, so that passes skip the wrapper. With
+            users' code on the model, passes run whatever the wrapper runs.
         plan: The cache contents of each layer.
         places: The device of each layer, see `layer_devices`.
         hidden_size: The width of the hidden states.
@@ -77,6 +79,8 @@ class Parts:
         placeholders: The ids that stand for visual features in a prompt; a drafter must never propose them.
         tokens_per_image: The number of placeholders of every picture; None if it varies.
         trusted: Whether the test suite checks this class with this decoder; other models are tried first.
+        code: Descriptions of users' code on modules that text passes run, see `mmspec.core.user_code`; requests with it
+            are tried first.
         last_only: Whether the forward can return the last logits alone.
         own: Whether the decoder is part of transformers, whose attention windows equal those of its masks.
         mixers: The layers with states.
@@ -97,6 +101,7 @@ class Parts:
     placeholders: tuple[int, ...]
     tokens_per_image: int | None = None
     trusted: bool = True
+    code: tuple[str, ...] = ()
     last_only: bool = True
     own: bool = True
     mixers: tuple[Mixer, ...] = ()
@@ -141,7 +146,7 @@ _REMEMBERED: WeakKeyDictionary[nn.Module, tuple[tuple, dict, Parts]] = WeakKeyDi
 def parts_of(model: nn.Module) -> Parts:
     """Return the parts of a transformers model that continues text.
 
-    They are remembered until a module, a weight's shape or device, a hook or the config changes.
+    They are remembered until a module, a weight's shape or device, code on a module or the config changes.
 
     Args:
         model: The transformers model, without wrappers.
@@ -162,7 +167,7 @@ def parts_of(model: nn.Module) -> Parts:
 
 def _module_states(model: nn.Module) -> tuple:
     """Return everything in a model's modules on which its parts depend. Modules are compared by weak references."""
-    states, waiting, known = [id(vars(model).get("forward"))], [model], set()
+    states, waiting, known = [global_mark()], [model], set()
     while waiting:
         module = waiting.pop()
         if module is None or id(module) in known:
@@ -176,6 +181,7 @@ def _module_states(model: nn.Module) -> tuple:
             module.training and bool(own.get("gradient_checkpointing")),
             "_hf_hook" in own and (hook_device(module),),
             None if weight is None else (weight.shape, weight.device),
+            code_mark(module),
         ))  # fmt: skip
         waiting.extend(own["_modules"].values())
     return tuple(states)
@@ -206,11 +212,12 @@ def _look_up(model: nn.Module) -> Parts:
         raise ValueError(
             f"attn_implementation: expected 'sdpa' or 'eager', got {attention!r}; load the model with 'sdpa'"
         )
-    if "position_ids" not in signature(model.forward).parameters:
+    if not any("position_ids" in signature(forward).parameters for forward in (model.forward, type(model).forward)):
         raise ValueError(f"model: expected a forward that takes position_ids, got {name}; drafts on a tree need them")
     head, decoder, embed = _modules(model)
     check_layers(decoder, head)
     tested = name in _BY_NAME and _of_transformers(model)
+    code = tuple(map(str, user_code(model, decoder, head, embed)))
     most = getattr(text, "max_position_embeddings", None)
     most = most if isinstance(most, int) and most > 0 else None
     return Parts(
@@ -218,14 +225,15 @@ def _look_up(model: nn.Module) -> Parts:
         decoder=decoder,
         head=head,
         embed=embed,
-        direct=tested,
+        direct=tested and not code,
         plan=plan,
         places=layer_devices(decoder, len(plan)),
         hidden_size=text.hidden_size,
-        vocab_size=head.weight.shape[0],
+        vocab_size=head.weight.shape[0] if hasattr(head, "weight") else text.vocab_size,
         placeholders=placeholders_of(config),
         tokens_per_image=_tokens_per_image(model, config) if name in _EVEN else None,
         trusted=tested and type(decoder).__name__ in _DECODERS and _of_transformers(decoder),
+        code=code,
         last_only=_takes(model, "logits_to_keep"),
         own=_of_transformers(decoder),
         mixers=mixers_of(decoder, plan),
@@ -251,9 +259,14 @@ def _modules(model: nn.Module) -> tuple[nn.Module, nn.Module, nn.Module]:
         decoder = uncompiled(inner.get_decoder()) if decoder is inner or decoder is model else decoder
     except (AttributeError, NotImplementedError):
         head = decoder = embed = None
-    if not isinstance(decoder, nn.Module) or not hasattr(head, "weight") or not hasattr(embed, "weight"):
+    if not isinstance(decoder, nn.Module) or not isinstance(head, nn.Module) or not hasattr(embed, "weight"):
+        lacking = (
+            f"with a {type(embed).__name__} that has no weight"
+            if isinstance(embed, nn.Module)
+            else "without one of them"
+        )
         raise ValueError("model: expected a decoder, token embeddings and an output head, got a "
-                         f"{type(model).__name__} without one of them; decode it with model.generate")  # fmt: skip
+                         f"{type(model).__name__} {lacking}; decode it with model.generate")  # fmt: skip
     return head, _below_head(decoder, head, embed), embed
 
 
@@ -268,9 +281,10 @@ def _below_head(decoder: nn.Module, head: nn.Module, embed: nn.Module) -> nn.Mod
 
 
 def _takes(model: nn.Module, argument: str) -> bool:
-    """Return whether the model's forward accepts the argument."""
+    """Return whether the model's forward accepts the argument; of a replaced forward, `generate` reads the names alone."""
     parameters = signature(model.forward).parameters
-    return argument in parameters or any(value.kind is value.VAR_KEYWORD for value in parameters.values())
+    passed_on = "forward" not in vars(model) and any(v.kind is v.VAR_KEYWORD for v in parameters.values())
+    return argument in parameters or passed_on
 
 
 def _of_transformers(module: nn.Module) -> bool:

@@ -98,9 +98,13 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
 
     def before(module: nn.Module, args: tuple, kwargs: dict) -> None:
         if threading.get_ident() == thread:
-            embeds = kwargs.get("inputs_embeds")
-            ids = kwargs.get("input_ids", args[0] if args else None)
-            seen.embeds = embeds if embeds is not None else module.get_input_embeddings()(ids)
+            seen.embeds = kwargs.get("inputs_embeds")
+            if seen.embeds is None and len(hooks) == count:  # a call of our own would run users' hooks once more
+                hooks.append(module.get_input_embeddings().register_forward_hook(embedded))
+
+    def embedded(module: nn.Module, args: tuple, output: Tensor) -> None:
+        if threading.get_ident() == thread and seen.embeds is None:
+            seen.embeds = output
 
     def after(module: nn.Module, args: tuple, output: object) -> None:
         if threading.get_ident() == thread:
@@ -144,6 +148,7 @@ def record_states(decoder: nn.Module, levels: tuple[Level, ...] | None = None) -
                 hooks.append(attention.register_forward_hook(cached))
             else:
                 hooks.append(_layer(decoder, level).register_forward_pre_hook(entering(level), with_kwargs=True))
+        count = len(hooks)
         yield seen
     finally:
         for hook in hooks:

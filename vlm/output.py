@@ -268,7 +268,7 @@ def _read_padding(target: TextTarget) -> int:
     """Read the padding after rows of a finished request that ended early, up to the length of the longest row.
 
     The scores, logits and keys of these rows then equal those of transformers. The padding is known, so a pass reads many
-    tokens at once. Failed rows do not change.
+    tokens at once, unless users' code is around the modules. Failed rows do not change.
 
     Args:
         target: the target of a request with `goes_on`, see `GeneratedRows`.
@@ -276,9 +276,9 @@ def _read_padding(target: TextTarget) -> int:
     Returns:
         The number of passes, 0 if all rows have the same length.
     """
-    longest, passes = max(target.emitted), 0
+    longest, passes, widest = max(target.emitted), 0, 1 if target.parts.code else _WIDEST
     _forget_cut_rows(target)
-    while count := min(max(_lacks(target, longest)), _WIDEST):
+    while count := min(max(_lacks(target, longest)), widest):
         rows = [tokens[-1:] or [target.pad] for tokens in target.tokens]
         value = torch.tensor([row + [target.pad] * (count - 1) for row in rows], device=target.device)
         draft = Draft(value, uncached_chain(count, target.device), Law("none"))

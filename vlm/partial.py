@@ -43,6 +43,7 @@ def check_partial(parts: Parts, entry: int) -> None:
         "layers with cross-attention": "cross" in kinds,
         "inputs of its own for every layer": bool(getattr(text, "hidden_size_per_layer_input", 0)),
         "rotary embeddings that depend on the length": bool(parts.rotary),
+        f"code of yours around them ({', '.join(parts.code)})": bool(parts.code),
         f"the decoder {name}": not (parts.direct and name in DECODERS),
     }
     if present := [obstacle for obstacle, holds in obstacles.items() if holds]:

@@ -84,17 +84,16 @@ def first_tokens(kwargs: dict, count: int) -> dict:
     }
 
 
-def first_positions(inputs: dict, ids: Tensor, default: Tensor) -> Tensor:
+def first_positions(inputs: dict, ids: Tensor, default: Tensor | None) -> Tensor:
     """Return the positions of a prompt, int64 [..., B, P] or [1, P].
 
     Args:
-        inputs: The result of `first_inputs`. If its position_ids are None, the positions are slots, padding included.
+        inputs: The result of `first_inputs`.
         ids: int64 [B, P].
-        default: The positions if `inputs` has no position_ids.
+        default: The positions if `inputs` has no position_ids. Where there are none either, as for a replaced forward
+            that does not name them, the positions are slots, padding included.
     """
-    if "position_ids" not in inputs:
-        return default
-    positions, embeds = inputs["position_ids"], inputs.get("inputs_embeds")
+    positions, embeds = inputs.get("position_ids", default), inputs.get("inputs_embeds")
     count = ids.shape[1] if embeds is None else embeds.shape[1]
     return torch.arange(count, device=ids.device)[None] if positions is None else positions
 

@@ -162,7 +162,7 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     )
     if request.cache is not None:
         check_layout(request.cache, target)
-    admit(target)
+    admit(target, drafts=drafter is not None)
     if settings.memory is not None:
         held = settings.capture.nbytes if isinstance(settings.capture, Rounds) else 0
         drafter = drafter_within(target, drafter, bytes_of(settings.memory), held)

@@ -64,10 +64,11 @@ class TextTarget(GeneratedRows):
         adapts: Whether costs measured during requests count too; if not, a seed reproduces its output.
         asks: Whether a pass may wait for the device to learn whether its logits are finite.
         strict: Whether passes over drafts have the bits of single-token passes, see `mmspec.core.strict`.
+        recordable: Whether no users' code prevents graphs of its passes.
         surroundings: Functions that return the context managers around each pass over a draft.
     """
 
-    asks, pads, adapts, scored = True, False, False, 1
+    asks, pads, adapts, scored, recordable = True, False, False, 1, True
     pass_costs: PassCurve | None = None
 
     def __init__(
@@ -112,8 +113,8 @@ class TextTarget(GeneratedRows):
         # closed forms of recurrences over a tree sum in another order than single steps
         self.mixers = stepwise(parts.mixers) if strict else parts.mixers
         self.surroundings = surroundings_of(self)
-        # passes that depend on the draft's shape or that several processes share are not padded
-        self.pads = not self.surroundings and parts.group is None
+        # passes that depend on the draft's shape, that several processes share or that users' code sees are not padded
+        self.pads = not self.surroundings and parts.group is None and not parts.code
         attention = getattr(parts.decoder.config, "_attn_implementation", None)
         layout = self.batch, self.device, self.dtype, attention, strict, bool(self.processors.bound)
         self.pass_costs = pass_costs_of(parts.model, layout)
@@ -131,7 +132,7 @@ class TextTarget(GeneratedRows):
         rest, inputs = None if self.turn is None else self.turn.rest, {}
         if rest is None:
             inputs = first_inputs(self.parts, self.prompt, self.model_kwargs, self.cache)
-            positions = first_positions(inputs, self.prompt, self.model_kwargs["position_ids"])
+            positions = first_positions(inputs, self.prompt, self.model_kwargs.get("position_ids"))
             self.lasting = lasting_inputs(self.parts.plan, inputs)
         else:
             positions, self.lasting = rest.positions, rest.lasting

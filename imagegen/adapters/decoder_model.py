@@ -13,6 +13,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import narrowest_window
 from mmspec.core.rope import first_switch, length_dependent
+from mmspec.core.user_code import listed, user_code
 from mmspec.imagegen.adapters.prompts import TokenPrompts, left_padded, prompt_texts, token_rows
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModelOutput
@@ -149,8 +150,10 @@ class DecoderModel(ABC):
             prompts: Texts (with a processor), token ids per image, or the output of the model's processor.
 
         Raises:
-            ValueError: The prompts are anything else, or they are texts and there is no processor.
+            ValueError: The prompts are anything else, they are texts and there is no processor, or users' code is on a
+                module that images pass by.
         """
+        self._check_code()
         if isinstance(prompts, TokenPrompts):
             return prompts
         texts = prompt_texts(prompts)
@@ -163,6 +166,19 @@ class DecoderModel(ABC):
         if inputs.get("pixel_values") is not None:
             raise ValueError(f"prompts: expected text alone for {self.name}, got images; leave pixel_values out")
         return self.prompts(token_rows(inputs.get("input_ids"), inputs.get("attention_mask")), inputs, texts=False)
+
+    def _check_code(self) -> None:
+        """Refuse users' code on modules that images pass by: those around the decoder, and a head whose rows are read."""
+        head = None if self.vocabulary is None else self.model.lm_head
+        passed = {
+            name
+            for name, module in self.model.named_modules()
+            if module is head or (module is not self.decoder and any(part is self.decoder for part in module.modules()))
+        }
+        code = [piece for piece in user_code(self.model) if piece.place in passed]
+        if code:
+            raise ValueError(f"model: expected code of yours on the decoder of {self.name} alone, got {listed(code)}, which "
+                             "images do not run; remove it, or move it to the decoder's layers")  # fmt: skip
 
     def rows(self, condition: TokenPrompts) -> int:
         return len(condition.cond)

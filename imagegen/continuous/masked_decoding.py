@@ -15,6 +15,7 @@ from mmspec.core.rules.base import Rule, UnsupportedCombination, Weights
 from mmspec.imagegen.continuous.head_sampling.sampling import KeyedNoise
 from mmspec.imagegen.continuous.masked_target import MaskedModel, MaskedTarget, TokenEvidence
 from mmspec.imagegen.continuous.schedules.generation_order import GenerationStep, cosine_steps, random_orders
+from mmspec.imagegen.user_code import check_code
 
 Prepared = tuple[MaskedTarget, "MaskedDecoding", Rule]
 
@@ -28,8 +29,11 @@ class MaskedDecoding(ABC):
         """Return the target, the drafter and the rule of a resolved `MARRequest`.
 
         Raises:
-            ValueError: The request names another rule, or its order or noise has another shape.
+            ValueError: The request names another rule, its order or noise has another shape, or a decoding with drafts
+                meets users' code around the model's modules.
         """
+        if not isinstance(self, PlainSteps):
+            check_code(model)
         rule, wish = self.rule(model), request.rule
         if isinstance(wish, Rule):
             rule = wish

@@ -2,7 +2,7 @@
 
 A fingerprint compares weights by their memory, their version counter and a sample of their values, and modules by their
 settings, such as the active adapters. It takes a few milliseconds. It misses changes that none of these shows: single
-values written through `.data`, a forward hook, and weights on the meta device, which are loaded for each pass.
+values written through `.data`, the state of a forward hook, and weights on the meta device, which are loaded for each pass.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.rope import turns_with_length
+from mmspec.core.user_code import user_code_on
 
 _SAMPLES = 8  # values read of each tensor
 _DEPTH = 3  # levels of nesting of settings in lists and dicts
@@ -87,7 +88,7 @@ def places_of(*roots: nn.Module) -> tuple:
 
 
 def layout_of(*roots: nn.Module) -> tuple:
-    """Return the shape, dtype and device of each tensor, the active adapters, and the attention implementations.
+    """Return the classes of modules, the shape, dtype and device of tensors, the adapters and attention implementations.
 
     The result can be hashed. It stays the same when only the values of weights change.
     """
@@ -116,7 +117,7 @@ def _layout(roots: tuple[nn.Module, ...], modules: list[nn.Module], tensors: lis
         tuple(_constant(value) for name in _ADAPTERS if (value := vars(module).get(name)) is not None)
         for module in modules
     )
-    return shapes, adapters, tuple(_attention(root) for root in roots)
+    return tuple(map(type, modules)), shapes, adapters, tuple(_attention(root) for root in roots)
 
 
 def _modules(roots: tuple[nn.Module, ...]) -> Iterator[nn.Module]:
@@ -170,9 +171,9 @@ def _dense(tensor: Tensor) -> Tensor:
 def _settings(module: nn.Module) -> tuple:
     """Return a module's class and constants by name. None counts as absent, since many passes put tensors in its place."""
     if turns_with_length(module):
-        return (type(module),)
+        return type(module), user_code_on(module)
     constants = ((name, _constant(value)) for name, value in vars(module).items() if name not in _BOOKKEEPING)
-    return type(module), *((name, value) for name, value in constants if value is not ...)
+    return type(module), user_code_on(module), *((name, value) for name, value in constants if value is not ...)
 
 
 def _constant(value: object, depth: int = _DEPTH) -> object:

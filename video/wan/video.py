@@ -9,6 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from mmspec.core.user_code import user_code
 from mmspec.io.validation import check_fields
 from mmspec.methods import value_of
 from mmspec.video.chunk_cache import ChunkCache, CommittedFrames, Positions
@@ -95,6 +96,8 @@ class CachedState(WanState):
     def __init__(self, model: WanVideo, text: Tensor, noise: BlockNoise, size: tuple[int, int], context: Cached):
         super().__init__(model, text, noise, size)
         self.context, self.cache = context, context.cache(model)
+        # users' code sees passes over single blocks, as in plain decoding
+        self._most = 1 if user_code(model.transformer) else context.at_once
         # the block before which all visible frames were read again, and the prompt of that pass
         self._renewed: tuple[int, Tensor | None] = (0, None)
 
@@ -110,7 +113,7 @@ class CachedState(WanState):
         if self.context.recache and since and (since != self._renewed[0] or text is not self._renewed[1]):
             self._renew(video, since)
         while self.watermark < len(video):
-            first, most = self.watermark, self.context.at_once or len(video)
+            first, most = self.watermark, self._most or len(video)
             text, last = self._text(first), first + 1
             while last < min(first + most, len(video)) and self._text(last) is text:  # a pass has a single prompt
                 last += 1

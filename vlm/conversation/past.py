@@ -318,6 +318,6 @@ def with_positions(past: Past, turn: Turn, parts: Parts, ids: Tensor, kwargs: di
     if not turn.start:
         return turn
     inputs = first_inputs(parts, ids, kwargs, SlotCache(parts.plan, 1))
-    positions = first_positions(inputs, ids, kwargs["position_ids"])[..., turn.start :]
+    positions = first_positions(inputs, ids, kwargs.get("position_ids"))[..., turn.start :]
     past.expects(turn, positions)
     return replace(turn, rest=replace(turn.rest, positions=positions))

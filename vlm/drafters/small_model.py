@@ -200,7 +200,7 @@ class SmallModelContext:
         inputs = first_inputs(self.parts, ids, kwargs | {"attention_mask": mask}, self.cache)
         self.parts.model(**inputs, return_dict=True)
         self.passes += 1
-        position = first_positions(inputs, ids, kwargs["position_ids"])
+        position = first_positions(inputs, ids, kwargs.get("position_ids"))
         self.next_position = position[..., -1].expand(*position.shape[:-2], ids.shape[0]) + 1
         self.cache.advance(ids.shape[1])
         if mask is not None:

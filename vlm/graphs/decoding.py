@@ -25,6 +25,7 @@ def check_capturable(target: TextTarget, state: object) -> None:
     parts = target.parts
     for met, wanted, got in (
         (parts.group is None, "layers in a single process", "layers shared by several processes"),
+        (target.recordable, "modules without code of yours", ", ".join(parts.code)),
         (_at_home(target), f"all layers on {target.device}", "layers on other devices, or moved by hooks"),
         (not parts.plan.stateful, "attention layers", "layers with recurrent states"),
         (all(layer.kind != "cross" for layer in parts.plan.layers), "self-attention layers", "cross-attention layers"),

@@ -1,4 +1,4 @@
-"""Copies and snapshots of stateful objects, so that a rejected draft leaves no trace.
+"""Copies of stateful objects, so that a rejected draft leaves no trace.
 
 A part of an object is copied in the first applicable way:
 
@@ -8,27 +8,23 @@ A part of an object is copied in the first applicable way:
 4. A part that cannot be copied is shared (xgrammar's compiled grammars, locks).
 
 If such a copy gives other results than its original, `ForkedProcessors` can replay: a copy of the object's state before the
-request is called with the arguments of every step so far. The proof (`proof.py`) selects the way for a request. A snapshot
-describes the state of an object, so that its states at two times can be compared.
+request is called with the arguments of every step so far. The proof (`proof.py`) selects the way for a request.
 """
 
 from __future__ import annotations
 
 import copy
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
-from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
+from types import MethodType
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
+
+from mmspec.core.snapshot import ATOMS, SHARED, fields, slots_of, traverse
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 
-SHARED = (nn.Module, PreTrainedTokenizerBase, Tokenizer, ModuleType, type, FunctionType, BuiltinFunctionType)
-ATOMS = (int, float, complex, bool, str, bytes, type(None), type(...), torch.device, torch.dtype)
 _ATOMS = frozenset(ATOMS)
 _OWN_WAYS = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__")
 
@@ -83,7 +79,7 @@ def _copied(part: object, memo: dict[int, object]) -> object:
 def _is_plain(kind: type) -> bool:
     """Return whether a class uses Python's default creation and copy, so that its fields are its whole state."""
     own = any(getattr(kind, name, None) is not getattr(object, name, None) for name in _OWN_WAYS)
-    return not own and not hasattr(kind, "__deepcopy__") and bool(kind.__dictoffset__ or _slots(kind))
+    return not own and not hasattr(kind, "__deepcopy__") and bool(kind.__dictoffset__ or slots_of(kind))
 
 
 def _of_plain_class(part: object, memo: dict[int, object]) -> object:
@@ -98,23 +94,6 @@ def _by_deepcopy(part: object, memo: dict[int, object]) -> object:
         return copy.deepcopy(part, memo)
     except Exception:  # a class that cannot be copied may raise anything
         return part
-
-
-def fields(part: object) -> dict[str, object]:
-    """Return the instance attributes of an object, including those in `__slots__`."""
-    slots = {name: getattr(part, name) for name in _slots(type(part)) if hasattr(part, name)}
-    return slots | getattr(part, "__dict__", {})
-
-
-@cache
-def _slots(kind: type) -> tuple[str, ...]:
-    slots = []
-    for base in kind.__mro__:
-        names = vars(base).get("__slots__", ())
-        for name in (names,) if isinstance(names, str) else names:
-            is_private = name.startswith("__") and not name.endswith("__")
-            slots.append(f"_{base.__name__.lstrip('_')}{name}" if is_private else name)
-    return tuple(name for name in slots if name not in ("__dict__", "__weakref__"))
 
 
 class ForkedProcessors:
@@ -156,34 +135,6 @@ class ForkedProcessors:
 
     def _copy_of(self, processors: Sequence[Processor]) -> list[Processor]:
         return copy_of(list(processors), {id(processor): processor for processor in self.shared})
-
-
-MOST = 4096  # limit of visited parts
-_MOST_NUMBERS = 4096  # largest tensor that is compared by value
-
-
-def snapshot(root: object) -> dict[str, object]:
-    """Return a summary of `root` and each of its parts, by the path to the part.
-
-    Parts are visited in the order of `traverse`, so a counter comes before the entries of a vocabulary.
-    """
-    return {path: _summary(part) for path, part in traverse(root)}
-
-
-def traverse(root: object) -> Iterator[tuple[str, object]]:
-    """Yield at most `MOST` parts of `root` with their paths, breadth first; parts except numbers and strings only once."""
-    seen, queue, count = {id(root)}, deque([("", root)]), 0
-    while queue and count < MOST:
-        path, part = queue.popleft()
-        count += 1
-        yield path, part
-        for name, child in _children(part):
-            if type(child) in ATOMS:
-                count += 1
-                yield f"{path}.{name}", child
-            elif id(child) not in seen:
-                seen.add(id(child))
-                queue.append((f"{path}.{name}", child))
 
 
 class ModelAttributes:
@@ -230,46 +181,3 @@ def tokens_within(state: Mapping[str, object], vocab: int, most: int) -> list[in
         elif summary[0] == "Tensor" and isinstance(summary[-1], tuple) and len(summary[-1]) <= 64:
             ids.update(dict.fromkeys(int(n) for n in summary[-1] if abs(n) < vocab and int(n) == n))
     return [i for i in ids if 0 <= i < vocab][:most]
-
-
-def _children(part: object) -> Iterator[tuple[str, object]]:
-    if isinstance(part, FunctionType):
-        cells = part.__closure__ or ()
-        yield from ((f"cell{n}", cell.cell_contents) for n, cell in enumerate(cells) if _is_full(cell))
-        yield from vars(part).items()
-    elif isinstance(part, (*SHARED, Tensor)):
-        return
-    elif isinstance(part, MethodType):
-        yield "self", part.__self__
-    elif isinstance(part, partial):
-        yield from (("func", part.func), ("args", part.args), ("keywords", part.keywords))
-    elif isinstance(part, Mapping):
-        yield from ((repr(key)[:80], value) for key, value in list(part.items())[:MOST])
-    elif isinstance(part, (list, tuple, deque)):
-        yield from ((str(n), item) for n, item in enumerate(list(part)[:MOST]))
-    elif not isinstance(part, (set, frozenset)):
-        yield from fields(part).items()
-
-
-def _is_full(cell: object) -> bool:
-    try:
-        return cell.cell_contents is not None
-    except ValueError:
-        return False
-
-
-def _summary(part: object) -> tuple:
-    name = type(part).__name__
-    if type(part) in ATOMS:
-        return name, repr(part)
-    if isinstance(part, Tensor):
-        few = part.numel() <= _MOST_NUMBERS
-        seen = (tuple(part.flatten().tolist()),) if few else (part.data_ptr(), part._version)
-        return ("Tensor", str(part.dtype), tuple(part.shape), str(part.device), *seen)
-    if isinstance(part, torch.Generator):
-        return name, hash(bytes(part.get_state().tolist()))
-    if isinstance(part, (set, frozenset)):
-        return name, len(part), tuple(sorted(map(repr, part)))[:MOST]
-    if isinstance(part, (list, tuple, deque, Mapping)):
-        return name, len(part)
-    return (name,)

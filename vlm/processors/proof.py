@@ -19,16 +19,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.snapshot import MOST, snapshot
 from mmspec.vlm.processors.branches import Branch
-from mmspec.vlm.processors.copies import (
-    MOST,
-    ForkedProcessors,
-    ModelAttributes,
-    Processor,
-    copy_of,
-    snapshot,
-    tokens_within,
-)
+from mmspec.vlm.processors.copies import ForkedProcessors, ModelAttributes, Processor, copy_of, tokens_within
 
 _STEPS, _FROM_STATE = 6, 12  # scripted tokens, and the limit of further tokens for ids in the processors' state
 _MOST_NUMBERS = 2**26  # limit of numbers in the script's logits

@@ -9,11 +9,12 @@ from torch import Tensor
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.split_trial import TrialMismatch, path_to
 from mmspec.core.strict_ops import BLOCK
 from mmspec.core.tree import Tree, chain, static_tree
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import prepare_inputs
-from mmspec.vlm.proof.trial import TrialMismatch, ordinary_tokens, padding_id, path_to
+from mmspec.vlm.proof.trial import ordinary_tokens, padding_id
 from mmspec.vlm.target import TextTarget
 
 _DEEP = BLOCK + 2  # draft tokens of the chain, which is longer than a block of rows

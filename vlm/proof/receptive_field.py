@@ -9,9 +9,10 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from mmspec.core.cache import CrossLayer, EmptyLayer, StateLayer
 from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import LayerSpec, as_decoder_masks
+from mmspec.core.split_trial import TrialMismatch
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.prefill import wrapped_logits
-from mmspec.vlm.proof.trial import TrialMismatch, ordinary_tokens
+from mmspec.vlm.proof.trial import ordinary_tokens
 
 
 def check_receptive_field(parts: Parts, slots: int) -> None:

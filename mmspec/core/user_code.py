@@ -1,0 +1,189 @@
+"""Users' own code around the modules of a model: hooks, replaced forwards and replaced modules.
+
+Such code sees the shapes of the passes. A drafted pass has several positions where plain decoding has one, so the code may
+give other results. Code of the libraries that models and adapters are made of is not reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from types import FunctionType, MethodType
+from typing import Any
+from weakref import ref
+
+from torch import nn
+from torch.nn.modules import module as torch_module
+
+# packages whose hooks do not change the result of a position
+_HOOKING = frozenset(("torch", "transformers", "accelerate", "mmspec"))
+# packages whose modules compute each position by itself, or are proved with the class of the model
+_LIBRARIES = _HOOKING | {
+    "peft", "diffusers", "torchvision", "torchao", "bitsandbytes", "compressed_tensors", "gptqmodel", "auto_gptq",
+    "awq", "hqq", "optimum", "kernels", "fla", "flash_attn", "mamba_ssm", "causal_conv1d", "open_clip", "timm",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class UserCode:
+    """A piece of users' code.
+
+    Attributes:
+        kind: The word for it, such as "forward hook".
+        code: The function, the object that is called, or the module.
+        place: The name of the module that it is on, empty for the model itself.
+    """
+
+    kind: str
+    code: Any
+    place: str
+
+    def __str__(self) -> str:
+        return f"the {self.kind} {_name(self.code)} {f'on {self.place}' if self.place else 'on the model itself'}"
+
+
+def listed(code: Sequence[UserCode]) -> str:
+    """Return the first pieces of code in words."""
+    return " and ".join(map(str, code)) if len(code) < 3 else f"{code[0]} and {len(code) - 1} more"
+
+
+def user_code(root: nn.Module, *used: nn.Module) -> tuple[UserCode, ...]:
+    """Return the users' code on a model.
+
+    Args:
+        root: The model.
+        used: The modules whose passes are rebuilt; code elsewhere is not reported, unless it is around them. Without
+            any, the whole model counts.
+    """
+    known, seen = _LIBRARIES | {_package(type(root).__module__)}, set()
+    everywhere = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
+    found = _foreign(everywhere, "every module", "global ")
+    for place, module in _around(root, used):
+        own, kind = vars(module), type(module)
+        if _package(kind.__module__) not in known:
+            found.append(UserCode("module", module, place))
+        elif kind not in seen and not _packages(kind.forward) <= known:
+            found.append(UserCode("class forward", kind.forward, place))
+        seen.add(kind)
+        found += _foreign((own["_forward_hooks"], own["_forward_pre_hooks"]), place)
+        found += [UserCode(kind, code, place) for kind, code in _replaced_forward(module)]
+    return tuple(found)
+
+
+def user_code_on(module: nn.Module) -> tuple:
+    """Return the users' hooks and forward on a single module, as weak references."""
+    own = vars(module)
+    if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own):
+        return ()
+    hooks = _foreign((own["_forward_hooks"], own["_forward_pre_hooks"]), "")
+    return *(weakly(hook.code) for hook in hooks), *(weakly(code) for _, code in _replaced_forward(module))
+
+
+def code_mark(module: nn.Module) -> tuple:
+    """Return a mark of a module that changes with the code on it and keeps none of it alive; see `user_code`."""
+    own = vars(module)
+    attributes = [weakly(own[name]) for name in ("forward", "_old_forward", "_hf_hook") if name in own]
+    return tuple(own["_forward_hooks"]), tuple(own["_forward_pre_hooks"]), weakly(type(module).forward), *attributes
+
+
+def global_mark() -> tuple:
+    """Return a mark of the hooks of all modules, see `code_mark`."""
+    return tuple(torch_module._global_forward_hooks), tuple(torch_module._global_forward_pre_hooks)
+
+
+def weakly(part: object) -> object:
+    """Return a weak reference that can be hashed, or the address of an object that allows none."""
+    try:
+        hash(link := ref(part))
+    except TypeError:
+        return id(part)
+    return link
+
+
+def is_library(package: str) -> bool:
+    """Return whether a package is Python's own or a library of models."""
+    return package in _LIBRARIES | {"builtins", "collections", "functools"}
+
+
+def functions_of(code: object) -> Iterator[object]:
+    """Yield the functions that a call of `code` runs and their objects, inside decorators and partial functions too."""
+    known, waiting = set(), [code]
+    while waiting:
+        part = waiting.pop()
+        if id(part) in known:
+            continue
+        known.add(id(part))
+        if isinstance(part, MethodType):
+            waiting += [part.__func__, part.__self__]
+        elif isinstance(part, partial):
+            waiting.append(part.func)
+        else:
+            yield part
+            call = (
+                type(part).forward if isinstance(part, nn.Module) else type(part).__call__ if callable(part) else None
+            )
+            waiting += [call] if isinstance(call, FunctionType) else []
+        inner = (getattr(part, name, None) for name in ("__wrapped__", "_torchdynamo_orig_callable"))
+        waiting += [function for function in inner if callable(function)]
+
+
+def _around(root: nn.Module, used: tuple[nn.Module, ...]) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the names and modules of the used modules, of those inside them, and of those around them."""
+    named = list(root.named_modules(remove_duplicate=False))
+    inside = {id(module) for part in used for module in part.modules()}
+    names = {name for name, module in named if id(module) in inside}
+    around = {""} | {name[:end] for name in names for end in range(len(name)) if name[end] == "."}
+    for name, module in named:
+        if not used or name in names or name in around:
+            yield name, module
+
+
+def _replaced_forward(module: nn.Module) -> Iterator[tuple[str, object]]:
+    own = vars(module)
+    forward, hook = own.get("forward"), own.get("_hf_hook")
+    if hook is not None and _is_of_accelerate(forward):
+        for part in getattr(hook, "hooks", None) or [hook]:
+            if _package(type(part).__module__) not in _HOOKING:
+                yield "accelerate hook", part
+        forward = own.get("_old_forward")
+    if forward is None or isinstance(own["_modules"].get("_orig_mod"), nn.Module):
+        return  # a compiled module runs the module inside, which is looked at too
+    of_class = {id(part) for part in (module, *functions_of(type(module).forward))}
+    others = [part for part in functions_of(forward) if id(part) not in of_class]
+    if not {package_of(part) for part in others} <= {"torch", "mmspec"}:
+        yield "replaced forward", forward
+
+
+def _is_of_accelerate(forward: object) -> bool:
+    return isinstance(forward, partial) and _package(forward.func.__module__) == "accelerate"
+
+
+def _foreign(hooks: tuple[dict, dict], place: str, where: str = "") -> list[UserCode]:
+    """Return the users' code among the forward hooks and the pre-hooks of a place."""
+    return [
+        UserCode(f"{where}forward {kind}", hook, place)
+        for kind, registered in zip(("hook", "pre-hook"), hooks, strict=True)
+        for hook in list(registered.values())
+        if not _packages(hook) <= _HOOKING
+    ]
+
+
+def _packages(code: object) -> set[str]:
+    return {package_of(part) for part in functions_of(code)}
+
+
+def package_of(part: object) -> str:
+    """Return the package of a function, or of the class of an object."""
+    return _package(part.__globals__.get("__name__", "") if isinstance(part, FunctionType) else type(part).__module__)
+
+
+def _package(module: str | None) -> str:
+    return (module or "").partition(".")[0]
+
+
+def _name(code: object) -> str:
+    if isinstance(code, partial):
+        return _name(code.func)
+    name = None if isinstance(code, nn.Module) else getattr(code, "__qualname__", None)
+    return type(code).__name__ if name is None else name.rpartition("<locals>.")[2]
