@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer, StaticLayer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from mmspec.core.cache import StateLayer
-from mmspec.core.compat import CACHE
+from mmspec.core.compat import CACHE, read_by_number
 from mmspec.core.draft import Draft, Law
 from mmspec.core.loop import DecodingRun
 from mmspec.core.stats import Stats
@@ -96,9 +96,9 @@ def fill_cache(cache: Cache, target: TextTarget) -> None:
         own = held.layers[index]
         if isinstance(own, StateLayer):
             for number, window in own.committed.conv.items():
-                cache.layers[index].update_conv_state(window, number)
+                cache.layers[index].update_conv_state(window, state_idx=number)
             for number, states in own.committed.recurrent.items():
-                cache.layers[index].update_recurrent_state(states, number)
+                cache.layers[index].update_recurrent_state(states, state_idx=number)
         if layer.slots and own.is_initialized:
             _put(cache, index, *(tensor[:, :, : held.width] for tensor in held.at(index)))
         elif layer.kind == "cross" and own.is_initialized:
@@ -121,7 +121,7 @@ def _put(cache: Cache, index: int, keys: Tensor, values: Tensor) -> None:
 
 def _filled(layer: object) -> bool:
     """Return whether a layer of a cache holds tokens or states."""
-    states = getattr(layer, "has_previous_state", {})
+    states = read_by_number(getattr(layer, "has_previous_state", False))
     return any(states.values()) or (hasattr(layer, "get_seq_length") and int(layer.get_seq_length()) > 0)
 
 
