@@ -11,15 +11,17 @@ CLIENTS := .venv-clients
 CLIENTS_STAMP := $(CLIENTS)/.mmspec-clients
 FLOOR := .venv-floor
 FLOOR_STAMP := $(FLOOR)/.mmspec-floor
+NEWEST := .venv-newest
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all test-floor test-clients lint format docs figures bench clean
+.PHONY: help demo test test-all test-floor test-newest test-clients lint format docs figures bench clean
 
 help:
 	@echo "make demo    caption three images and show that the text is identical to plain decoding"
 	@echo "make test    lint, format check and the default lane of the tests (CI runs docs, then test)"
 	@echo "make test-all  every test: full products, long trainings, every class of transformers; for an hour"
 	@echo "make test-floor  a part of the tests with the lowest version of every dependency, in an environment of its own"
+	@echo "make test-newest  the same part with the newest version of every dependency, installed again by each call"
 	@echo "make test-clients  PEFT, TRL, lm-eval, grammars, LangChain and Ray over enabled models, in an environment of its own"
 	@echo "make lint    lint, format check and the patterns of hard prose only"
 	@echo "make format  rewrite the sources in the house format"
@@ -42,6 +44,13 @@ test-all: lint $(ALL_STAMP)
 test-floor: $(FLOOR_STAMP)
 	@echo "== tests with the lowest versions"
 	@OMP_NUM_THREADS=1 $(FLOOR)/bin/python -m pytest -q $$($(FLOOR)/bin/python tests/floor.py tests)
+
+# no stamp: a newer version may have appeared since the last call
+test-newest: | $(NEWEST)/bin/pip
+	@echo "== installing the newest versions of all dependencies in $(NEWEST)"
+	@$(NEWEST)/bin/python -m pip --disable-pip-version-check install -qq --upgrade --upgrade-strategy eager --editable ".[dev,eval]"
+	@echo "== tests with transformers $$($(NEWEST)/bin/python -c 'import transformers; print(transformers.__version__)')"
+	@OMP_NUM_THREADS=1 $(NEWEST)/bin/python -m pytest -q $$($(NEWEST)/bin/python tests/floor.py tests)
 
 test-clients: $(CLIENTS_STAMP)
 	@echo "== tests with client programs"
@@ -71,12 +80,12 @@ bench: $(RUN_STAMP)
 	@$(VENV)/bin/mmspec bench vlm --json results/vlm.json
 
 clean:
-	@echo "== removing $(VENV), $(FLOOR), $(CLIENTS), caches and build folders"
-	@rm -rf $(VENV) $(FLOOR) $(CLIENTS) build dist *.egg-info .pytest_cache .ruff_cache
+	@echo "== removing $(VENV), $(FLOOR), $(NEWEST), $(CLIENTS), caches and build folders"
+	@rm -rf $(VENV) $(FLOOR) $(NEWEST) $(CLIENTS) build dist *.egg-info .pytest_cache .ruff_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # pip is the last thing venv installs, so its presence means that the environment is whole
-$(VENV)/bin/pip $(FLOOR)/bin/pip $(CLIENTS)/bin/pip: %/bin/pip:
+$(VENV)/bin/pip $(FLOOR)/bin/pip $(NEWEST)/bin/pip $(CLIENTS)/bin/pip: %/bin/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "mmspec needs Python 3.11 or newer, got $$($(PYTHON) --version 2>&1): use make PYTHON=/path/to/python3.11"; exit 1; }
 	@echo "== making $* with $$($(PYTHON) --version)"

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mmspec.core.compat import CACHE
+from mmspec.core.compat import CACHE, read_by_number
 from mmspec.core.fingerprint import made_once
 from mmspec.vlm.architectures import Parts
 
@@ -66,8 +66,8 @@ def slots_of(layer: Any) -> list[Tensor]:
 
 def states_of(layer: Any) -> list[Tensor]:
     """Return convolution windows and recurrent states."""
-    states = (getattr(layer, name, None) for name in ("conv_states", "recurrent_states"))
-    return [value for named in states if isinstance(named, dict) for value in named.values() if torch.is_tensor(value)]
+    states = (read_by_number(getattr(layer, name, None)) for name in ("conv_states", "recurrent_states"))
+    return [value for named in states for value in named.values() if torch.is_tensor(value)]
 
 
 def in_units(count: float) -> str:

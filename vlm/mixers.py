@@ -18,6 +18,7 @@ from types import FunctionType
 from torch import Tensor, nn
 
 from mmspec.core.cache import LayerStates, SlotCache
+from mmspec.core.compat import undecorated
 from mmspec.core.layer_plan import LayerPlan
 from mmspec.core.tree import Tree
 from mmspec.vlm.mixer_passes import StepwisePass, TreePass, form_of, refuse_single_step, stand_ins
@@ -70,6 +71,8 @@ def mixers_of(decoder: nn.Module, plan: LayerPlan) -> tuple[Mixer, ...]:
             names = set(_code(module).__code__.co_names)
             if names & _WRITERS:
                 mixers.append(Mixer(module, module.layer_idx, form_of(names)))
+            elif any(called & _WRITERS for called in _methods(module, names)):
+                mixers.append(Mixer(module, module.layer_idx, None))
     missing = sorted(set(plan.stateful) - {mixer.index for mixer in mixers})
     if missing:
         raise ValueError(f"model: expected recurrent layers that keep their states in the cache, got layer {missing[0]} of a "
@@ -167,4 +170,11 @@ def _rebound(mixer: Mixer, part: TreePass) -> Callable:
 
 
 def _code(module: nn.Module) -> Callable:
-    return inspect.unwrap(type(module).forward)
+    return undecorated(type(module).forward)
+
+
+def _methods(module: nn.Module, names: set[str]) -> Iterator[set[str]]:
+    """Yield the names in the code of each method among `names`: Mamba layers of transformers 5.13 have a method a kernel."""
+    for name in names:
+        if inspect.isfunction(method := getattr(type(module), name, None)):
+            yield set(undecorated(method).__code__.co_names)

@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicLayer, StaticLayer
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from mmspec.core.cache import StateLayer
-from mmspec.core.compat import CACHE
+from mmspec.core.compat import CACHE, read_by_number
 from mmspec.core.draft import Draft, Law
 from mmspec.core.loop import DecodingRun
 from mmspec.core.stats import Stats
@@ -65,7 +65,8 @@ def tokens_in(cache: Cache | None) -> int:
     layers = () if cache is None else cache.layers
     counts = [int(layer.get_seq_length()) for layer in layers if hasattr(layer, "get_seq_length")]
     # a cache of states alone does not count its tokens
-    return max([*counts, *(1 for layer in layers if any(getattr(layer, "has_previous_state", {}).values()))], default=0)
+    states = [read_by_number(getattr(layer, "has_previous_state", False)) for layer in layers]
+    return max([*counts, *(1 for by_number in states if any(by_number.values()))], default=0)
 
 
 def check_prompt(cache: Cache, ids: Tensor, inputs: Mapping[str, object] | None) -> None:
@@ -152,9 +153,9 @@ def fill_cache(cache: Cache, target: TextTarget) -> None:
         own = held.layers[index]
         if isinstance(own, StateLayer):
             for number, window in own.committed.conv.items():
-                cache.layers[index].update_conv_state(window, number)
+                cache.layers[index].update_conv_state(window, state_idx=number)
             for number, states in own.committed.recurrent.items():
-                cache.layers[index].update_recurrent_state(states, number)
+                cache.layers[index].update_recurrent_state(states, state_idx=number)
         if layer.slots and own.is_initialized:
             _put(cache, index, *(tensor[:, :, : held.width] for tensor in held.at(index)))
         elif layer.kind == "cross" and own.is_initialized:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin, LinearAttentionCacheLayerMixin
 
-from mmspec.core.compat import DummyLayer
+from mmspec.core.compat import NUMBERED_STATES, DummyLayer, stored_by_number
 from mmspec.core.layer_plan import LayerPlan, LayerSpec
 from mmspec.core.pool import SlotPool
 from mmspec.core.tree import Tree
@@ -150,7 +150,8 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     is_croppable = False
 
     def __init__(self, number_of_states: int = 1):
-        LinearAttentionCacheLayerMixin.__init__(self, number_of_states)
+        LinearAttentionCacheLayerMixin.__init__(self, *([number_of_states] if NUMBERED_STATES else []))
+        self.number_of_states = number_of_states
         self.committed = LayerStates()
         self.pending: list[StateUpdate] | None = None
         self.made: LayerStates | None = None
@@ -167,15 +168,16 @@ class StateLayer(LinearAttentionCacheLayerMixin):
     def serving(self, before: LayerStates, shown: LayerStates) -> Iterator[LayerStates]:
         """Let a mixer called inside read the states `shown` and update a copy of the states `before`; yield the copy."""
         self.made, self.full = LayerStates(dict(before.conv), dict(before.recurrent)), {}
-        for n in range(self.number_of_states):
-            self.conv_states[n], self.recurrent_states[n] = shown.conv.get(n), shown.recurrent.get(n)
-            # without earlier states, every version of a class treats a single node like several
-            self.has_previous_state[n] = n in shown.conv or n in shown.recurrent
+        numbers = range(self.number_of_states)
+        self.conv_states = stored_by_number({n: shown.conv.get(n) for n in numbers})
+        self.recurrent_states = stored_by_number({n: shown.recurrent.get(n) for n in numbers})
+        # without earlier states, every version of a class treats a single node like several
+        self.has_previous_state = stored_by_number({n: n in shown.conv or n in shown.recurrent for n in numbers})
         try:
             yield self.made
         finally:
             self.made = None
-            self.has_previous_state = dict.fromkeys(self.has_previous_state, True)  # models choose a mask by it
+            self.has_previous_state = stored_by_number(dict.fromkeys(numbers, True))  # models choose a mask by it
 
     def update_conv_state(
         self, conv_states: Tensor, state_idx: int = 0, conv_kernel_size: int | None = None, **kwargs
@@ -191,7 +193,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         full = torch.cat([held, conv_states.to(held.dtype)], -1)
         self.full[state_idx] = full
         self.made.conv[state_idx] = full[..., -held.shape[-1] :]
-        return full
+        return full if NUMBERED_STATES else self.made.conv[state_idx]
 
     def update_recurrent_state(self, recurrent_states: Tensor, state_idx: int = 0, **kwargs) -> Tensor:
         if self.made is None:
@@ -287,6 +289,15 @@ class SlotCache(SlotPool, Cache):
         self.tree, self.columns = tree, {}
         for layer in self.stateful if tree is not None else ():
             layer.open()
+
+    def has_previous_state(self, layer_idx: int | None = None, *args, **kwargs) -> bool:
+        """Return whether a layer has states; a mixer that names no layer asks about its own, which is served now."""
+        if layer_idx is None:
+            served = (
+                n for n, layer in enumerate(self.layers) if isinstance(layer, StateLayer) and layer.made is not None
+            )
+            layer_idx = next(served, None)
+        return super().has_previous_state(layer_idx, *args, **kwargs)
 
     def commit(self, path: list[list[int]]) -> None:
         """Commit the nodes `path[b]` of row b from the last pass, in ascending order, and discard the other nodes."""

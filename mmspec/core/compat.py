@@ -6,9 +6,10 @@ moves out of this file when the lowest version has it.
 
 from __future__ import annotations
 
+import inspect
 import re
-from collections.abc import Mapping
-from typing import NoReturn
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 from warnings import warn
 
 import transformers
@@ -79,6 +80,29 @@ class _LayerWithoutMemory:
 
     def get_max_length(self) -> int:
         return -1
+
+
+# transformers 5.13 has a single pair of states a layer, later versions have pairs by number
+NUMBERED_STATES = (
+    "number_of_states" in inspect.signature(cache_utils.LinearAttentionCacheLayerMixin.__init__).parameters
+)
+
+
+def stored_by_number(values: dict[int, Any]) -> Any:
+    """Return the values of a layer's states as the layers of transformers store them."""
+    return values if NUMBERED_STATES else values[0]
+
+
+def read_by_number(stored: Any) -> dict[int, Any]:
+    """Return what `stored_by_number` returned, or a layer of transformers stores, by number."""
+    return stored if isinstance(stored, dict) else {0: stored}
+
+
+def undecorated(function: Callable) -> Callable:
+    """Return the function inside decorators, which before transformers 5.17 do not name the function that they wrap."""
+    function = inspect.unwrap(function)
+    names = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=False))
+    return names["forward_func"].cell_contents if "forward_func" in names else function
 
 
 # transformers leaves this class out when it computes masks and lengths of a cache
