@@ -6,16 +6,27 @@
 Every number is read from a table or from docs/figures/acceptance.csv, which `mmspec evaluate RUN --model t2i --model vlm
 --count 12` and `mmspec report RUN --no-plots` write; nothing is measured here. The drawings are those of
 `mmspec bench --plot`, `mmspec report` and `mmspec estimate --validate --plot`.
+
+A figure carries the digest of the numbers that it plots, the digest of its pixels, and the version of matplotlib, so that a test
+finds a figure that is older than its table, or that was changed by hand, with any version of matplotlib.
 """
 
 from __future__ import annotations
 
 import csv
+import json
 import re
+import struct
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+import zlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass
+from hashlib import sha256
+from importlib.metadata import version
 from pathlib import Path
+from typing import Any
+
+from PIL import Image
 
 from mmspec.evaluate.machine.predicted_page import predicted_panels
 from mmspec.evaluate.registry import domain_of
@@ -118,9 +129,52 @@ def of_page(name: str) -> list[Table]:
     return [table for table in tables(DOCS / "benchmarks" / f"{name}.md") if "method" in table.rows[0]]
 
 
+def plain_data(content: Any) -> Any:
+    """Return the content of a figure as data of JSON; floats have the nine digits on which all platforms agree."""
+    if is_dataclass(content):
+        return plain_data(asdict(content))
+    if isinstance(content, Mapping):
+        return {str(key): plain_data(value) for key, value in content.items()}
+    if isinstance(content, str | bool | None):
+        return content
+    if hasattr(content, "__iter__"):
+        return [plain_data(value) for value in content]
+    return f"{float(content):.9g}"
+
+
+def digest(content: Any) -> str:
+    """Return the digest of the numbers and names that a figure plots."""
+    return sha256(json.dumps(plain_data(content), sort_keys=True).encode()).hexdigest()
+
+
+def pixels(file: Path) -> str:
+    """Return the digest of the pixels of a picture."""
+    with Image.open(file) as picture:
+        return sha256(repr(picture.size).encode() + picture.convert("RGBA").tobytes()).hexdigest()
+
+
+def stamp(file: Path, content: Any) -> None:
+    """Write the digests and the version of matplotlib into a PNG, as chunks of text behind its header."""
+    chunks = b""
+    for key, text in (("Numbers", digest(content)), ("Pixels", pixels(file)), ("Software", version("matplotlib"))):
+        data = b"tEXt" + f"{key}\0{text}".encode()
+        chunks += struct.pack(">I", len(data) - 4) + data + struct.pack(">I", zlib.crc32(data))
+    drawn, header = file.read_bytes(), 8 + 25  # the signature, and the chunk of the size
+    file.write_bytes(drawn[:header] + chunks + drawn[header:])
+
+
+def plot(drawing: Callable, content: Any, name: str, *settings: Any) -> None:
+    """Draw the figure of a name and stamp it."""
+    if drawing is draw:
+        draw(content, FOLDER / f"{name}.png")
+    else:
+        drawing(content, *settings, FOLDER / name, ("png",))
+    stamp(FOLDER / f"{name}.png", content)
+
+
 def bench(domain: str, suite: str, rows: Sequence[dict], name: str) -> None:
     """Draw the plot of a bench."""
-    draw(domain_of(domain).panels({"env": {"suite": suite}, "rows": list(rows)}), FOLDER / f"{name}.png")
+    plot(draw, domain_of(domain).panels({"env": {"suite": suite}, "rows": list(rows)}), name)
 
 
 def image_pareto() -> None:
@@ -188,7 +242,7 @@ def estimate() -> None:
     table = next(one for one in tables(DOCS / "estimate.md") if "measured (10-90 %)" in one.rows[0])
     rows = [{"case": line["case"], "measured": number(line["measured (10-90 %)"]), "predicted": number(line["predicted"])}
             for line in table.rows]  # fmt: skip
-    draw(predicted_panels({"rows": rows}), FOLDER / "estimate.png")
+    plot(draw, predicted_panels({"rows": rows}), "estimate")
 
 
 def training() -> None:
@@ -199,7 +253,7 @@ def training() -> None:
         points = [(int(step), float(cell)) for step, cell in row.items() if step.isdigit() and cell != "-"]
         if len(points) > 2:
             lines[row["drafter"].partition(" (")[0]] = tuple(zip(*points, strict=True))
-    draw([Panel("held-out captions, while training", "training steps", ACCEPT_LENGTH, lines)], FOLDER / "training.png")
+    plot(draw, [Panel("held-out captions, while training", "training steps", ACCEPT_LENGTH, lines)], "training")
 
 
 def smollm2_training() -> None:
@@ -209,7 +263,7 @@ def smollm2_training() -> None:
     points = [(int(step), float(value)) for step, value in re.findall(r"(\d+) (\d\.\d+)", found)]
     lines = {"EAGLE-3 for SmolLM2": tuple(zip(*points, strict=True))}
     panel = Panel("held-out prompts, while training", "training steps", ACCEPT_LENGTH, lines)
-    draw([panel], FOLDER / "smollm2_training.png")
+    plot(draw, [panel], "smollm2_training")
 
 
 def sweep_rows() -> list[dict]:
@@ -225,9 +279,9 @@ def sweep_rows() -> list[dict]:
 def sweep() -> None:
     """Draw quality against speed of each model of the sweep, and of all together."""
     rows = sweep_rows()
-    pareto.overview(rows, FOLDER / "sweep_overview", ("png",))
+    plot(pareto.overview, rows, "sweep_overview")
     for model, name in {"car": "car", "mar": "mar", "t2i": "images", "video": "video", "vlm": "captions"}.items():
-        pareto.draw([row for row in rows if row["model"] == model], FOLDER / f"sweep_{name}", ("png",))
+        plot(pareto.draw, [row for row in rows if row["model"] == model], f"sweep_{name}")
 
 
 def temperature() -> None:
@@ -235,7 +289,7 @@ def temperature() -> None:
     rows = [row | {"temperature": float(re.search(r"T = ([\d.]+)", row["table"])[1])} for row in sweep_rows()]
     lines = lines_of([row for row in rows if row["model"] == "vlm" and not row["plain"]], lambda row: row["method"],
                      "temperature", "accept_length")  # fmt: skip
-    draw([Panel("captions", "temperature", ACCEPT_LENGTH, lines)], FOLDER / "sweep_temperature.png")
+    plot(draw, [Panel("captions", "temperature", ACCEPT_LENGTH, lines)], "sweep_temperature")
 
 
 def acceptance() -> None:
@@ -246,7 +300,7 @@ def acceptance() -> None:
             found.setdefault(row["table"], {}).setdefault(row["method"], []).append(float(row["share"]))
     names = dict.fromkeys(name for methods in found.values() for name in methods)
     look = looks_of((name, not re.search(RELAXED, name)) for name in names)
-    profiles.draw_positions(found, look, FOLDER / "sweep_acceptance", ("png",))
+    plot(profiles.draw_positions, found, "sweep_acceptance", look)
 
 
 def time() -> None:
@@ -263,7 +317,7 @@ def time() -> None:
         if whole:
             title = f"captions, T = {number_in('T =', table):g}"
             found[title] = {name: {part: one / whole for part, one in bar.items()} for name, bar in parts.items()}
-    profiles.draw_shares(found, FOLDER / "time", ("png",))
+    plot(profiles.draw_shares, found, "time")
 
 
 def _milliseconds(row: dict[str, str], cell: str) -> dict[str, float]:

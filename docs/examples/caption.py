@@ -3,7 +3,7 @@ from mmspec.zoo.world.render import render
 from mmspec.zoo.world.scene import EVAL_SEEDS, sample_scene
 
 model, processor = mmspec.zoo.load("vlm")  # LlavaForConditionalGeneration and its processor
-drafter = mmspec.zoo.load("vlm/eagle")
+drafter = mmspec.zoo.load("vlm/dspark")
 
 picture = render(sample_scene(EVAL_SEEDS[0]))  # or mmspec.io.images.open_image("picture.png")
 question = [{"type": "image"}, {"type": "text", "text": "Describe this picture in detail."}]
