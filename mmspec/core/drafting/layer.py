@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from mmspec.core.drafting.rotary import apply_rotary, check_scaling, rotary
+from mmspec.core.drafting.rotary import apply_rotary, axes_of, check_scaling, rotary
 from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.pool import SlotPool
 from mmspec.kernels.tree_attention import attention_part, merge_attention
@@ -174,8 +174,16 @@ class DraftLayer(nn.Module):
         write_keys_values(self.qkv, sizes, attend, rotary, cache, self.k_norm)
 
     def rotary_at(self, position: Tensor, dtype: torch.dtype) -> Tensor:
-        """Return rows of `rotary()` at position int64 [B, n], [B, n, 2, head_dim]."""
-        return self.rotary(int(position.max()) + 1, position.device, dtype)[position]
+        """Return rows of `rotary()` at position int64 [B, n] or, on several axes, [A, B, n]: [B, n, 2, head_dim]."""
+        return self.rows_at(self.rotary(int(position.max()) + 1, position.device, dtype), position)
+
+    def rows_at(self, table: Tensor, position: Tensor) -> Tensor:
+        """Return the rows of a `table` of `rotary()` at positions, see `rotary_at`."""
+        rows = table[position]
+        if position.dim() < 3:
+            return rows
+        axis = axes_of(self.config.dim, self.config.rope_scaling, rows.device)
+        return rows.gather(0, axis.expand(1, *rows.shape[1:]))[0]
 
     def unroll(
         self, attend: Tensor, carry: Tensor, rotary: Tensor, first: int, depths: int, fuse: Fuse,

@@ -18,6 +18,7 @@ from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
 from mmspec.vlm.drafters.viskip import VisionSkip
 from tests.vlm.conversation.talks import Talk, talk
 from tests.vlm.drafters.eagle3.reference import published
+from tests.vlm.drafters.test_trainer_layouts import FIELDS, eagle3
 from tests.vlm.drafters.trained import DRAFTERS, NAMES, make
 from tests.vlm.tiny import tiny
 
@@ -61,6 +62,12 @@ def test_several_layers_with_windows_follow_too(kind: str) -> None:
     chat = talk("llava")
     config, state = published("everything", speculators_model_type=kind, mask_token_id=90)
     check_followed(chat, mmspec.vlm.drafter_from_state_dict(kind, state, config, chat.model))
+
+
+@pytest.mark.parametrize("apart", (False, True), ids=("together", "apart"))
+def test_slots_at_the_targets_positions_follow_too(apart: bool) -> None:
+    chat, fields = talk("qwen2_5_vl", apart), dict(FIELDS, rope_scaling={"type": "mrope", "mrope_section": [1, 1, 2]})
+    check_followed(chat, mmspec.vlm.drafter_from_state_dict("eagle3", eagle3(), fields, chat.model))
 
 
 def check_followed(chat: Talk, drafter: ShapedDrafter) -> None:

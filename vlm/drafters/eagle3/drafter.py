@@ -30,6 +30,7 @@ from mmspec.vlm.drafters.eagle3.published import (
 from mmspec.vlm.drafters.eagle3.state import Biases, Eagle3State
 from mmspec.vlm.drafters.reduced_vocabulary import ReducedHead, reduced_vocabulary
 from mmspec.vlm.hf_model import unwrapped
+from mmspec.vlm.prefill import rotary_positions
 
 MOST_DRAFT_TOKENS = 32000  # the public drafters' reduced vocabulary
 
@@ -199,14 +200,27 @@ class Eagle3(FeatureDrafter):
     def read(self, view: PromptView) -> PromptSlots:
         """Return the slots of a prompt: every pair is a slot.
 
+        With several axes, positions are the target's, int64 [A, B, R]: the state behind a token and the next token's
+        embedding stand at the first token's position.
+
         Raises:
-            ValueError: The states are not the drafter's levels.
+            ValueError: The states are not the drafter's levels, or the view has no positions that are needed.
         """
         width = self.fc.in_features
         if view.hidden.shape[-1] != width:
             raise ValueError(f"hidden: expected the states of levels {self.levels} side by side, width {width}, got width "
                              f"{view.hidden.shape[-1]}; ask the target for the drafter's `levels`")  # fmt: skip
-        return FeatureDrafter.read(self, view)
+        slots = FeatureDrafter.read(self, view)
+        if axes := len(self.config.rope_scaling.get("mrope_section", ())):
+            if view.place is None:
+                raise ValueError(
+                    "mrope_section: expected a prompt with the target's positions, got none; train on a live teacher's batches"
+                )
+            place = rotary_positions(view.place)
+            place = place.expand(axes, *view.picture.shape)
+            before = torch.cat([place[..., :1].amin(0, keepdim=True).expand(axes, -1, -1) - 1, place[..., :-1]], -1)
+            slots.position = before.clamp(min=0).gather(-1, slots.origin.clamp(min=0).expand(axes, -1, -1))
+        return slots
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Fuse embeddings with states.

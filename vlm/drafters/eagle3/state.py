@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from mmspec.core.cache import SlotCache
-from mmspec.core.drafting.rotary import axes_of
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView
 from mmspec.vlm.prefill import rotary_positions
@@ -36,7 +35,10 @@ class Eagle3State(FeatureState):
 
     def view(self) -> PromptView:
         """Return a view of the unread pairs, with the drafter's own embeddings of text where it has them."""
-        return self.drafter.embedded(super().view(), self.unread()[0])
+        view = self.drafter.embedded(super().view(), self.unread()[0])
+        if self.axes:
+            view.place = self.target.prompt_positions[..., -view.embeds.shape[1] :]
+        return view
 
     def fill(self, slots: PromptSlots) -> None:
         """Write a view's slots behind those in the cache; later layers read the outputs of earlier layers."""
@@ -58,10 +60,9 @@ class Eagle3State(FeatureState):
         self.cache.advance(slots.count.tolist())
 
     def read_prompt(self) -> None:
-        """See `FeatureState.read_prompt`. With several axes, slots stand at the target's own positions.
+        """See `FeatureState.read_prompt`. With several axes, slots stand at the target's positions, see `Eagle3.read`.
 
-        The state behind a token and the next token's embedding stand at the first token's position. The axes are equal
-        in text, so one position is enough behind the prompt.
+        The axes are equal in text, so one position is enough behind the prompt.
         """
         if not self.axes:
             return super().read_prompt()
@@ -72,20 +73,7 @@ class Eagle3State(FeatureState):
         self.next_position = last.expand(self.target.batch)
 
     def turned(self, slots: PromptSlots) -> Tensor:
-        if not self.axes:
-            return super().turned(slots)
-        pairs, batch = self.unread()[0].shape[1] - 1, len(slots.attend)
-        positions = rotary_positions(self.target.prompt_positions)
-        positions = positions.expand(self.axes, batch, positions.shape[-1])
-        if positions.shape[-1] == pairs:  # in a later turn, the first pair begins at the token before
-            positions = torch.cat(
-                [positions[..., :1].amin(0, keepdim=True).expand(self.axes, -1, -1) - 1, positions], -1
-            )
-        places = positions[..., :-1].clamp(min=0).gather(-1, slots.origin.clamp(min=0).expand(self.axes, -1, -1))
-        rows = self.rotary[places]
-        layer = self.drafter.layer.config
-        axis = axes_of(layer.dim, layer.rope_scaling, rows.device)
-        return rows.gather(0, axis.expand(1, *rows.shape[1:]))[0]
+        return self.drafter.layer.rows_at(self.rotary, slots.position) if self.axes else super().turned(slots)
 
     def read(self, value: Tensor, hidden: Tensor, ahead: Tensor | int, ancestor: Tensor | None, back: int) -> Tensor:
         attend, carry = self.drafter.fuse(self.drafter.embeddings(value, self.target.parts), hidden, self.context)
