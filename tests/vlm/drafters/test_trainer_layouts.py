@@ -447,6 +447,6 @@ def test_the_saved_form_keeps_the_axes(own, tmp_path: Path) -> None:
     assert mmspec.vlm.load_drafter(tmp_path).config == drafter.config
     for engine in ("vllm", "sglang"):
         with pytest.raises(ValueError, match="rope_scaling: expected positions on a single axis"):
-            export_drafter(drafter, tmp_path / engine, engine=engine, verifier=Verifier("t", {"architectures": ["X"]}))
+            export_drafter(drafter, tmp_path / engine, engine=engine, verifier=Verifier("t", {}, tiny("llama")))
     with pytest.raises(ValueError, match="mrope_section: expected numbers with the sum 4"):
         replace(own.config, rope_scaling=sections | {"mrope_section": [24, 20, 20]})
