@@ -96,6 +96,11 @@ def _layers(drafter: Eagle3, options: ExportOptions) -> dict[str, Any]:
     Engines take three states in the order of the layers, each once, and none in front of the first layer.
     """
     own, levels = drafter.config, drafter.levels
+    if "mrope_section" in own.rope_scaling:
+        raise ValueError(
+            f"rope_scaling: expected positions on a single axis, got {own.rope_scaling}; engines give an exported drafter no "
+            "others, use the publisher's own files there"
+        )
     if len(levels) != 3 or levels[0] < 1 or not levels[0] < levels[1] < levels[2]:
         raise ValueError(f"levels: expected three rising layers from 1, got {levels}; train the drafter on such levels")
     windows = {window for window in own.windows if window}

@@ -19,6 +19,8 @@ from mmspec.core.drafting.rotary import axes_of, rotary
 from mmspec.vlm.drafters.checkpoints import published_kind
 from mmspec.vlm.drafters.eagle3 import Eagle3, Eagle3Config
 from mmspec.vlm.drafters.peagle import PEagle
+from mmspec.vlm.export.folder import export_drafter
+from mmspec.vlm.export.verifier import Verifier
 from tests.vlm.tiny import HIDDEN, VOCAB, prompt, tiny
 
 I, R = 48, 60
@@ -443,5 +445,8 @@ def test_the_saved_form_keeps_the_axes(own, tmp_path: Path) -> None:
     drafter = Eagle3(replace(own.config, rope_scaling=sections))
     drafter.save_pretrained(tmp_path)
     assert mmspec.vlm.load_drafter(tmp_path).config == drafter.config
+    for engine in ("vllm", "sglang"):
+        with pytest.raises(ValueError, match="rope_scaling: expected positions on a single axis"):
+            export_drafter(drafter, tmp_path / engine, engine=engine, verifier=Verifier("t", {}, tiny("llama")))
     with pytest.raises(ValueError, match="mrope_section: expected numbers with the sum 4"):
         replace(own.config, rope_scaling=sections | {"mrope_section": [24, 20, 20]})
