@@ -12,7 +12,7 @@ from mmspec.core.bandit_request import BanditRequest
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.draft_features import FeaturePrior, Features, draft_features
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter, DraftState, Target, check_drafter
+from mmspec.core.loop import Drafter, DraftState, Target
 from mmspec.io.validation import number
 
 
@@ -64,9 +64,8 @@ class Goodput:
         clock: Callable[[], float] = perf_counter,
         prior: bool = False,
     ):
-        check_drafter("drafter", drafter)
-        if drafter is None:
-            raise ValueError("drafter: expected a drafter, got None; pass a drafter, such as PromptLookup()")
+        if isinstance(drafter, type) or not hasattr(drafter, "name"):
+            raise ValueError(f"drafter: expected a drafter, got {drafter!r:.60}; pass a drafter, such as PromptLookup()")
         if not 0 <= number("explore", explore) < 1:
             raise ValueError(
                 f"explore: expected a share in [0, 1), got {explore}; 0.005 is half a per cent of the time"

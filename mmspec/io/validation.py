@@ -151,7 +151,7 @@ def whole(name: str, value: object, least: int | None = None) -> int:
 
 
 def texts_of(name: str, value: object) -> list[str]:
-    """Return texts as a list; a text alone is a list of one, never its letters.
+    """Return texts as a list. A text alone becomes a list with this text, not its letters.
 
     Raises:
         ValueError: The value is anything else, or holds no text.
