@@ -7,8 +7,8 @@ Every number is read from a table or from docs/figures/acceptance.csv, which `mm
 --count 12` and `mmspec report RUN --no-plots` write; nothing is measured here. The drawings are those of
 `mmspec bench --plot`, `mmspec report` and `mmspec estimate --validate --plot`.
 
-A figure carries the digest of the numbers that it plots, the digest of its pixels, and the version of matplotlib, so that a test
-finds a figure that is older than its table, or that was changed by hand, with any version of matplotlib.
+A figure carries the digest of the numbers that it plots, the digest of its pixels, and the version of matplotlib, so that a
+test finds a figure that is older than its table, or that was changed by hand, with any version of matplotlib.
 """
 
 from __future__ import annotations

@@ -18,6 +18,8 @@ from mmspec.core.round_estimates import RoundCosts
 _UNKNOWN_STEP = 0.08  # the assumed cost of a node beyond the measured widths: low, so that such widths are tried
 _LOW = 0.8  # the share of the interpolated cost, or slope, that is assumed between measured widths
 _FAR = 0.2  # the limit of a comparison's deviation (as a log): another process may have delayed the pass
+_EARLY = 15  # comparisons whose median starts an estimate: of fewer, half may have met another process
+_ONCE = 2.0  # the limit of a width's only comparison, as a multiple of the guess for a width that was never measured
 _SURE = 3  # samples of a width before passes are padded to it, or away from it
 _REACH = 4  # the most nodes that padding adds
 _SAVING = 0.95  # a wider pass has to cost less than this share of the narrower one
@@ -35,7 +37,7 @@ class PassCurve:
     """
 
     def __init__(self) -> None:
-        self.measured = RoundCosts(far=_FAR)
+        self.measured = RoundCosts(far=_FAR, early=_EARLY)
         self.settled: dict[int, int] = {}
         self._costs: dict[int, float] = {}
         self._widths: dict[int, int] = {}
@@ -137,16 +139,21 @@ class PassCurve:
     def _estimate(self, width: int) -> float:
         if width == 1:
             return 1.0
-        guess, count = self._low_guess(width), min(self.measured.count(width), 16)
-        return (count * self._ratio(width) + guess) / (count + 1) if count else guess
+        guess, count = self._low_guess(width), min(self.compared(width), 16)
+        return (count * self._believed(width) + guess) / (count + 1) if count else guess
+
+    def _believed(self, width: int) -> float:
+        """Return the cost of a measured width. A single comparison is bounded, since it may have been delayed at will."""
+        ratio = self._ratio(width)
+        return ratio if self.compared(width) > 1 else min(ratio, _ONCE * (1 + _UNKNOWN_STEP * (width - 1)))
 
     def _low_guess(self, width: int) -> float:
         """Return a guess below the interpolated cost, since an expensive width may have a cheap neighbour."""
         others = [n for n in self.measured.measured if n != width]
         below, above = max(n for n in others if n < width), min((n for n in others if n > width), default=0)
-        low = self._ratio(below)
+        low = self._believed(below)
         if above:
-            between = low + (self._ratio(above) - low) * (width - below) / (above - below)
+            between = low + (self._believed(above) - low) * (width - below) / (above - below)
             return max(_LOW * between, 1.0)
         if below < _REACH:  # skinny passes say nothing about wider passes
             return 1 + _UNKNOWN_STEP * (width - 1)

@@ -139,7 +139,9 @@ class PortfolioState:
         with self.control.lock:
             chosen = self.choice.choose(target, None if self.most is None else self.most - min(emitted))
         if agreed := getattr(target, "agreed", None):  # clocks of processes that share a target differ
-            chosen = self.choice.decoded(agreed(self.choice.encoded(chosen)))
+            own = self.choice.encoded(chosen)
+            if (shared := agreed(own)) != own:
+                chosen = self.choice.decoded(shared)
         self.chosen = chosen
         if chosen is None:
             return root_only(target.pending)

@@ -14,9 +14,12 @@ Choice = tuple[int, DraftOption]  # a drafter's number and its draft
 
 _WORTH = 8  # expected remaining values from which a first look at a drafter, or a probe, is worth its cost
 _PROBE = 2  # rounds of a probe; it goes on as long as it gains
+_RISK = 1.0  # the most that a probe is expected to lose, in plain passes, while the cost of its pass is in doubt
 _CREDIT = 500  # plain rounds that count as spent from the start
-_GAIN = 0.01  # the least expected gain of a draft over plain decoding, as a share
+_GAIN, _GAIN_IN_DOUBT = 0.01, 0.05  # the least expected gain of a draft, and while the cost of its pass is in doubt
 _PLAIN_SOON, _PLAIN = 12, 128  # drafts between two plain rounds, before and after these are well measured
+_NARROW = 1.5  # the gain below which plain rounds are compared more often, since noise may have made it up
+_PLAIN_SOON_NARROW, _PLAIN_NARROW = 6, 32
 _ASIDE = 8  # drafts between two drafts that are not the best
 _NEAR = 0.9  # the share of the best rate that such a draft has to reach
 _SURE = 8  # comparisons after which the cost of a pass is known
@@ -84,10 +87,13 @@ class PortfolioChoice:
             saved = 1 / best - 1 / _rate(option)  # for every value
             debt = self._debt(source)
             fits = not source.fresh or (remaining >= _WORTH and saved * remaining > debt)
-            if saved > 0 and fits:
+            # no cost matters where drafts are not accepted
+            in_doubt = costs.compared(option.nodes) < _SURE and option.tokens > 1 + _GAIN_IN_DOUBT
+            if saved > 0 and fits and (not in_doubt or _rate(option) > 1 + _GAIN_IN_DOUBT):
                 best, chosen, others = _rate(option), (number, option), options
             elif not source.previews:
-                probes.append((number, option, debt - _PROBE * saved * option.tokens))
+                loss = min(-saved * option.tokens, _RISK) if in_doubt else -_PROBE * saved * option.tokens
+                probes.append((number, option, debt + loss, in_doubt))
         self.probing = None
         probe = self._probe(probes, remaining)
         if probe is not None or chosen is None:
@@ -97,7 +103,8 @@ class PortfolioChoice:
     def _compared(self, chosen: Choice, others: list[DraftOption], costs: PassCurve) -> Choice | None:
         """Return the chosen draft, or at times a similar draft or a plain round that was rarely compared with others."""
         turn = self.known.turn = self.known.turn + 1
-        if turn % (_PLAIN_SOON if costs.compared(1) < _SURE else _PLAIN) == 0:
+        soon, late = (_PLAIN_SOON_NARROW, _PLAIN_NARROW) if _rate(chosen[1]) < _NARROW else (_PLAIN_SOON, _PLAIN)
+        if turn % (soon if costs.compared(1) < _SURE else late) == 0:
             return None
         if turn % _ASIDE:
             return chosen
@@ -105,18 +112,24 @@ class PortfolioChoice:
         near = [o for o in others if _rate(o) > _NEAR * _rate(option) and costs.compared(o.nodes) < 2 * _SURE]
         return number, min(near, key=lambda o: costs.compared(o.nodes), default=option)
 
-    def _probe(self, probes: list[tuple[int, DraftOption, float]], remaining: float) -> Choice | None:
-        """Start a probe of a slower drafter when it is due and its expected loss fits the budget."""
-        for number, option, loss in probes:
+    def _probe(self, probes: list[tuple[int, DraftOption, float, bool]], remaining: float) -> Choice | None:
+        """Start a probe of a slower drafter when it is due and its expected loss fits the budget.
+
+        Few comparisons may all have met another process. A drafter that seems slow because of them gets its next try,
+        of a single round, after half the wait, and its loss counts as at most `_RISK`.
+        """
+        for number, option, loss, in_doubt in probes:
             estimates = self.sources[number].estimates
             estimates.idle += 1
             spent = self.known.lost + max(loss, 0.0)
-            if estimates.idle < estimates.wait or remaining < _WORTH or spent > self._budget():
+            wait = estimates.wait // 2 if in_doubt else estimates.wait
+            if estimates.idle < wait or remaining < _WORTH or spent > self._budget():
                 continue
             self.known.lost = spent
             estimates.idle, estimates.wait = 0, min(2 * estimates.wait, estimates.last_wait)
-            estimates.fade()
-            self.probing, self.probe_rounds, self.probe_gain = number, _PROBE, 0.0
+            if not in_doubt:  # a try because of doubtful costs leaves the known acceptance alone
+                estimates.fade()
+            self.probing, self.probe_rounds, self.probe_gain = number, 1 if in_doubt else _PROBE, 0.0
             return number, option
         return None
 
@@ -174,6 +187,8 @@ class PortfolioChoice:
         self.probe_rounds -= 1
         if self.probe_rounds <= 0 and self.probe_gain <= 0:
             self.probing = None
+        elif self.probe_gain > 0:  # a gain is a reason to try again soon, even if the estimates decide against drafts
+            estimates.wait = estimates.first_wait
 
     def active(self, number: int) -> bool:
         """Return whether a drafter is shown the rounds of other drafters, which it may miss."""

@@ -37,10 +37,11 @@ class RoundCosts:
 
     Args:
         far: The limit of a comparison's deviation (as a log) once an estimate rests on several.
+        early: The comparisons whose median starts an estimate. More resist a busy neighbour, fewer follow a change.
     """
 
-    def __init__(self, far: float = _FAR) -> None:
-        self.far = far
+    def __init__(self, far: float = _FAR, early: int = _EARLY) -> None:
+        self.far, self.early = far, early
         self.pace = 0.0
         self.measured: dict[int, _CostEstimate] = {}
         self._last: int | None = None
@@ -57,14 +58,20 @@ class RoundCosts:
             return True
         known.rounds += 1
         off = min(max(sample - known.mean, -_FAR), _FAR)
-        if repeated:
+        # a repeat that is far faster shows that another process delayed the compared round, not that the machine is faster
+        was_delayed = repeated and known.compared <= self.early and sample < known.early[-1] - _FAR
+        if repeated and not was_delayed:
             self.pace += _PACE * off
             return False
         self._table = []
+        if was_delayed:
+            known.early[-1] = sample
+            known.mean = _early_median(known.early)
+            return True
         known.compared += 1
-        if known.compared <= _EARLY:
+        if known.compared <= self.early:
             known.early.append(sample)
-            known.mean = sorted(known.early)[(known.compared - 1) // 2]
+            known.mean = _early_median(known.early)
         else:
             known.mean += max(1 / known.compared, _SETTLED) * min(max(off, -self.far), self.far)
         return True
@@ -103,6 +110,11 @@ class RoundCosts:
             # a draft never makes a round cheaper, whatever a noisy sample says
             self._table = [max(seconds, plain) for seconds in self._table]
         return self._table
+
+
+def _early_median(samples: list[float]) -> float:
+    """Return the lower median, since other processes delay a round and never shorten it."""
+    return sorted(samples)[(len(samples) - 1) // 2]
 
 
 def _fit_line(seen: list[tuple[int, float, float]], plain: float) -> tuple[float, float]:

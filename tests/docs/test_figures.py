@@ -96,7 +96,9 @@ def test_every_file_is_plotted_or_listed_with_a_reason(figures: ModuleType, cont
 def test_every_figure_carries_the_digest_of_its_numbers_and_of_its_pixels(
     figures: ModuleType, contents: dict[str, object]
 ) -> None:
-    old = {name: wrong for name in contents if (wrong := stale(figures, figures.FOLDER / f"{name}.png", contents[name]))}
+    old = {
+        name: wrong for name in contents if (wrong := stale(figures, figures.FOLDER / f"{name}.png", contents[name]))
+    }
     assert not old, f"run `make figures`: {old}"
 
 
@@ -128,7 +130,9 @@ def test_a_table_that_was_changed_without_its_figure_is_found(
         if line.startswith("|") and (changed := re.sub(r"(\| \d+\.\d)\d( \()", r"\g<1>\2", line, count=1)) != line:
             text, changes = text.replace(line, changed), changes + 1
     (copied / page).write_text(text, encoding="utf-8")
-    wrong = [stale(figures, figures.FOLDER / f"{one}.png", content) for one, content in plotted(figures, (name,)).items()]
+    wrong = [
+        stale(figures, figures.FOLDER / f"{one}.png", content) for one, content in plotted(figures, (name,)).items()
+    ]
     assert changes and ["Numbers"] in wrong
 
 
