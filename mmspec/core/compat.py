@@ -94,7 +94,7 @@ def stored_by_number(values: dict[int, Any]) -> Any:
 
 
 def read_by_number(stored: Any) -> dict[int, Any]:
-    """Return what `stored_by_number` returned, or a layer of transformers stores, by number."""
+    """Return the values by number that a layer of transformers stores, see `stored_by_number`."""
     return stored if isinstance(stored, dict) else {0: stored}
 
 

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+from mmspec.core.compat import NEWEST_TESTED, OLDEST
 from tests import floor
 from tests.house.tree import ROOT
 
@@ -45,3 +46,8 @@ def test_the_script_needs_nothing_but_python() -> None:
             [sys.executable, "-I", "-S", str(ROOT / "tests" / "floor.py"), *words], capture_output=True
         )
         assert done.returncode == status, done.stderr
+
+
+def test_the_version_that_mmspec_refuses_below_is_that_of_the_project_file() -> None:
+    assert f"transformers=={'.'.join(map(str, OLDEST))}" in floor.pins(floor.requirements())
+    assert NEWEST_TESTED > OLDEST
