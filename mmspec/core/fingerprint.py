@@ -73,18 +73,22 @@ def fingerprint(*roots: nn.Module) -> Fingerprint:
     Args:
         roots: The modules whose weights and settings count, with everything below them.
     """
-    tensors = [tensor for module in _modules(roots) for tensor in _tensors(module)]
+    tensors = tensors_of(*roots)
     versions = tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
     return Fingerprint(*places_of(*roots), versions, _samples(tensors))
 
 
 def places_of(*roots: nn.Module) -> tuple:
     """Return the layout, settings and addresses of modules, on which a recorded graph depends. It reads no values."""
-    modules = list(_modules(roots))
-    tensors = [tensor for module in modules for tensor in _tensors(module)]
+    modules, tensors = list(_modules(roots)), tensors_of(*roots)
     settings = tuple(_settings(module) for module in modules)
     addresses = tuple(tensor.data_ptr() if tensor.layout is torch.strided else 0 for tensor in tensors)
     return _layout(roots, modules, tensors), settings, addresses
+
+
+def tensors_of(*roots: nn.Module) -> list[Tensor]:
+    """Return the weights and buffers that a fingerprint compares."""
+    return [tensor for module in _modules(roots) for tensor in _tensors(module)]
 
 
 def layout_of(*roots: nn.Module) -> tuple:
@@ -92,8 +96,7 @@ def layout_of(*roots: nn.Module) -> tuple:
 
     The result can be hashed. It stays the same when only the values of weights change.
     """
-    modules = list(_modules(roots))
-    return _layout(roots, modules, [tensor for module in modules for tensor in _tensors(module)])
+    return _layout(roots, list(_modules(roots)), tensors_of(*roots))
 
 
 def modules_of(holder: object) -> tuple[nn.Module, ...]:

@@ -13,7 +13,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes, run_of
 from mmspec.core.drafting.pair_state import FixedPendingFeatures
 from mmspec.core.drafting.shapes import nodes_of
-from mmspec.core.fingerprint import modules_of
+from mmspec.core.fingerprint import modules_of, tensors_of
 from mmspec.core.graphs import FixedTensors, capture, check_capturable, outside_storages
 from mmspec.core.keys import CountedKeys, Keys
 from mmspec.core.loop import DraftState, NoDraft, attention_of_changing_shapes, verify
@@ -250,9 +250,8 @@ class GraphSlot:
         self.passes = self.state.passes - before
         if not known:
             check_capturable(self.round)
-        modules = (self.target.parts.model, *modules_of(self.state.drafter if self.drafts else None))
-        weights = (tensor for module in modules for tensor in (*module.parameters(), *module.buffers()))
-        self.memory = outside_storages(self.round, weights)
+        modules = modules_of(self.state.drafter if self.drafts else None)
+        self.memory = outside_storages(self.round, tensors_of(self.target.parts.model, *modules))
         self.run = record(self.round, self.target.device)
 
     def leave(self) -> None:

@@ -2,7 +2,8 @@
 
 Triton decides when a kernel is defined, and the wrappers would take kernels for every tensor of the process. So these files
 are collected only in processes of their own, which `tests/kernels/test_interpreted.py` starts: with TRITON_INTERPRET=1, or
-with MMSPEC_KERNELS=cuda, where the tensors of the tests lie on the GPU.
+with MMSPEC_KERNELS=cuda, where the tensors of the tests lie on the GPU. With MMSPEC_FENCE=1 beside the interpreter every test
+runs behind the fence (`tests/kernels/fence.py`), not only those that ask for it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._device import _device_constructors
 
 DEVICE = os.environ.get("MMSPEC_KERNELS", "cpu")
-FENCED = os.environ.get("MMSPEC_FENCE") == "1"  # every test runs behind the fence, not only those that ask for it
+FENCED = os.environ.get("MMSPEC_FENCE") == "1"
 LAUNCHES: Counter[str] = Counter()  # behind the fence, by kernel
 if os.environ.get("TRITON_INTERPRET") != "1" and DEVICE == "cpu":
     collect_ignore_glob = ["test_*.py"]

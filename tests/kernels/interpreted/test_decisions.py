@@ -141,6 +141,7 @@ def test_a_tree_and_a_chain_keep_to_their_memory(monkeypatch: pytest.MonkeyPatch
         token_thresholds(*child, live)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("per_row", (False, True), ids=("static", "a tree a row"))
 @pytest.mark.parametrize("mode", ("recursive", "with replacement", "traversal"))
 def test_random_trees_are_rejected_as_rank_by_rank(mode: str, per_row: bool, monkeypatch: pytest.MonkeyPatch) -> None:
