@@ -2,7 +2,7 @@
 
 A trial proves code whose results do not depend on earlier calls. A counter or a random number generator may change its
 results later, so code with them is not proved. Code that only records, in containers that grow and in tensors of
-activations, is no obstacle.
+activations, is no obstacle, and neither is a hook whose code can neither return nor write states.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from mmspec.core.fingerprint import layout_of
 from mmspec.core.snapshot import ATOMS, snapshot, traverse
-from mmspec.core.user_code import UserCode, functions_of, is_library, listed, package_of, weakly
+from mmspec.core.user_code import UserCode, functions_of, is_library, listed, only_reads, package_of, weakly
 
 _GROWING = {"list", "dict", "OrderedDict", "defaultdict", "deque", "set"}
 _OF_MODULES = frozenset(vars(nn.Module())) - {"training", "_parameters", "_buffers"}
@@ -134,16 +134,16 @@ def outcome_of(
         trial: Returns the refusal; one with a cause was interrupted by an error of the code.
         draws: Returns whether passes draw random numbers.
     """
-    state = CodeState(code)
+    state, judged = CodeState(code), CodeState([piece for piece in code if not only_reads(piece)])
     identity = tuple((weakly(piece.code), piece.place) for piece in code)
-    before, layout = state.snapshot(), layout_of(*modules)
+    before, layout = judged.snapshot(), layout_of(*modules)
     known = _OUTCOMES.setdefault(owner, {})
     if kind in known and known[kind].holds_for(identity, layout, before):
         return known[kind]
     with state.restored():
         failure = trial()
         is_drawn = failure is None and draws()
-        after = state.snapshot()
+        after = judged.snapshot()
     changed = _changed(before, after)
     recorded = {path for path in changed if _is_recording(before.get(path), after.get(path))}
     sentence = None if failure is None else str(failure)
@@ -152,7 +152,7 @@ def outcome_of(
         sentence = (f"model: expected code whose result depends on its inputs alone, got code that {habit}; remove "
                     f"{listed(code)}, or decode without drafts")  # fmt: skip
     stateless = not (changed or is_drawn or (failure is not None and failure.__cause__ is not None))
-    outcome = CodeOutcome(identity, layout, state.snapshot(), recorded, stateless, sentence)
+    outcome = CodeOutcome(identity, layout, judged.snapshot(), recorded, stateless, sentence)
     if failure is None or failure.__cause__ is None:
         known[kind] = outcome
     return outcome

@@ -6,6 +6,7 @@ give other results. Code of the libraries that models and adapters are made of i
 
 from __future__ import annotations
 
+import dis
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -72,12 +73,14 @@ def user_code(root: nn.Module, *used: nn.Module) -> tuple[UserCode, ...]:
 
 
 def user_code_on(module: nn.Module) -> tuple:
-    """Return the users' hooks and forward on a single module, as weak references."""
+    """Return the users' hooks and forward on a single module that may change results, as weak references."""
     own = vars(module)
     if not (own["_forward_hooks"] or own["_forward_pre_hooks"] or "forward" in own):
         return ()
     hooks = _foreign((own["_forward_hooks"], own["_forward_pre_hooks"]), "")
-    return *(weakly(hook.code) for hook in hooks), *(weakly(code) for _, code in _replaced_forward(module))
+    return *(weakly(hook.code) for hook in hooks if not only_reads(hook)), *(
+        weakly(code) for _, code in _replaced_forward(module)
+    )
 
 
 def code_mark(module: nn.Module) -> tuple:
@@ -126,6 +129,31 @@ def functions_of(code: object) -> Iterator[object]:
             waiting += [call] if isinstance(call, FunctionType) else []
         inner = (getattr(part, name, None) for name in ("__wrapped__", "_torchdynamo_orig_callable"))
         waiting += [function for function in inner if callable(function)]
+
+
+def only_reads(piece: UserCode) -> bool:
+    """Return whether a piece is a hook that returns None at every end, and writes neither slices nor in place."""
+    functions = [part for part in functions_of(piece.code) if isinstance(part, FunctionType)]
+    own = [function for function in functions if not is_library(package_of(function))]
+    return piece.kind.endswith(("forward hook", "pre-hook")) and bool(own) and all(map(_returns_nothing, own))
+
+
+def _returns_nothing(function: FunctionType) -> bool:
+    code = list(dis.get_instructions(function))
+    for at, step in enumerate(code):
+        value = step if step.opname == "RETURN_CONST" else code[at - 1]
+        if step.opname.startswith("RETURN_") and (value.argval is not None or "CONST" not in value.opname):
+            return False
+        into_local = (
+            step.opname == "BINARY_OP" and step.argrepr.endswith("=") and code[at + 1].opname.startswith("STORE_FAST")
+        )
+        is_method = (
+            step.opname.startswith("LOAD_") and str(step.argval).endswith("_") and not str(step.argval).endswith("__")
+        )
+        of_local = step.opname == "STORE_SUBSCR" and code[at - 2].opname.startswith("LOAD_FAST")
+        if into_local or is_method or of_local or step.opname in ("BUILD_SLICE", "STORE_SLICE") or step.argval is ...:
+            return False
+    return True
 
 
 def _around(root: nn.Module, used: tuple[nn.Module, ...]) -> Iterator[tuple[str, nn.Module]]:
