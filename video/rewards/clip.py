@@ -22,7 +22,7 @@ class ImageTextEncoder(Protocol):
     def encode_images(self, images: Tensor) -> Tensor:
         """Return unit vectors float32 [N, D] of images uint8 [N, 3, H, W]."""
 
-    def encode_texts(self, prompts: str | Sequence[str]) -> Tensor:
+    def encode_texts(self, prompts: Sequence[str]) -> Tensor:
         """Return unit vectors float32 [N, D]."""
 
 
@@ -98,9 +98,9 @@ class ClipEncoder:
         return torch.cat([F.normalize(self._images(part).float(), dim=-1) for part in parts])
 
     @torch.no_grad()
-    def encode_texts(self, prompts: str | Sequence[str]) -> Tensor:
-        """Return unit vectors float32 [N, D], of a text alone [1, D]; long prompts are cut."""
-        ids = self.tokenizer([prompts] if isinstance(prompts, str) else list(prompts)).to(self.model.logit_scale.device)
+    def encode_texts(self, prompts: Sequence[str]) -> Tensor:
+        """Return unit vectors float32 [N, D]; long prompts are cut."""
+        ids = self.tokenizer(list(prompts)).to(self.model.logit_scale.device)
         return F.normalize(self._texts(ids).float(), dim=-1)
 
 
