@@ -6,9 +6,14 @@ model, processor = mmspec.zoo.load("vlm")  # LlavaForConditionalGeneration and i
 drafter = mmspec.zoo.load("vlm/dspark")
 
 picture = render(sample_scene(EVAL_SEEDS[0]))  # or mmspec.io.images.open_image("picture.png")
-question = [{"type": "image"}, {"type": "text", "text": "Describe this picture in detail."}]
-text = processor.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True)
-inputs = processor(images=picture, text=text, return_tensors="pt")
+question = [{"type": "image", "image": picture}, {"type": "text", "text": "Describe this picture in detail."}]
+inputs = processor.apply_chat_template(
+    [{"role": "user", "content": question}],
+    add_generation_prompt=True,
+    tokenize=True,
+    return_dict=True,
+    return_tensors="pt",
+)
 
 plain = model.generate(**inputs, max_new_tokens=128)
 out = mmspec.generate(model, drafter=drafter, max_new_tokens=128, return_dict=True, **inputs)

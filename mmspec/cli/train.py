@@ -51,8 +51,8 @@ def vlm_drafter(
         out (FOLDER): Folder for the drafter and its card; work/ in it holds the files that a resumed run needs.
         kind (NAME): Kind of drafter: {kinds}.
         target (NAME): Model that the drafter is for: zoo, vlm/smol, a folder, or a hub id owner/name, which is downloaded.
-        data (DATA): Training examples: zoo, a JSONL file (on every line a text, a list of image files and perhaps an answer),
-            or own:N for N prompts that the target writes itself (chat models of text).
+        data (DATA): Training examples: zoo, a JSONL file (on every line a text or a conversation, image files and perhaps an
+            answer), or own:N for N prompts that the target writes itself (chat models of text).
         texts (FILE): JSONL file of more examples, without images.
         size (NAME=VALUE): Field of the kind's config, such as latents=16; may be repeated.
         steps (N): Optimizer steps.

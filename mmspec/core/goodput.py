@@ -65,7 +65,9 @@ class Goodput:
         prior: bool = False,
     ):
         if isinstance(drafter, type) or not hasattr(drafter, "name"):
-            raise ValueError(f"drafter: expected a drafter, got {drafter!r:.60}; pass a drafter, such as PromptLookup()")
+            raise ValueError(
+                f"drafter: expected a drafter, got {drafter!r:.60}; pass a drafter, such as PromptLookup()"
+            )
         if not 0 <= number("explore", explore) < 1:
             raise ValueError(
                 f"explore: expected a share in [0, 1), got {explore}; 0.005 is half a per cent of the time"

@@ -234,10 +234,10 @@ def _request_parts(
     items = several if isinstance(several, list) else [several]
     answers = tuple(text for item in items if (text := answer_in(where, "answers", item)) is not None)
     forms = [name for name in ("text", "prompt", "messages", "conversations") if record.get(name) is not None]
-    if record.get("turns") is not None or not forms:
-        if forms and [record[form] for form in forms] != list(record["turns"])[:1]:
-            raise ValueError(f"{where}: expected a text or turns, got turns and {forms[0]}; keep one of them")
+    if record.get("turns") or not forms:
         turns = texts_in(where, "turns", record.get("turns")) or (() if label is None else (f"class {label}",))
+        if forms and [record[form] for form in forms] != [turns[0]]:
+            raise ValueError(f"{where}: expected a text or turns, got turns and {forms[0]}; keep one of them")
         own = answer_in(where, "answer", record.get("answer"))
         shown = images_in(where, record)
     else:

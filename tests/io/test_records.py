@@ -170,6 +170,8 @@ def test_numbers_as_answers_are_their_texts(folder: Path) -> None:
         ({"turns": "abc"}, ("abc",), 0, ()),
         ({"text": "a", "answers": "yes"}, ("a",), 0, ("yes",)),
         ({"text": "a", "images": "a.png"}, ("a",), 1, ()),
+        ({"turns": "abc", "text": "abc"}, ("abc",), 0, ()),
+        ({"turns": [], "text": "a"}, ("a",), 0, ()),
         ({"turns": ["a", "b"], "image": ["a.png", "b.png"]}, ("a", "b"), 2, ()),
     ],
 )

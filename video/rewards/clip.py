@@ -23,7 +23,7 @@ class ImageTextEncoder(Protocol):
     def encode_images(self, images: Tensor) -> Tensor:
         """Return unit vectors float32 [N, D] of images uint8 [N, 3, H, W]."""
 
-    def encode_texts(self, prompts: str | Sequence[str]) -> Tensor:
+    def encode_texts(self, prompts: Sequence[str]) -> Tensor:
         """Return unit vectors float32 [N, D]."""
 
 

@@ -35,10 +35,10 @@ def caption_code(
     else:
         lines.append(f"drafter = mmspec.zoo.load({part!r})")
     lines += [
-        f'question = [{{"type": "image"}}, {{"type": "text", "text": {text!r}}}]',
-        'messages = [{"role": "user", "content": question}]',
-        "prompt = processor.apply_chat_template(messages, add_generation_prompt=True)",
-        'inputs = processor(images=open_image("picture.png"), text=prompt, return_tensors="pt")',
+        'picture = {"type": "image", "image": open_image("picture.png")}',
+        f'question = [picture, {{"type": "text", "text": {text!r}}}]',
+        'inputs = processor.apply_chat_template([{"role": "user", "content": question}], add_generation_prompt=True,',
+        '                                       tokenize=True, return_dict=True, return_tensors="pt")',
         f"out = mmspec.generate(model, drafter=drafter, rule={'TypicalAcceptance()' if relaxed else repr('exact')}, "
         f"seed={seed},",
         f"                      max_new_tokens={tokens}, {_arguments(sampling)}, return_dict=True, **inputs)",
