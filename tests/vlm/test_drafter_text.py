@@ -109,7 +109,7 @@ def test_an_invalid_drafter_text_reports_one_error(text: str, sentence: str, mod
 
 def test_weights_of_another_kind_are_refused(model, folder: Path) -> None:
     with pytest.raises(
-        ValueError, match="drafter 'medusa': weights: expected weights of a drafter of kind medusa, got Eagle"
+        ValueError, match="drafter 'medusa': kind: expected 'eagle2' as in the config.json of .*'medusa'"
     ):
         drafter_from_text(f"medusa@{folder}", model)
 

@@ -45,6 +45,11 @@ def load_drafter(
         return _saved_drafter(folder, config.get("kind"), target, kind)
     with naming(folder):
         if kind is None and (kind := published_kind(config, target)) is None:
+            if (library := config.get("speculators_model_type")) is not None:
+                raise ValueError(
+                    f"speculators_model_type: expected one of {', '.join(speculators_kinds())}, got {library!r}; this kind is "
+                    "not supported"
+                )
             kind = kind_of_tensors(shapes_of(folder), config, target)
         wanted = drafter_class(kind).tensor_filter(None if target is None else unwrapped(target))
         return drafter_from_state_dict(kind, tensors_of(folder, wanted), config, target)
@@ -78,9 +83,6 @@ def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str |
     """Return the registry name of the drafter that a published config names; None where the config names none.
 
     The target's own class is no kind: publishers copy it from the target's config.
-
-    Raises:
-        ValueError: The `speculators` library's name for the kind is unknown.
     """
     named, own = config.get("architectures"), config.get("dflash_config")
     projector = own.get("projector_type") if isinstance(own, Mapping) else None
@@ -91,11 +93,6 @@ def published_kind(config: Mapping[str, Any], target: nn.Module | None) -> str |
     by_sign = {sign: info.name for info in methods("vlm", "drafter") for sign in info.facts.get("published_as", ())}
     signs = (f"projector:{projector}", f"speculators:{library}", *classes)
     kind = next((by_sign[sign] for sign in signs if sign in by_sign), None)
-    if kind is None and library is not None:
-        raise ValueError(
-            f"speculators_model_type: expected one of {', '.join(speculators_kinds())}, got {library!r}; this kind "
-            "is not supported"
-        )
     return "peagle" if kind == "eagle3" and config.get("parallel_drafting") is True else kind
 
 

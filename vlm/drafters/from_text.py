@@ -50,7 +50,8 @@ class DrafterParts:
         from mmspec.vlm.drafters.checkpoints import load_drafter
         from mmspec.vlm.drafters.kinds import published_kinds
 
-        kind = self.call.method.name
+        # other weights are those of a part of the drafter, such as a control of its length
+        kind = self.call.method.name if weights == self.call.weights else None
         return load_drafter(weights, target=self.model, kind=kind if kind in published_kinds() else None)
 
     def _offered(self, name: str) -> Any:
