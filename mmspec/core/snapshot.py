@@ -99,7 +99,8 @@ def _summary(part: object) -> tuple:
         return name, len(part), tuple(sorted(map(repr, part)))[:MOST]
     if isinstance(part, (list, tuple, deque, Mapping)):
         return name, len(part)
-    return (name, _reduced(part)) if type(part).__module__ in _OF_C else (name,)
+    is_of_c = type(part).__module__ in _OF_C and not callable(part)
+    return (name, _reduced(part)) if is_of_c else (name,)
 
 
 def _reduced(part: object) -> int | None:
