@@ -1,4 +1,4 @@
-"""Users' code around the modules of image models: what plain decoding runs, drafted decoding runs alike or refuses."""
+"""Users' code around the modules of image models, which drafted decoding runs as plain decoding does, or refuses."""
 
 from __future__ import annotations
 

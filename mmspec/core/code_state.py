@@ -126,13 +126,8 @@ def outcome_of(
 ) -> CodeOutcome:  # fmt: skip
     """Return the stored outcome of a trial of users' code, or run the trial and undo the changes that the code makes.
 
-    Args:
-        owner: The model that stores the outcome.
-        kind: The kind of trial.
-        code: The code.
-        modules: The modules whose layout counts.
-        trial: Returns the refusal; one with a cause was interrupted by an error of the code.
-        draws: Returns whether passes draw random numbers.
+    `trial` returns the refusal, which has a cause if an error of the code interrupted the trial. `draws` returns whether
+    passes draw random numbers. Outcomes are stored for `owner` while the layout of `modules` stays the same.
     """
     state, judged = CodeState(code), CodeState([piece for piece in code if not only_reads(piece)])
     identity = tuple((weakly(piece.code), piece.place) for piece in code)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import pickle
 from collections import deque
 from collections.abc import Iterator, Mapping
 from functools import cache, partial
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 
 import torch
-from tokenizers import Tokenizer
 from torch import Tensor, nn
-from transformers import PreTrainedTokenizerBase
 
-SHARED = (nn.Module, PreTrainedTokenizerBase, Tokenizer, ModuleType, type, FunctionType, BuiltinFunctionType)
+SHARED = (nn.Module, ModuleType, type, FunctionType, BuiltinFunctionType)
 ATOMS = (int, float, complex, bool, str, bytes, type(None), type(...), torch.device, torch.dtype)
 
 MOST = 4096  # limit of visited parts
@@ -67,7 +64,7 @@ def _children(part: object) -> Iterator[tuple[str, object]]:
         cells = part.__closure__ or ()
         yield from ((f"cell{n}", cell.cell_contents) for n, cell in enumerate(cells) if _is_full(cell))
         yield from vars(part).items()
-    elif isinstance(part, (*SHARED, Tensor)):
+    elif isinstance(part, (*SHARED, Tensor)) or _is_tokenizer(type(part)):
         return
     elif isinstance(part, MethodType):
         yield "self", part.__self__
@@ -102,12 +99,21 @@ def _summary(part: object) -> tuple:
         return name, len(part), tuple(sorted(map(repr, part)))[:MOST]
     if isinstance(part, (list, tuple, deque, Mapping)):
         return name, len(part)
-    return (name, _pickled(part)) if type(part).__module__ in _OF_C else (name,)
+    is_of_c = type(part).__module__ in _OF_C and not callable(part)
+    return (name, _reduced(part)) if is_of_c else (name,)
 
 
-def _pickled(part: object) -> int | None:
+def _reduced(part: object) -> int | None:
     """Return a hash of the state of an iterator, an array or a generator of random numbers, which has no fields."""
     try:
-        return hash(pickle.dumps(part))
-    except Exception:  # some iterators cannot be pickled
+        state = part.bit_generator.state if hasattr(part, "bit_generator") else part.__reduce_ex__(2)
+    except TypeError:  # some iterators cannot be reduced
         return None
+    return hash(repr(state))
+
+
+@cache
+def _is_tokenizer(kind: type) -> bool:
+    """Return whether a class is a tokenizer of transformers or tokenizers, which this module does not import."""
+    names = ("transformers.PreTrainedTokenizerBase", "tokenizers.Tokenizer")
+    return any(f"{base.__module__.partition('.')[0]}.{base.__name__}" in names for base in kind.__mro__)

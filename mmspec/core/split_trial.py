@@ -39,7 +39,7 @@ def compare_splits(open_target: Callable[[], Any], values: Tensor, dtype: torch.
     """Compare a pass over a chain with single steps.
 
     Args:
-        open_target: Returns a target of the request before its prefill.
+        open_target: A function that opens a target of the request.
         values: int64 [B, N], the values to read, the first of which follows the prompt.
         dtype: The dtype of the model.
 

@@ -1,7 +1,7 @@
 """Users' own code around the modules of a model: hooks, replaced forwards and replaced modules.
 
-Such code sees the shapes of the passes. A drafted pass has several positions where plain decoding has one, so the code may
-give other results. Code of the libraries that models and adapters are made of is not reported.
+Such code sees the shapes of the passes. A drafted pass has several positions where plain decoding has a single
+position, so the code may give other results. Code of the libraries that models and adapters are made of is not reported.
 """
 
 from __future__ import annotations
@@ -59,17 +59,17 @@ def user_code(root: nn.Module, *used: nn.Module) -> tuple[UserCode, ...]:
     """
     known, seen = _LIBRARIES | {_package(type(root).__module__)}, set()
     everywhere = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)
-    found = _foreign(everywhere, "every module", "global ")
+    pieces = _foreign(everywhere, "every module", "global ")
     for place, module in _around(root, used):
         own, kind = vars(module), type(module)
         if _package(kind.__module__) not in known:
-            found.append(UserCode("module", module, place))
+            pieces.append(UserCode("module", module, place))
         elif kind not in seen and not _packages(kind.forward) <= known:
-            found.append(UserCode("class forward", kind.forward, place))
+            pieces.append(UserCode("class forward", kind.forward, place))
         seen.add(kind)
-        found += _foreign((own["_forward_hooks"], own["_forward_pre_hooks"]), place)
-        found += [UserCode(kind, code, place) for kind, code in _replaced_forward(module)]
-    return tuple(found)
+        pieces += _foreign((own["_forward_hooks"], own["_forward_pre_hooks"]), place)
+        pieces += [UserCode(kind, code, place) for kind, code in _replaced_forward(module)]
+    return tuple(pieces)
 
 
 def user_code_on(module: nn.Module) -> tuple:

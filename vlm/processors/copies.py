@@ -19,12 +19,15 @@ from functools import cache, partial
 from types import MethodType
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from mmspec.core.snapshot import ATOMS, SHARED, fields, slots_of, traverse
 
 Processor = Callable[[Tensor, Tensor], Tensor]
 
+_SHARED = (*SHARED, PreTrainedTokenizerBase, Tokenizer)
 _ATOMS = frozenset(ATOMS)
 _OWN_WAYS = ("__new__", "__reduce__", "__reduce_ex__", "__getstate__")
 
@@ -41,7 +44,7 @@ def copy_of(part: object, memo: dict[int, object] | None = None) -> object:
         return part
     if id(part) in memo:
         return memo[id(part)]
-    memo[id(part)] = new = part if isinstance(part, SHARED) else _copied(part, memo)
+    memo[id(part)] = new = part if isinstance(part, _SHARED) else _copied(part, memo)
     return new
 
 
