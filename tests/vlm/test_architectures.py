@@ -6,28 +6,17 @@ from dataclasses import replace
 
 import pytest
 import torch
-import transformers
 
 import mmspec
 from mmspec.vlm import architectures
 from mmspec.vlm.api import start
 from mmspec.vlm.drafters.kinds import new_drafter
-from tests.vlm.classes.build import config_of, model_of
+from tests.vlm.classes.build import config_of, model_of, skip_broken
 from tests.vlm.classes.pictures import picture_prompt
 
 GREEDY = dict(max_new_tokens=8, do_sample=False)
 # classes whose `get_decoder` gives a model that ends in the head
 HEADED = ("Llama4ForCausalLM", "Llama4ForConditionalGeneration")
-
-
-def runnable(name: str) -> torch.nn.Module:
-    """The model; the test is skipped if its own `generate` fails, as that of Llama 4 does in transformers 5.24.0."""
-    model = model_of(name, config_of(name))
-    try:
-        model.generate(torch.tensor([[5, 6, 7]]), max_new_tokens=1)
-    except AttributeError as error:
-        pytest.skip(f"transformers {transformers.__version__} cannot run {name}: {error}")
-    return model
 
 
 def prompt_of(name: str, model: torch.nn.Module) -> dict[str, torch.Tensor]:
@@ -38,7 +27,8 @@ def prompt_of(name: str, model: torch.nn.Module) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", (*HEADED, "Gemma3ForConditionalGeneration", "InternVLForConditionalGeneration"))
 def test_a_prompt_leaves_the_states_of_all_its_tokens(name: str) -> None:
-    model = runnable(name)
+    model = model_of(name, config_of(name))
+    skip_broken(model)
     inputs = prompt_of(name, model)
     target = start(model, **inputs, **GREEDY).target
     _, evidence = target.prefill()
@@ -50,7 +40,8 @@ def test_a_prompt_leaves_the_states_of_all_its_tokens(name: str) -> None:
 @pytest.mark.parametrize("kind", ("msd", "eagle3"))
 @pytest.mark.parametrize("name", HEADED)
 def test_drafters_that_read_states_serve_decoders_that_end_in_the_head(name: str, kind: str) -> None:
-    model = runnable(name)
+    model = model_of(name, config_of(name))
+    skip_broken(model)
     inputs, drafter = prompt_of(name, model), new_drafter(kind, model)
     assert torch.equal(mmspec.generate(model, drafter=drafter, **inputs, **GREEDY), model.generate(**inputs, **GREEDY))
 

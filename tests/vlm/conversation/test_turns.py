@@ -7,6 +7,7 @@ import torch
 
 import mmspec
 from mmspec.vlm.conversation import Past
+from tests.vlm.classes.build import skip_broken
 from tests.vlm.conversation.talks import Known, counted, talk
 from tests.vlm.drafts import SHAPES, continuation
 from tests.vlm.layer_kinds import ONCE, model_with, ragged
@@ -48,6 +49,8 @@ for (name, _), cell in zip(TALKS, CELLS, strict=True):
 @pytest.mark.parametrize("name, apart", TALKS, ids=CELLS)
 def test_turns_match_fresh_prompts_and_read_only_new_tokens(name: str, apart: bool) -> None:
     chat = talk(name, apart)
+    if name in CLASSES:
+        skip_broken(chat.model)
     past, said, held = Past(chat.model), None, 0
     for number in range(3):
         inputs = chat.turn(number, said)
