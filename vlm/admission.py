@@ -97,7 +97,7 @@ def check_tensors(inputs: Mapping[str, object]) -> None:
         got = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
         raise ValueError(f"{name}: expected {wanted}, got {got}; call the processor with return_tensors='pt'")
     ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
-    is_whole = inputs.get("past_key_values") is None and inputs.get("inputs_embeds") is None
+    is_whole = inputs.get(CACHE) is None and inputs.get("inputs_embeds") is None
     if ids is not None and mask is not None and is_whole and mask.dim() == 2 and mask.shape != ids.shape:
         raise ValueError(f"attention_mask: expected {list(ids.shape)} as input_ids, got {list(mask.shape)}; pass the mask "
                          "of this prompt")  # fmt: skip

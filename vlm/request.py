@@ -11,6 +11,7 @@ from transformers.generation import GenerationMode
 
 from mmspec.core.fingerprint import modules_of
 from mmspec.core.loop import Drafter
+from mmspec.core.portfolio import GoodputPortfolio
 from mmspec.core.rules.base import Rule
 from mmspec.core.stats import Stats
 from mmspec.io.validation import boolean, plain
@@ -142,7 +143,7 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     pad = config._pad_token_tensor
     drafter = settings.drafter_for(model)
     if not request.ids.shape[1]:
-        _check_without_ids(drafter, request.processors)
+        drafter = _without_ids(drafter, request.processors)
     target = TextTarget(
         take_apart(model),
         request.ids,
@@ -169,18 +170,26 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
     return target, drafter, rule_for(settings.rule, model, greedy=target.greedy)
 
 
-def _check_without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> None:
-    """Check that a request with embeddings alone can be decoded: plainly, or with lookups in the answer.
+def _without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> Drafter | None:
+    """Return the drafter of a request with embeddings alone, which reads the answer's ids; a portfolio keeps such drafters.
 
     Raises:
         ValueError: The drafter reads the prompt's ids, or a processor has to be proved on them.
     """
-    if drafter is not None and (not getattr(drafter, "from_ids", False) or modules_of(drafter)):
+    if isinstance(drafter, GoodputPortfolio):
+        usable = tuple(filter(_reads_the_answer, drafter.drafters))
+        drafter = GoodputPortfolio(usable) if 0 < len(usable) < len(drafter.drafters) else drafter
+    if drafter is not None and not _reads_the_answer(drafter):
         raise ValueError(f"drafter: expected None or a lookup with inputs_embeds alone, got {type(drafter).__name__}, which "
                          "reads the prompt's ids; pass input_ids too")  # fmt: skip
     if own := [type(processor).__name__ for processor in processors if type(processor) not in CONTEXT_FREE + ROW_FREE]:
         raise ValueError(f"logits_processor: expected processors of transformers with inputs_embeds alone, got {own[0]}; "
                          "pass input_ids too")  # fmt: skip
+    return drafter
+
+
+def _reads_the_answer(drafter: Drafter) -> bool:
+    return getattr(drafter, "from_ids", False) and not modules_of(drafter)
 
 
 def check_call(model: nn.Module, inputs: dict) -> None:

@@ -56,6 +56,7 @@ CHANGES: dict[str, Callable[[nn.Module], object]] = {
 LAYOUTS = {
     "a new module": False,
     "a module without weights": True,
+    "another class": True,
     "precision": True,
     "training": True,
     "an adapter": True,

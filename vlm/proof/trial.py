@@ -16,7 +16,7 @@ from transformers import LogitsProcessor, LogitsProcessorList, StoppingCriteriaL
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.code_state import chance
-from mmspec.core.draft import Draft, Law, root_only
+from mmspec.core.draft import Draft, Law, neutralise_bad_scores, root_only
 from mmspec.core.split_trial import TrialMismatch, path_to, rounding_gap
 from mmspec.core.tree import chain, static_tree
 from mmspec.vlm.architectures import Parts
@@ -127,7 +127,12 @@ def compare_with_generate(parts: Parts, inputs: dict, where: str, run: Callable 
     expected = torch.stack(plain.logits, 1).float()  # [B, STEPS, V]
     if not torch.equal(plain.sequences[:, -STEPS:], script):
         raise TrialMismatch("another continuation than the forced tokens")
+    expected, bad = neutralise_bad_scores(expected)  # as the target does with rows that stop
+    if run is not single_steps and bad is not None and bad.all():
+        raise TrialMismatch("no finite logits, which prove nothing of drafts")
     for step, row, logits in (run or drafted)(_target(parts, ids, kwargs), script):
+        if bad is not None and bad[row, :step].any():
+            continue  # the row has stopped
         gap = _gap(logits, expected[row, step], parts)
         if not gap <= 1:
             raise TrialMismatch(

@@ -69,7 +69,7 @@ def test_nodes_do_not_change_with_probes(starts: tuple[int, ...], monkeypatch: p
     target = after("llama", 2)
     draft, maps = drafted(target), torch.randn(3, HIDDEN, HIDDEN)
     alone, beside = target.score(draft), target.score(joining(draft, starts, maps))
-    torch.testing.assert_close(alone.scores, beside.scores, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(alone.scores, beside.scores, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(alone.hidden, beside.hidden, atol=1e-5, rtol=1e-5)
     assert beside.probed.shape == (4, 6, HIDDEN)
     # behind another node, a probe has another state
