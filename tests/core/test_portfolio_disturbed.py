@@ -68,6 +68,7 @@ def drafts_at_last(nodes: list[int]) -> bool:
     return sum(count > 1 for count in nodes[-TAIL:]) > TAIL / 2
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("bursts", (False, True), ids=("single", "bursts"))
 @pytest.mark.parametrize("name", PAYING)
 def test_it_drafts_at_last_where_drafting_pays(name: str, bursts: bool) -> None:
@@ -76,6 +77,7 @@ def test_it_drafts_at_last_where_drafting_pays(name: str, bursts: bool) -> None:
     assert drafting >= 0.95 * len(SEEDS), drafting / len(SEEDS)
 
 
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("bursts", (False, True), ids=("single", "bursts"))
 @pytest.mark.parametrize("name", NOT_PAYING)
 def test_it_stays_plain_where_drafting_does_not_pay(name: str, bursts: bool) -> None:

@@ -27,6 +27,7 @@ REQUESTS = ([31, 32, 33], [41, 42, 43, 44, 45], [51, 52])
 
 
 @COPIES
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("drafter", (None, mmspec.drafters.PromptLookup()), ids=("plain", "lookup"))
 @pytest.mark.parametrize("name", ONCE)
 def test_copies_of_text_go_on_independently(name: str, drafter: object, copied: Callable) -> None:
@@ -39,6 +40,7 @@ def test_copies_of_text_go_on_independently(name: str, drafter: object, copied: 
 
 
 @COPIES
+@pytest.mark.covering(strength=1)
 @pytest.mark.parametrize("apart", (False, True), ids=("together", "apart"))
 @pytest.mark.parametrize("kind", ("llava", "qwen2_5_vl", "Qwen3_5ForConditionalGeneration"))
 def test_copies_about_pictures_go_on_independently(kind: str, apart: bool, copied: Callable) -> None:
