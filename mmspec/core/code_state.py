@@ -13,6 +13,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import accumulate
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -22,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.fingerprint import layout_of
-from mmspec.core.snapshot import ATOMS, snapshot, traverse
+from mmspec.core.snapshot import ATOMS, is_full, snapshot, traverse
 from mmspec.core.user_code import UserCode, functions_of, is_library, listed, only_reads, package_of, weakly
 
 _GROWING = {"list", "dict", "OrderedDict", "defaultdict", "deque", "set"}
@@ -75,7 +76,7 @@ class CodeState:
         values = [variable.read() for variable in self.variables]
         inside = [(part, _contents(part)) for _, part in traverse(self._root()) if type(part) not in ATOMS]
         try:
-            with torch.random.fork_rng():
+            with torch.random.fork_rng(_gpus()):
                 yield
         finally:
             numpy.random.set_state(bits)
@@ -113,7 +114,9 @@ class CodeOutcome:
         if self.identity != identity or self.layout != layout:
             return False
         changed = _changed(self.state, state)
-        return all(any(path == part or path.startswith(f"{part}.") for part in self.recorded) for path in changed)
+        return all(
+            any(part in self.recorded for part in accumulate(path.split("."), "{}.{}".format)) for path in changed
+        )
 
 
 # per model, the latest outcome of each kind of trial
@@ -169,16 +172,20 @@ def _is_recording(old: tuple | None, new: tuple | None) -> bool:
 
 def chance() -> list[object]:
     """Return the states of the global random number generators."""
-    devices = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    states = [torch.get_rng_state(), *(torch.cuda.get_rng_state(n) for n in devices)]
+    states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, _gpus())]
     return [*(state.tolist() for state in states), random.getstate(), repr(numpy.random.get_state())]
+
+
+def _gpus() -> list[int]:
+    """Return the numbers of the GPUs that have generators; a process that has not used CUDA stays without it."""
+    return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
 
 
 def _variables(part: object) -> Iterator[_Variable]:
     """Yield the variables that a function or an object of users' code reads."""
     kinds = [type(part)]
     if isinstance(part, FunctionType):
-        yield from (_Variable(cell, "cell_contents") for cell in part.__closure__ or () if _is_full(cell))
+        yield from (_Variable(cell, "cell_contents") for cell in part.__closure__ or () if is_full(cell))
         yield from (_Variable(part, name) for name in ("__defaults__", "__kwdefaults__"))
         named = [name for name in _names(part.__code__) if name in part.__globals__]
         yield from (_Variable(part.__globals__, n) for n in named if not isinstance(part.__globals__[n], ModuleType))
@@ -197,13 +204,6 @@ def _names(code: CodeType) -> Iterator[str]:
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
             yield from _names(constant)
-
-
-def _is_full(cell: Any) -> bool:
-    try:
-        return bool([cell.cell_contents])
-    except ValueError:
-        return False
 
 
 def _contents(part: Any) -> Any:

@@ -210,11 +210,8 @@ def _storages(values: Any) -> Iterator[torch.UntypedStorage]:
 def outside_storages(function: Callable[[], None], apart: Iterable[Tensor] = ()) -> list[torch.UntypedStorage]:
     """Run a function and return the storages that it reads or writes and did not make, those of kernels included.
 
-    A graph knows addresses alone. Whoever replays it holds these storages, so that nobody else gets their memory.
-
-    Args:
-        function: A function without arguments.
-        apart: Tensors whose storages are left out, such as weights, which may move.
+    A graph knows addresses alone. Whoever replays it holds these storages, so that nobody else gets their memory. The
+    storages of `apart` are left out, such as those of weights, which may move.
     """
     left_out = {storage._cdata for tensor in apart for storage in _storages(tensor)}
     with _StorageRecorder() as recorder, launches_shown(recorder.use):
@@ -231,20 +228,21 @@ _ENDED: deque[torch.cuda.CUDAGraph] = deque()  # graphs that nobody replays any 
 class RecordedGraph:
     """A recorded graph, replayed by a call. It is destroyed while no thread records, which that would break."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph):
-        self._graph = graph
+    def __init__(self) -> None:
+        self.graph = torch.cuda.CUDAGraph()
 
     def __call__(self) -> None:
-        self._graph.replay()
+        self.graph.replay()
 
     def __del__(self) -> None:
-        _ENDED.append(self._graph)
+        _ENDED.append(self.graph)
         _destroy_ended()
 
 
 def _destroy_ended() -> None:
     """Destroy the graphs that nobody replays; while a thread records, that thread does so afterwards."""
-    if _RECORDING.acquire(blocking=False):  # a finaliser never waits: it may run inside any code, even a recording
+    # a finaliser never waits: it may run inside any code, even a recording; a graph may end while another is destroyed
+    while _ENDED and _RECORDING.acquire(blocking=False):
         try:
             _ENDED.clear()
         finally:
@@ -252,11 +250,7 @@ def _destroy_ended() -> None:
 
 
 def _clear_workspaces() -> None:
-    """Empty torch's map of cuBLAS workspaces, as torch's own graphs do.
-
-    Raises:
-        CaptureRefused: This torch has no function for it.
-    """
+    """Empty torch's map of cuBLAS workspaces, as torch's own graphs do; refuse a torch without a function for it."""
     clear = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
     if clear is None:
         raise CaptureRefused(f"expected a torch that can clear the workspaces of cuBLAS, got {torch.__version__}")
@@ -278,12 +272,12 @@ def capture(function: Callable[[], None], device: torch.device) -> Callable[[], 
         return function
     try:
         with _RECORDING:
-            return RecordedGraph(_recorded_graph(function, device))
+            return _recorded_graph(function, device)
     finally:
         _destroy_ended()
 
 
-def _recorded_graph(function: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
+def _recorded_graph(function: Callable[[], None], device: torch.device) -> RecordedGraph:
     """Record a graph whose matrix products use a workspace in the graph's own memory.
 
     torch allocates a workspace for every stream and keeps it until somebody clears the map of them: Inductor's graphs
@@ -298,12 +292,12 @@ def _recorded_graph(function: Callable[[], None], device: torch.device) -> torch
         for _ in range(_WARM_UP):
             function()
     torch.cuda.current_stream(device).wait_stream(stream)
-    graph = torch.cuda.CUDAGraph()
+    recorded = RecordedGraph()
     torch.cuda.synchronize(device)
     _clear_workspaces()
     try:
         # other threads may allocate meanwhile
-        with without_collection(), torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+        with without_collection(), torch.cuda.graph(recorded.graph, stream=stream, capture_error_mode="thread_local"):
             function()
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:200]
@@ -312,7 +306,7 @@ def _recorded_graph(function: Callable[[], None], device: torch.device) -> torch
         ) from error
     finally:
         _clear_workspaces()
-    return graph
+    return recorded
 
 
 @contextmanager

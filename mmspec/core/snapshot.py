@@ -62,7 +62,7 @@ def slots_of(kind: type) -> tuple[str, ...]:
 def _children(part: object) -> Iterator[tuple[str, object]]:
     if isinstance(part, FunctionType):
         cells = part.__closure__ or ()
-        yield from ((f"cell{n}", cell.cell_contents) for n, cell in enumerate(cells) if _is_full(cell))
+        yield from ((f"cell{n}", cell.cell_contents) for n, cell in enumerate(cells) if is_full(cell))
         yield from vars(part).items()
     elif isinstance(part, (*SHARED, Tensor)) or _is_tokenizer(type(part)):
         return
@@ -78,9 +78,10 @@ def _children(part: object) -> Iterator[tuple[str, object]]:
         yield from fields(part).items()
 
 
-def _is_full(cell: object) -> bool:
+def is_full(cell: object) -> bool:
+    """Return whether the variable of a closure has a value."""
     try:
-        return cell.cell_contents is not None
+        return bool([cell.cell_contents])
     except ValueError:
         return False
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 from torch import Tensor, nn
 
+from mmspec.core.compat import CACHE
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter
 from mmspec.core.rules.base import Rule
@@ -81,8 +82,8 @@ class Session:
         past = copy(self.past_key_values)
         own = {"_writer": copy(self._writer), "messages": deepcopy(self.messages), "pictures": list(self.pictures)}
         vars(new).update(vars(self) | own | {"past_key_values": past, "settings": dict(self.settings)})
-        if self.last is not None and self.last.past_key_values is self.past_key_values:
-            new.last = replace(self.last, past_key_values=past)
+        if self.last is not None and getattr(self.last, CACHE) is self.past_key_values:
+            new.last = replace(self.last, **{CACHE: past})
         return new
 
     def __deepcopy__(self, memo: dict[int, object]) -> Session:
