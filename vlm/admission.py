@@ -87,14 +87,16 @@ def check_tensors(inputs: Mapping[str, object]) -> None:
     """
     for name in ("inputs", "input_ids", "attention_mask", "pixel_values"):
         value = inputs.get(name)
-        is_ids = name in ("inputs", "input_ids")
-        if value is None or isinstance(value, Tensor) or (name == "pixel_values" and isinstance(value, list)):
-            if not is_ids or value is None or (value.dim() == 2 and value.dtype in (torch.int64, torch.int32)):
-                continue
-            if name == "inputs" and value.is_floating_point() and value.dim() > 1:
-                continue  # such as the sound of a model that hears
+        is_tensor, is_ids = isinstance(value, Tensor), name in ("inputs", "input_ids")
+        if is_ids and is_tensor:
+            is_sound = name == "inputs" and value.is_floating_point() and value.dim() > 1
+            fits = is_sound or (value.dim() == 2 and value.dtype in (torch.int64, torch.int32))
+        else:
+            fits = value is None or is_tensor or (name == "pixel_values" and isinstance(value, list))
+        if fits:
+            continue
         wanted = "int64 [B, L]" if is_ids else "a tensor"
-        got = f"{value.dtype} {list(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
+        got = f"{value.dtype} {list(value.shape)}" if is_tensor else type(value).__name__
         raise ValueError(f"{name}: expected {wanted}, got {got}; call the processor with return_tensors='pt'")
     ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
     is_whole = inputs.get(CACHE) is None and inputs.get("inputs_embeds") is None

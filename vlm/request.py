@@ -10,7 +10,7 @@ from transformers import Cache, GenerationConfig, LogitsProcessorList, StoppingC
 from transformers.generation import GenerationMode
 
 from mmspec.core.fingerprint import modules_of
-from mmspec.core.loop import Drafter
+from mmspec.core.loop import Drafter, opens_from_ids
 from mmspec.core.portfolio import GoodputPortfolio
 from mmspec.core.rules.base import Rule
 from mmspec.core.stats import Stats
@@ -189,7 +189,7 @@ def _without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> Dr
 
 
 def _reads_the_answer(drafter: Drafter) -> bool:
-    return getattr(drafter, "from_ids", False) and not modules_of(drafter)
+    return opens_from_ids(drafter) and not modules_of(drafter)
 
 
 def check_call(model: nn.Module, inputs: dict) -> None:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.rope import turns_with_length
+from mmspec.core.snapshot import fields
 from mmspec.core.user_code import user_code_on
 
 _SAMPLES = 8  # values read of each tensor
@@ -73,14 +74,17 @@ def fingerprint(*roots: nn.Module) -> Fingerprint:
     Args:
         roots: The modules whose weights and settings count, with everything below them.
     """
-    tensors = tensors_of(*roots)
+    modules, tensors = _contents(roots)
     versions = tuple(0 if tensor.is_inference() else tensor._version for tensor in tensors)
-    return Fingerprint(*places_of(*roots), versions, _samples(tensors))
+    return Fingerprint(*_places(roots, modules, tensors), versions, _samples(tensors))
 
 
 def places_of(*roots: nn.Module) -> tuple:
     """Return the layout, settings and addresses of modules, on which a recorded graph depends. It reads no values."""
-    modules, tensors = list(_modules(roots)), tensors_of(*roots)
+    return _places(roots, *_contents(roots))
+
+
+def _places(roots: tuple[nn.Module, ...], modules: list[nn.Module], tensors: list[Tensor]) -> tuple:
     settings = tuple(_settings(module) for module in modules)
     addresses = tuple(tensor.data_ptr() if tensor.layout is torch.strided else 0 for tensor in tensors)
     return _layout(roots, modules, tensors), settings, addresses
@@ -88,7 +92,7 @@ def places_of(*roots: nn.Module) -> tuple:
 
 def tensors_of(*roots: nn.Module) -> list[Tensor]:
     """Return the weights and buffers that a fingerprint compares."""
-    return [tensor for module in _modules(roots) for tensor in _tensors(module)]
+    return _contents(roots)[1]
 
 
 def layout_of(*roots: nn.Module) -> tuple:
@@ -96,22 +100,16 @@ def layout_of(*roots: nn.Module) -> tuple:
 
     The result can be hashed. It stays the same when only the values of weights change.
     """
-    return _layout(roots, list(_modules(roots)), tensors_of(*roots))
+    return _layout(roots, *_contents(roots))
 
 
 def modules_of(holder: object) -> tuple[nn.Module, ...]:
     """Return the modules that a drafter or a model computes with: itself, or those that it and its inner drafter hold."""
     if isinstance(holder, nn.Module):
         return (holder,)
-    names = (*getattr(holder, "__dict__", ()), *(name for kind in type(holder).__mro__ for name in _slots(kind)))
-    own = tuple(part for name in names if isinstance(part := getattr(holder, name, None), nn.Module))
+    own = tuple(part for part in fields(holder).values() if isinstance(part, nn.Module))
     inner = getattr(holder, "drafter", None)
     return own if inner is None or isinstance(inner, nn.Module) else own + modules_of(inner)
-
-
-def _slots(kind: type) -> tuple[str, ...]:
-    names = vars(kind).get("__slots__", ())
-    return (names,) if isinstance(names, str) else tuple(names)
 
 
 def _layout(roots: tuple[nn.Module, ...], modules: list[nn.Module], tensors: list[Tensor]) -> tuple:
@@ -121,6 +119,11 @@ def _layout(roots: tuple[nn.Module, ...], modules: list[nn.Module], tensors: lis
         for module in modules
     )
     return tuple(map(type, modules)), shapes, adapters, tuple(_attention(root) for root in roots)
+
+
+def _contents(roots: tuple[nn.Module, ...]) -> tuple[list[nn.Module], list[Tensor]]:
+    modules = list(_modules(roots))
+    return modules, [tensor for module in modules for tensor in _tensors(module)]
 
 
 def _modules(roots: tuple[nn.Module, ...]) -> Iterator[nn.Module]:

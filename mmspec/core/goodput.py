@@ -12,7 +12,7 @@ from mmspec.core.bandit_request import BanditRequest
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.draft_features import FeaturePrior, Features, draft_features
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter, DraftState, Target
+from mmspec.core.loop import Drafter, DraftState, Target, opens_from_ids
 from mmspec.io.validation import number
 
 
@@ -85,7 +85,7 @@ class Goodput:
     @property
     def from_ids(self) -> bool:
         """Whether the drafter opens from token ids alone, see `Drafter`."""
-        return getattr(self.drafter, "from_ids", False)
+        return opens_from_ids(self.drafter)
 
     def open(self, target: Target) -> GoodputState:
         open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open

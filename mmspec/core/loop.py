@@ -84,6 +84,11 @@ class Drafter(Protocol):
         """Return the state of a request, after its prefill."""
 
 
+def opens_from_ids(drafter: Drafter) -> bool:
+    """Return whether a drafter reads the prompt's ids alone; drafters of users may leave `from_ids` out."""
+    return getattr(drafter, "from_ids", False)
+
+
 def can_follow(state: object) -> bool:
     """Return whether a drafter's state, and the state that it wraps as `inner`, can continue in another request.
 

@@ -10,7 +10,7 @@ from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.draft_options import DraftSource, live_rows
 from mmspec.core.goodput import DraftLengthTraits, Goodput
 from mmspec.core.keys import Keys
-from mmspec.core.loop import Drafter, DraftState, Target, can_follow
+from mmspec.core.loop import Drafter, DraftState, Target, can_follow, opens_from_ids
 from mmspec.core.portfolio_choice import Choice, PortfolioChoice, PortfolioEstimates
 
 
@@ -37,7 +37,7 @@ class GoodputPortfolio(Goodput):
             raise ValueError("drafters: expected at least one drafter, got none; use drafter=None to decode plainly")
         super().__init__(self.drafters[0], explore=explore, clock=clock)
         self.name = f"goodput({', '.join(drafter.name for drafter in self.drafters)})"
-        read = {getattr(drafter, "levels", None) for drafter in self.drafters if not _from_ids(drafter)}
+        read = {getattr(drafter, "levels", None) for drafter in self.drafters if not opens_from_ids(drafter)}
         if len(read) > 1:
             raise ValueError(f"drafters: expected drafters that read the same states, got levels {sorted(map(str, read))}; "
                              "use one of them")  # fmt: skip
@@ -50,7 +50,7 @@ class GoodputPortfolio(Goodput):
 
     @property
     def from_ids(self) -> bool:
-        return all(map(_from_ids, self.drafters))
+        return all(map(opens_from_ids, self.drafters))
 
     def open(self, target: Target) -> PortfolioState:
         return PortfolioState(self, [self.open_state(drafter, target) for drafter in self.drafters], target)
@@ -114,7 +114,9 @@ class PortfolioState:
     @property
     def inner(self) -> DraftState | None:
         """The state that decides whether a request can continue this request; drafters with `from_ids` open anew."""
-        states = [s for s, drafter in zip(self.states, self.control.drafters, strict=True) if not _from_ids(drafter)]
+        states = [
+            s for s, drafter in zip(self.states, self.control.drafters, strict=True) if not opens_from_ids(drafter)
+        ]
         return next((state for state in states if not can_follow(state)), states[0] if states else None)
 
     def follow(self, target: Target) -> PortfolioState:
@@ -122,12 +124,12 @@ class PortfolioState:
         control = self.control
         pairs = list(zip(self.states, control.drafters, strict=True))
         states = [
-            control.open_state(drafter, target) if _from_ids(drafter) else state.follow(target)
+            control.open_state(drafter, target) if opens_from_ids(drafter) else state.follow(target)
             for state, drafter in pairs
         ]
         new = PortfolioState(control, states, target)
         for source, (_, drafter) in zip(new.sources, pairs, strict=True):
-            source.fresh = source.fresh and _from_ids(drafter)
+            source.fresh = source.fresh and opens_from_ids(drafter)
         return new
 
     def propose(self, target: Target, keys: Keys) -> Draft:
@@ -162,7 +164,3 @@ class PortfolioState:
             return
         with self.control.lock:
             self.choice.learn(target, draft, self.chosen, ended - self.started, self.drawing)
-
-
-def _from_ids(drafter: Drafter) -> bool:
-    return getattr(drafter, "from_ids", False)

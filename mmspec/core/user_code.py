@@ -150,8 +150,11 @@ def _returns_nothing(function: FunctionType) -> bool:
         is_method = (
             step.opname.startswith("LOAD_") and str(step.argval).endswith("_") and not str(step.argval).endswith("__")
         )
-        of_local = step.opname == "STORE_SUBSCR" and code[at - 2].opname.startswith("LOAD_FAST")
-        if into_local or is_method or of_local or step.opname in ("BUILD_SLICE", "STORE_SLICE") or step.argval is ...:
+        # from Python 3.13 on, an instruction may load two locals, here the container and the index
+        loads_both = code[at - 1].opname.count("LOAD_FAST") == 2
+        of_local = step.opname == "STORE_SUBSCR" and (loads_both or code[at - 2].opname.startswith("LOAD_FAST"))
+        is_slice = step.opname in ("BUILD_SLICE", "STORE_SLICE") or isinstance(step.argval, slice)
+        if into_local or is_method or of_local or is_slice or step.argval is ...:
             return False
     return True
 

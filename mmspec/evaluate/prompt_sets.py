@@ -14,7 +14,7 @@ from mmspec.evaluate.engine.domain import Domain
 from mmspec.evaluate.engine.plan import SweepPlan
 from mmspec.evaluate.engine.prompt import EvaluationPrompt
 from mmspec.io.images import open_image
-from mmspec.io.readers import read_json, read_json_lines, read_text
+from mmspec.io.readers import read_json, read_placed_lines, read_text
 from mmspec.io.records import NOTES, answer_in, check_names, images_in, read_records, request_in, texts_in
 
 SUFFIXES = (".png", ".jpg", ".jpeg", ".webp")
@@ -124,8 +124,7 @@ def mmspec_set(folder: Path) -> Iterable[EvaluationPrompt]:
     Its records of id, image, turns and category are in `mmspec.jsonl` beside a folder `images`.
     """
     prompts = []
-    for number, record in enumerate(read_json_lines(folder / "mmspec.jsonl"), 1):
-        where = f"{folder / 'mmspec.jsonl'}, line {number}"
+    for where, record in read_placed_lines(folder / "mmspec.jsonl"):
         turns, shown = record.get("turns"), record.get("image")
         is_spoken = isinstance(turns, list) and turns and all(isinstance(one, str) for one in turns)
         if not is_spoken or "id" not in record:

@@ -65,12 +65,17 @@ def read_json_lines(path: str | Path, *, torn: bool = False) -> list[dict[str, A
     Raises:
         ValueError: The file is missing, or a line holds anything else.
     """
+    return [record for _, record in read_placed_lines(path, torn=torn)]
+
+
+def read_placed_lines(path: str | Path, *, torn: bool = False) -> list[tuple[str, dict[str, Any]]]:
+    """Return the objects of `read_json_lines`, each with its place for errors."""
     lines = read_text(path).split("\n")
     if torn or not lines[-1]:
         lines.pop()
     # only line feeds end a line: JSON texts may hold other separators
-    numbered = [(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    return [_object(line, f"{path}, line {number}", "a JSON object") for number, line in numbered]
+    placed = [(f"{path}, line {number}", line) for number, line in enumerate(lines, 1) if line.strip()]
+    return [(place, _object(line, place, "a JSON object")) for place, line in placed]
 
 
 def _object(text: str | bytes, place: str, form: str = "JSON") -> dict[str, Any]:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from mmspec.io.readers import contents_digest, read_json_lines, read_text
+from mmspec.io.readers import contents_digest, read_placed_lines, read_text
 
 IMAGE_MARK = "<image>"
 # notes of published files about where a record comes from
@@ -45,9 +45,7 @@ def read_records(file: Path) -> list[tuple[str, dict[str, Any]]]:
     """
     text = read_text(file)
     if not text.lstrip().startswith("["):
-        records = read_json_lines(file)
-        numbers = [number for number, line in enumerate(text.split("\n"), 1) if line.strip()]
-        return [(f"{file}, line {number}", record) for number, record in zip(numbers, records, strict=True)]
+        return read_placed_lines(file)
     try:
         records = json.loads(text)
     except (ValueError, RecursionError) as error:

@@ -104,7 +104,7 @@ def plain(value: Any) -> Any:
 
     Numbers inside a tuple are converted too.
     """
-    if isinstance(value, tuple) and type(value) is tuple:
+    if type(value) is tuple:
         return tuple(map(plain, value))
     if not hasattr(value, "item") or getattr(value, "ndim", None) != 0 or getattr(value, "is_meta", False):
         return value

@@ -14,7 +14,7 @@ from transformers.cache_utils import Cache
 from mmspec.core.cache import CacheSnapshot, SlotCache
 from mmspec.core.compat import CACHE
 from mmspec.core.fingerprint import Fingerprint, fingerprint, modules_of
-from mmspec.core.loop import DecodingRun, Drafter, DraftState, can_follow
+from mmspec.core.loop import DecodingRun, Drafter, DraftState, can_follow, opens_from_ids
 from mmspec.core.rope import first_switch
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
@@ -166,7 +166,7 @@ class Past(Cache):
 
     def _drafts(self, turn: Turn, drafter: Drafter | None) -> bool:
         """Return whether a drafter can continue without the target's states of earlier turns."""
-        return drafter is None or getattr(drafter, "from_ids", False) or self._follows(turn, drafter)
+        return drafter is None or opens_from_ids(drafter) or self._follows(turn, drafter)
 
     def _follows(self, turn: Turn, drafter: Drafter | None) -> bool:
         """Return whether the drafter's state of the last turn can continue in this turn."""

@@ -79,13 +79,7 @@ def step_trial(parts: Parts) -> None:
 
 
 def width_trial(parts: Parts) -> None:
-    """Check that the logits of a token do not depend on how many later tokens its pass has.
-
-    Users' code may tell a prompt by its length.
-
-    Raises:
-        TrialMismatch: the logits differ by more than rounding.
-    """
+    """Check that later tokens of its pass do not change a token's logits: users' code may tell a prompt by its length."""
     ids, kwargs = prepare_inputs(parts.model, {"input_ids": ordinary_tokens(parts, 1, 9)})
     value = ordinary_tokens(parts, 1, _WIDE, seed=1)
     target = _target(parts, ids, kwargs)
@@ -94,7 +88,7 @@ def width_trial(parts: Parts) -> None:
     short, long = (
         target.score(Draft(value[:, :n], chain(n - 1, ids.device), Law("deterministic"))).scores[0] for n in (2, _WIDE)
     )
-    if not max(_gap(long[node], short[node], parts) for node in range(2)) <= 1:
+    if not max(rounding_gap(long[node], short[node], parts.dtype) for node in range(2)) <= 1:
         raise TrialMismatch("logits of a token that depend on how many tokens its pass has")
 
 
@@ -133,7 +127,7 @@ def compare_with_generate(parts: Parts, inputs: dict, where: str, run: Callable 
     for step, row, logits in (run or drafted)(_target(parts, ids, kwargs), script):
         if bad is not None and bad[row, :step].any():
             continue  # the row has stopped
-        gap = _gap(logits, expected[row, step], parts)
+        gap = rounding_gap(logits, expected[row, step], parts.dtype)
         if not gap <= 1:
             raise TrialMismatch(
                 f"logits {gap:.3g} times as far off as rounding explains {where}, {step} tokens after the prompt"
@@ -194,7 +188,7 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     target.cache.miscount = far
     after = target.score(draft).scores[0]
     target.cache.miscount = 0
-    gaps = [_gap(after[node], before[node], parts) for node in range(3)]
+    gaps = [rounding_gap(after[node], before[node], parts.dtype) for node in range(3)]
     if not max(gaps) <= 1:
         raise TrialMismatch(
             "logits that depend on how many slots its cache holds, padding and rejected drafts included"
@@ -202,7 +196,7 @@ def _invariant(parts: Parts, inputs: dict) -> None:
     depth = draft.tree.depth + far * (draft.tree.depth == 2)
     tree = replace(draft.tree, depth=depth, max_depth=2 + far)
     after = target.score(replace(draft, tree=tree)).scores[0]
-    if not max(_gap(after[node], before[node], parts) for node in range(2)) <= 1:
+    if not max(rounding_gap(after[node], before[node], parts.dtype) for node in range(2)) <= 1:
         raise TrialMismatch("logits of a token that depend on the position of a later token")
 
 
@@ -229,7 +223,3 @@ class _Forced(LogitsProcessor):
 def _target(parts: Parts, ids: Tensor, kwargs: dict) -> TextTarget:
     none = LogitsProcessorList(), StoppingCriteriaList()
     return TextTarget(parts, ids, *none, greedy=True, pad=padding_id(parts.model), model_kwargs=kwargs)
-
-
-def _gap(ours: Tensor, theirs: Tensor, parts: Parts) -> float:
-    return rounding_gap(ours, theirs, parts.dtype)

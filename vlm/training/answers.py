@@ -13,7 +13,7 @@ from torch import nn
 
 from mmspec.io.files import append_lines, write_text_atomic
 from mmspec.io.interrupts import Stopped, stop_requests
-from mmspec.io.readers import read_json_lines, read_text
+from mmspec.io.readers import read_placed_lines, read_text
 from mmspec.vlm.architectures import placeholders_of
 from mmspec.vlm.hf_model import class_generate
 from mmspec.vlm.training.examples import Example, encode, reference_answer_ids
@@ -151,12 +151,10 @@ def read_answers(file: Path) -> dict[str, list[int]]:
     if not file.exists():
         return {}
     answers = {}
-    for number, record in enumerate(read_json_lines(file, torn=True), 1):
+    for place, record in read_placed_lines(file, torn=True):
         key, ids = record.get("key"), record.get("ids")
         if not isinstance(key, str) or not isinstance(ids, list) or not all(type(token) is int for token in ids):
-            raise ValueError(
-                f"{file}, line {number}: expected a key and the ids of an answer, got {record}; delete the file"
-            )
+            raise ValueError(f"{place}: expected a key and the ids of an answer, got {record}; delete the file")
         answers[key] = ids
     whole, end, rest = read_text(file).rpartition("\n")
     if rest:

@@ -111,7 +111,7 @@ def encode(processor: Any, examples: Sequence[Example]) -> dict[str, Tensor]:
         if mark and any(mark in text for text in (example.text, *(turn for _, turn in example.history))):
             raise ValueError(f"text: expected no placeholder {mark!r}, got it in {example.key}; remove it")
     texts = [prompt_text(processor, example) for example in examples]
-    images = [check_images(example.images) for example in examples]
+    images = [list(example.images) for example in examples]
     settings = {"padding": True, "padding_side": "left"} if len(examples) > 1 else {}
     is_chat = bool(getattr(processor, "chat_template", None))
     if is_tokenizer(processor):
