@@ -20,14 +20,8 @@ _TOKENS = 12  # tokens of the trial's pass, at most
 def check_code(model: Any, request: Any = None) -> None:
     """Check that drafted decoding runs the users' code around a model's modules as plain decoding does.
 
-    A decoding in raster order is tried on the request, once for each state of the code. Other decodings are not tried.
-
-    Args:
-        model: The model of the pipeline.
-        request: The resolved request for a decoding in raster order, else None.
-
-    Raises:
-        ValueError: Results differ, or the code is not tried; the message names the code.
+    A decoding in raster order is tried on its resolved request, once for each state of the code. For other decodings
+    `request` is None, and code is refused untried.
     """
     pixels = [vars(model).get(name) for name in ("vq", "vae")]
     held = [module for module in modules_of(model) if not any(module is other for other in pixels)]

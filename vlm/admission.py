@@ -80,11 +80,7 @@ def check_numbers(settings: Mapping[str, object]) -> None:
 
 
 def check_tensors(inputs: Mapping[str, object]) -> None:
-    """Check the types and shapes of a prompt, on which transformers would fail somewhere inside.
-
-    Raises:
-        ValueError: ids or a mask are no tensor, have another shape than a row per prompt, or are no whole numbers.
-    """
+    """Check the types and shapes of a prompt, on which transformers would fail somewhere inside."""
     for name in ("inputs", "input_ids", "attention_mask", "pixel_values"):
         value = inputs.get(name)
         is_tensor, is_ids = isinstance(value, Tensor), name in ("inputs", "input_ids")
@@ -129,12 +125,7 @@ def take_apart(model: nn.Module) -> Parts:
 def admit(target: TextTarget, drafts: bool = True) -> None:
     """Check that a request fits into its model, and that its passes give the output of plain steps.
 
-    Args:
-        target: the target of the request.
-        drafts: whether passes may have several positions.
-
-    Raises:
-        ValueError: the request does not fit, or drafted passes could give other output.
+    `drafts` says that passes may have several positions.
     """
     parts, prompt, most = target.parts, target.length, target.most
     name = type(parts.model).__name__
@@ -251,18 +242,9 @@ def prove_code(target: TextTarget, inputs: dict | None, drafts: bool) -> bool:
     """Test that the passes of a request run users' code around modules with the results of `transformers.generate`.
 
     A passed trial is valid until the code or its state changes. Without drafts, code with state of its own runs untested,
-    since it sees the shapes and the number of passes that it would see in `transformers.generate`.
-
-    Args:
-        target: the target of the request.
-        inputs: the prompt if it has more than text, see `prompt_inputs`.
-        drafts: whether a drafter drafts.
-
-    Returns:
-        Whether graphs may record the code: replaced modules without state, whose settings fingerprints compare.
-
-    Raises:
-        ValueError: results differ, or the code has state that calls change; the message names the code.
+    since it sees the shapes and the number of passes that it would see in `transformers.generate`. `inputs` is the prompt
+    if it has more than text, see `prompt_inputs`. Return whether graphs may record the code: replaced modules without
+    state, whose settings fingerprints compare.
     """
     parts, model = target.parts, target.parts.model
     remedy = "decode with drafter=None" if drafts else _DECODE

@@ -70,11 +70,7 @@ def tokens_in(cache: Cache | None) -> int:
 
 
 def check_prompt(cache: Cache, ids: Tensor, inputs: Mapping[str, object] | None) -> None:
-    """Check that a prompt, ids int64 [B, P], holds the tokens of a cache with content, so that they can be read again.
-
-    Raises:
-        ValueError: the prompt is not longer than the cached tokens, or it is only its new part.
-    """
+    """Check that a prompt, ids int64 [B, P], is longer than the cached tokens, which are read again as its beginning."""
     known, mask = tokens_in(cache), (inputs or {}).get("attention_mask")
     is_part = isinstance(mask, Tensor) and mask.dim() == 2 and mask.shape[1] != ids.shape[1]
     if inputs is None or is_part or ids.shape[1] <= known:
@@ -91,10 +87,8 @@ _NEAR_HALF = 0.1
 def check_content(cache: Cache, target: TextTarget) -> None:
     """Check that the keys in a caller's cache are those of the prompt's first tokens, which `target` has read again.
 
-    transformers would continue from whatever the cache holds.
-
-    Raises:
-        ValueError: the cache holds other tokens, or states alone, which do not show their tokens.
+    transformers would continue from whatever the cache holds. States alone are refused, since they do not show their
+    tokens.
     """
     known, compared = tokens_in(cache), 0
     real = None if target.padding is None else ~target.padding[:, None, :known, None]

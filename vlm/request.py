@@ -173,8 +173,7 @@ def prepare(model: nn.Module, request: TextRequest) -> tuple[TextTarget, Drafter
 def _without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> Drafter | None:
     """Return the drafter of a request with embeddings alone, which reads the answer's ids; a portfolio keeps such drafters.
 
-    Raises:
-        ValueError: The drafter reads the prompt's ids, or a processor has to be proved on them.
+    Drafters that read the prompt's ids, and processors that have to be proved on them, are refused.
     """
     if isinstance(drafter, GoodputPortfolio):
         usable = tuple(filter(_reads_the_answer, drafter.drafters))

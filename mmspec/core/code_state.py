@@ -49,11 +49,7 @@ class _Variable:
 
 
 class CodeState:
-    """The state that users' code reaches: its closures, attributes, defaults, and the globals that it names.
-
-    Args:
-        code: The code.
-    """
+    """The state that users' code reaches: its closures, attributes, defaults, and the globals that it names."""
 
     def __init__(self, code: Sequence[UserCode]):
         self.code = code
@@ -91,23 +87,14 @@ class CodeState:
 
 @dataclass(frozen=True, slots=True)
 class CodeOutcome:
-    """The outcome of a trial of users' code.
+    """The outcome of a trial of users' code."""
 
-    Attributes:
-        identity: The pieces of code and their places, weakly.
-        layout: The layout of the model, see `layout_of`.
-        state: The state of the code, see `CodeState.snapshot`.
-        recorded: The parts of the state in which it only records.
-        stateless: Whether calls change nothing.
-        sentence: The refusal, None for a passed trial.
-    """
-
-    identity: tuple
-    layout: tuple
-    state: dict[str, tuple]
-    recorded: set[str]
-    stateless: bool
-    sentence: str | None
+    identity: tuple  # the pieces of code and their places, weakly
+    layout: tuple  # of the model, see `layout_of`
+    state: dict[str, tuple]  # see `CodeState.snapshot`
+    recorded: set[str]  # the paths of the parts in which the code only records
+    stateless: bool  # whether calls change nothing
+    sentence: str | None  # the refusal, None for a passed trial
 
     def holds_for(self, identity: tuple, layout: tuple, state: dict[str, tuple]) -> bool:
         """Return whether code and model are those of the trial, except for further recordings."""

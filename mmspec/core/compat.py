@@ -44,11 +44,7 @@ CACHE = "cache" if "cache" in BaseModelOutputWithPast.__dataclass_fields__ else 
 
 
 def with_cache_name(inputs: Mapping[str, object]) -> dict[str, object]:
-    """Return the arguments of a call with its cache under `CACHE`; callers may write either name on every version.
-
-    Raises:
-        ValueError: Both names have a value.
-    """
+    """Return the arguments of a call with its cache under `CACHE`; callers may write either name on every version."""
     caches = [inputs[name] for name in ("cache", "past_key_values") if inputs.get(name) is not None]
     if len(caches) == 2:
         raise ValueError(

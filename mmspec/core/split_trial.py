@@ -35,17 +35,12 @@ def path_to(draft: Draft, node: Tensor, correction: Tensor) -> Verdict:
     return Verdict("path", node, path[rows, node], depth[rows, node], correction)
 
 
-def compare_splits(open_target: Callable[[], Any], values: Tensor, dtype: torch.dtype) -> None:
-    """Compare a pass over a chain with single steps.
-
-    Args:
-        open_target: A function that opens a target of the request.
-        values: int64 [B, N], the values to read, the first of which follows the prompt.
-        dtype: The dtype of the model.
-
-    Raises:
-        TrialMismatch: The scores differ by more than rounding.
-    """
+def compare_splits(
+    open_target: Callable[[], Any],
+    values: Tensor,  # int64 [B, N], of which the first follows the prompt
+    dtype: torch.dtype,  # of the model
+) -> None:
+    """Compare a pass over a chain with single steps; scores that differ by more than rounding are a `TrialMismatch`."""
     zero = torch.zeros_like(values[:, 0])
 
     def opened() -> Any:

@@ -28,17 +28,11 @@ _LIBRARIES = _HOOKING | {
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
-    """A piece of users' code.
+    """A piece of users' code."""
 
-    Attributes:
-        kind: The word for it, such as "forward hook".
-        code: The function, the object that is called, or the module.
-        place: The name of the module that it is on, empty for the model itself.
-    """
-
-    kind: str
-    code: Any
-    place: str
+    kind: str  # the word for it, such as "forward hook"
+    code: Any  # the function, the object that is called, or the module
+    place: str  # the name of the module that it is on, empty for the model itself
 
     def __str__(self) -> str:
         return f"the {self.kind} {_name(self.code)} {f'on {self.place}' if self.place else 'on the model itself'}"
@@ -52,10 +46,8 @@ def listed(code: Sequence[UserCode]) -> str:
 def user_code(root: nn.Module, *used: nn.Module) -> tuple[UserCode, ...]:
     """Return the users' code on a model.
 
-    Args:
-        root: The model.
-        used: The modules whose passes are rebuilt; code elsewhere is not reported, unless it is around them. Without
-            any, the whole model counts.
+    `used` are the modules whose passes are rebuilt. Only code on them, in them and around them is reported. Without any,
+    the whole model counts.
     """
     known, seen = _LIBRARIES | {_package(type(root).__module__)}, set()
     everywhere = (torch_module._global_forward_hooks, torch_module._global_forward_pre_hooks)

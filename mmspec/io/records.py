@@ -24,25 +24,15 @@ _URL = ("http://", "https://", "data:")
 
 @dataclass(frozen=True, slots=True)
 class ParsedRequest:
-    """A record as a request.
+    """A record as a request, with its pictures before the user's first text."""
 
-    Attributes:
-        turns: The turns as (role, text), the user's last turn included, without the marks of pictures.
-        images: The names of the pictures, which come before the user's first text.
-        answer: The answer to the last turn, None if the record has none.
-    """
-
-    turns: tuple[tuple[str, str], ...]
-    images: tuple[str, ...] = ()
-    answer: str | None = None
+    turns: tuple[tuple[str, str], ...]  # (role, text), the user's last turn included, without the marks of pictures
+    images: tuple[str, ...] = ()  # the names of the pictures
+    answer: str | None = None  # to the last turn, None if the record has none
 
 
 def read_records(file: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Return the objects of a JSONL file, or of a JSON file with a list of them, each with its place for errors.
-
-    Raises:
-        ValueError: The file is missing, or it holds anything else.
-    """
+    """Return the objects of a JSONL file, or of a JSON file with a list of them, each with its place for errors."""
     text = read_text(file)
     if not text.lstrip().startswith("["):
         return read_placed_lines(file)
@@ -60,11 +50,7 @@ def read_records(file: Path) -> list[tuple[str, dict[str, Any]]]:
 
 
 def check_names(place: str, record: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse fields that are not read.
-
-    Raises:
-        ValueError: The record has a field that is not among `known`.
-    """
+    """Refuse a record with a field that is not among `known`, since nothing would read it."""
     if unknown := sorted(set(record) - set(known)):
         raise ValueError(
             f"{place}: expected fields among {', '.join(known)}, got {', '.join(unknown)}; rename or remove them"
@@ -72,11 +58,7 @@ def check_names(place: str, record: Mapping[str, Any], known: Sequence[str]) -> 
 
 
 def texts_in(place: str, name: str, value: Any) -> tuple[str, ...]:
-    """Return a text or a list of texts as a tuple, empty for None.
-
-    Raises:
-        ValueError: The value is anything else.
-    """
+    """Return a text or a list of texts as a tuple, empty for None."""
     items = () if value is None else (value,) if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not all(isinstance(item, str) for item in items):
         raise ValueError(f"{place}: expected a text or a list of texts in {name}, got {_short(value)}; correct it")
@@ -84,11 +66,7 @@ def texts_in(place: str, name: str, value: Any) -> tuple[str, ...]:
 
 
 def answer_in(place: str, name: str, value: Any) -> str | None:
-    """Return an answer, a number as its text.
-
-    Raises:
-        ValueError: The value is anything else.
-    """
+    """Return an answer, a number as its text."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -97,11 +75,7 @@ def answer_in(place: str, name: str, value: Any) -> str | None:
 
 
 def images_in(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the names in the field `image` or `images`, each a name or a list of names.
-
-    Raises:
-        ValueError: The record has both fields, or a value is no name.
-    """
+    """Return the names in the field `image` or `images`: a name or a list of names. A record has one of them at most."""
     names = [name for name in ("image", "images") if record.get(name) is not None]
     if len(names) > 1:
         raise ValueError(f"{place}: expected image or images, got both; keep one of them")
@@ -109,12 +83,7 @@ def images_in(place: str, record: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def request_in(place: str, record: Mapping[str, Any]) -> ParsedRequest:
-    """Return the request of a record: its `text` (or `prompt`) with `history`, `messages` or LLaVA's `conversations`.
-
-    Raises:
-        ValueError: The record has no text or several, a turn is not of these forms, the pictures are not those that the
-            text shows, or the answer is neither a text nor a number.
-    """
+    """Return the request of a record: its `text` (or `prompt`) with `history`, `messages` or LLaVA's `conversations`."""
     forms = [name for name in _TEXTS if record.get(name) is not None]
     if len(forms) != 1:
         got = " and ".join(forms) or ", ".join(sorted(record)) or "nothing"

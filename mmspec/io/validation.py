@@ -151,11 +151,7 @@ def whole(name: str, value: object, least: int | None = None) -> int:
 
 
 def texts_of(name: str, value: object) -> list[str]:
-    """Return texts as a list. A text alone becomes a list with this text, not its letters.
-
-    Raises:
-        ValueError: The value is anything else, or holds no text.
-    """
+    """Return texts as a list, which may not be empty. A text alone becomes a list with this text, not its letters."""
     texts = [value] if isinstance(value, str) else value
     if not isinstance(texts, Sequence) or not texts or not all(isinstance(text, str) for text in texts):
         raise ValueError(f"{name}: expected texts, got {value!r:.60}; pass a list of texts")

@@ -78,11 +78,7 @@ class Past(Cache):
         self.drafting: Fingerprint | None = None
 
     def __deepcopy__(self, memo: dict[int, object]) -> Past:
-        """Return a conversation that goes on independently with the same model and drafter.
-
-        Raises:
-            ValueError: the last call still runs.
-        """
+        """Return a conversation that goes on independently with the same model and drafter, once no call runs."""
         self._check_idle()
         new = memo[id(self)] = object.__new__(type(self))
         shared = {id(part): part for _, part in traverse(self.drafter)}

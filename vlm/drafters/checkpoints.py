@@ -107,16 +107,7 @@ _SHOWS = {
 
 
 def kind_of_tensors(state: Mapping[str, Tensor], config: Mapping[str, Any], target: nn.Module | None) -> str:
-    """Return the kind that a file's tensors show.
-
-    Args:
-        state: Tensors on any device, of which the names are read.
-        config: The fields of the published config.
-        target: The model that it drafts for.
-
-    Raises:
-        ValueError: The tensors belong to no kind, or to EAGLE or MSD for a model with pictures.
-    """
+    """Return the kind that the names of a file's tensors show; EAGLE and MSD look alike for a model with pictures."""
     names = {name.replace("midlayer.", "layers.0.", 1) for name in (*state, *plain_names(state))}
     if shown := next((kind for name, kind in _SHOWS.items() if name in names), None):
         return shown

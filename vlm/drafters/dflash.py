@@ -85,17 +85,9 @@ def published_block(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:  # fmt: skip
     """Return a published file's tensors under the most common names, and the fields of a BlockDrafterConfig.
 
-    A config with a `transformer_layer_config` is in the format of `speculators`, any other in that of z-lab.
-
-    Args:
-        state: Tensors under the published names.
-        config: The fields of the published config file.
-        target: The model that gives the vocabulary where the config does not, as Muse Glimmer's.
-        named: The kind's own changes of names.
-        tables: Names of tables with a row for each token that is read.
-
-    Raises:
-        ValueError: A field is missing, has two values or is unsupported, or the target has another number of layers.
+    A config with a `transformer_layer_config` is in the format of `speculators`, any other in that of z-lab. The target
+    gives the vocabulary where the config does not, as Muse Glimmer's. `named` changes names in the kind's own way, and
+    `tables` are the names of tables with a row for each token that is read.
     """
     state = {named(_MUSE_NAMES.get(name, name)): value for name, value in plain_names(state).items()}
     reduced = "d2t" in state

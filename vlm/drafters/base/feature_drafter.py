@@ -79,17 +79,13 @@ def one_layer_names(fields: Mapping[str, Any], prefix: str = "layers.0.") -> dic
 
 
 def one_layer_sizes(
-    state: Mapping[str, Tensor], config: Mapping[str, Any], rotations: Collection[str] = PLAIN
+    state: Mapping[str, Tensor],  # under plain names
+    config: Mapping[str, Any],
+    rotations: Collection[str] = PLAIN,  # see `rotary_fields`
 ) -> dict[str, Any]:
     """Return the fields of a FeatureConfig from a published file; its tensors show the biases and norms.
 
-    Args:
-        state: Tensors under plain names.
-        config: The fields of the published config; `num_hidden_layers` can be the target's.
-        rotations: See `rotary_fields`.
-
-    Raises:
-        ValueError: The file has several layers, or the config a field that is missing or not supported.
+    A file of several layers is refused. The `num_hidden_layers` of the config can be the target's.
     """
     if (count := layer_count(state)) > 1:
         raise ValueError(f"sd: expected a drafter of one layer, got {count} layers; no others are supported")

@@ -57,11 +57,7 @@ _BUFFER = re.compile(r"(?:^|\.)rotary_emb\.(?:inv_freq|original_inv_freq|cos_cac
 
 
 def checked_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a published config without those that are null, which readers take for absent.
-
-    Raises:
-        ValueError: A field has another type than its readers expect.
-    """
+    """Return the fields of a published config without those that are null, which readers take for absent."""
     if isinstance(inner := config.get("model"), Mapping):  # vLLM's form, whose own model_type is "eagle"
         own = {name: value for name, value in config.items() if name not in ("model", "model_type", "architectures")}
         config = {**inner, **own}
@@ -95,14 +91,9 @@ def _expect(name: str, value: object, right: bool, wanted: str) -> None:
 
 
 def refuse_unread(config: Mapping[str, Any], *read: str) -> None:
-    """Check that no field changes the layer in a way that its reader does not know.
+    """Refuse a config, without nulls, in which a field that its reader does not follow changes the layer.
 
-    Args:
-        config: The fields of a published config, without nulls.
-        read: The fields of the table that this reader follows.
-
-    Raises:
-        ValueError: A field that is not read changes the results of the drafter.
+    `read` are the fields of the table of neutral values that this reader follows.
     """
     for name, neutral in _NEUTRAL.items():
         if name not in read and name in config and config[name] not in neutral:
@@ -120,11 +111,7 @@ def refuse_unread(config: Mapping[str, Any], *read: str) -> None:
 
 
 def plain_names(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return a file's tensors without the names of wrappers in front, and without tables of rotary positions.
-
-    Raises:
-        ValueError: Two tensors have the same name without their wrappers.
-    """
+    """Return a file's tensors without the names of wrappers in front, and without tables of rotary positions."""
     plain: dict[str, Tensor] = {}
     for name, value in state.items():
         inner = _WRAPPED.sub("", name)
@@ -149,13 +136,7 @@ def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | Non
 
     Levels are transformers' `hidden_states`: v is the output of layer v - 1. `speculators` writes levels at the top of
     the config (`eagle_aux_hidden_state_layer_ids`, `aux_hidden_state_layer_ids`); all other fields, and those inside
-    `eagle_config` or `dflash_config`, count the layers whose output is read.
-
-    Args:
-        config: The fields of the published config, without nulls.
-
-    Raises:
-        ValueError: Two fields name different levels.
+    `eagle_config` or `dflash_config`, count the layers whose output is read. Fields that disagree are refused.
     """
     by_field: dict[str, tuple[int, ...]] = {}
     for part in ("", "eagle_config", "dflash_config"):
@@ -178,14 +159,8 @@ def named_levels(config: Mapping[str, Any]) -> tuple[tuple[int, ...], str] | Non
 def ordered_vocabulary(state: dict[str, Tensor], vocab: int) -> dict[str, Tensor]:
     """Return a file's tensors with the tokens of its reduced vocabulary in rising order, and with both of its tables.
 
-    Files hold the tokens in any order, `d2t` as offsets or, in part, without `t2d`.
-
-    Args:
-        state: Tensors under plain names.
-        vocab: The tokens of the whole vocabulary.
-
-    Raises:
-        ValueError: A token is listed twice or lies outside the vocabulary, or the tables disagree.
+    Files hold the tokens in any order and may lack `t2d`. Tensors have plain names, and `vocab` counts the tokens of the
+    whole vocabulary. Tables that disagree, repeat a token or leave the vocabulary are refused.
     """
     if "d2t" not in state:
         return state
@@ -221,16 +196,8 @@ def for_vocabulary(
     """Return a file's tensors and config for the vocabulary of a target, where the drafter's is the front part of it.
 
     The tokens behind it are never drafted. A stored embedding takes the target's rows for them, and other tables with a
-    row for each token that is read take zeros. Tokens of a reduced vocabulary are sorted.
-
-    Args:
-        state: Tensors under plain names.
-        config: The fields of the published config.
-        target: The model, None where it is not known.
-        read: Names of other tables.
-
-    Raises:
-        ValueError: The tables of the reduced vocabulary make no sense, or a table has another number of rows.
+    row for each token that is read, named in `read`, take zeros. Tokens of a reduced vocabulary are sorted. Tensors have
+    plain names.
     """
     layer, parts = config.get("transformer_layer_config", config), None if target is None else take_apart(target)
     vocab = layer.get("vocab_size", 0 if parts is None else parts.vocab_size)
@@ -260,11 +227,7 @@ def for_vocabulary(
 
 
 def copied_head(state: Mapping[str, Tensor], target: nn.Module | None) -> tuple[str, ...]:
-    """Return the name of a file's head, which is a copy of the target's for a drafter without a head of its own.
-
-    Raises:
-        ValueError: It is no copy.
-    """
+    """Return the name of a file's head, which must copy the target's for a drafter without a head of its own."""
     head = state.get("lm_head.weight")
     if head is None or target is None:
         return () if head is None else ("lm_head.weight",)

@@ -68,11 +68,7 @@ def eagle3_fields(state: dict[str, Tensor], config: dict[str, Any]) -> dict[str,
     """Return the fields of an Eagle3Config from a published file, without the levels and the embedding.
 
     Configs copy these from the target or leave them out, and the tensors show them: the number of layers, the norms of
-    queries and keys, the width of a head, and whether the target's head is meant.
-
-    Args:
-        state: Tensors under plain names.
-        config: The fields of the published config, without nulls.
+    queries and keys, the width of a head, and whether the target's head is meant. Tensors have plain names.
     """
     inner = config.get("transformer_layer_config")
     layer = dict(config) if inner is None else dict(inner)
