@@ -170,11 +170,10 @@ class DecoderModel(ABC):
     def _check_code(self) -> None:
         """Refuse users' code on modules that images pass by: those around the decoder, and a head whose rows are read."""
         head = None if self.vocabulary is None else self.model.lm_head
-        passed = {
-            name
-            for name, module in self.model.named_modules()
-            if module is head or (module is not self.decoder and any(part is self.decoder for part in module.modules()))
-        }
+        named = list(self.model.named_modules())
+        inner = next((name for name, module in named if module is self.decoder), "")
+        around = {name for name, _ in named if name != inner and (not name or inner.startswith(f"{name}."))}
+        passed = around | {name for name, module in named if module is head}
         code = [piece for piece in user_code(self.model) if piece.place in passed]
         if code:
             raise ValueError(f"model: expected code of yours on the decoder of {self.name} alone, got {listed(code)}, which "

@@ -196,7 +196,7 @@ def _names(code: CodeType) -> Iterator[str]:
 def _contents(part: Any) -> Any:
     """Return the contents of a part that calls may change in place; None for a part that is not restored."""
     if isinstance(part, Tensor):
-        return part.detach().clone() if part.numel() <= _LARGEST else None
+        return None if part.is_meta or part.numel() > _LARGEST else part.detach().clone()
     if isinstance(part, torch.Generator):
         return part.get_state()
     if isinstance(part, list | deque | set):

@@ -91,7 +91,7 @@ def _summary(part: object) -> tuple:
     if type(part) in ATOMS:
         return name, repr(part)
     if isinstance(part, Tensor):
-        few = part.numel() <= _MOST_NUMBERS
+        few = part.numel() <= _MOST_NUMBERS and not part.is_meta
         seen = (tuple(part.flatten().tolist()),) if few else (part.data_ptr(), part._version)
         return ("Tensor", str(part.dtype), tuple(part.shape), str(part.device), *seen)
     if isinstance(part, torch.Generator):

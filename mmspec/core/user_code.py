@@ -103,12 +103,13 @@ def is_library(package: str) -> bool:
 
 def functions_of(code: object) -> Iterator[object]:
     """Yield the functions that a call of `code` runs and their objects, inside decorators and partial functions too."""
-    known, waiting = set(), [code]
+    known: dict[int, object] = {}  # bound methods live only as long as somebody holds them
+    waiting = [code]
     while waiting:
         part = waiting.pop()
         if id(part) in known:
             continue
-        known.add(id(part))
+        known[id(part)] = part
         if isinstance(part, MethodType):
             waiting += [part.__func__, part.__self__]
         elif isinstance(part, partial):
