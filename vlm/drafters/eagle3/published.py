@@ -184,14 +184,8 @@ def _sections(layer: dict[str, Any], classes: Sequence[str]) -> dict[str, Any]:
     whole = isinstance(section, list) and len(section) == 3 and all(type(x) is int and x >= 0 for x in section)
     if not whole or kind not in ("mrope", "default") or not isinstance(interleaved, bool):
         raise ValueError(f"mrope_section: expected three whole numbers, unscaled, got {dict(rope)}; correct the config")
-    if odd := {
-        name: value for name, value in {**layer, **rope}.items() if name == "partial_rotary_factor" and value != 1
-    }:
-        raise ValueError(
-            f"partial_rotary_factor: expected 1, since drafters rotate whole heads, got {odd}; use another drafter"
-        )
     axes = {"rope_type": "default", "mrope_section": section, "mrope_interleaved": interleaved or angelslim}
-    return {"rope_theta": float(rope.get("rope_theta") or layer.get("rope_theta") or 10000.0), "rope_scaling": axes}
+    return rotary_fields(layer, ONE_AXIS) | {"rope_scaling": axes}
 
 
 def layer_windows(layer: dict[str, Any], count: int) -> tuple[int, ...]:
