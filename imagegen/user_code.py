@@ -46,13 +46,15 @@ def _check_outcome(model: Any, request: Any, code: list[UserCode], advice: str) 
         try:
             compare_splits(open_target, values, model.dtype)
         except TrialMismatch as mismatch:
-            sentence = f"decoding: expected drafted passes to equal single steps, got {mismatch}; {advice}"
+            return ValueError(f"decoding: expected drafted passes to equal single steps, got {mismatch}; {advice}")
+        except (MemoryError, torch.OutOfMemoryError):
+            raise  # no property of the code
         except Exception as error:  # users' code may raise anything on a pass of several tokens
-            reason = " ".join(str(error).split())[:200]
-            sentence = f"decoding: expected passes over several tokens, got {type(error).__name__} ({reason}); {advice}"
-        else:
-            return None
-        return ValueError(sentence)
+            reason = f"{type(error).__name__} ({' '.join(str(error).split())[:200]})"
+            failure = ValueError(f"decoding: expected passes over several tokens, got {reason}; {advice}")
+            failure.__cause__ = error
+            return failure
+        return None
 
     def draws() -> bool:
         before = chance()

@@ -72,7 +72,7 @@ class CodeState:
         values = [variable.read() for variable in self.variables]
         inside = [(part, _contents(part)) for _, part in traverse(self._root()) if type(part) not in ATOMS]
         try:
-            with torch.random.fork_rng(_gpus()):
+            with torch.random.fork_rng(started_gpus()):
                 yield
         finally:
             numpy.random.set_state(bits)
@@ -159,11 +159,11 @@ def _is_recording(old: tuple | None, new: tuple | None) -> bool:
 
 def chance() -> list[object]:
     """Return the states of the global random number generators."""
-    states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, _gpus())]
+    states = [torch.get_rng_state(), *map(torch.cuda.get_rng_state, started_gpus())]
     return [*(state.tolist() for state in states), random.getstate(), repr(numpy.random.get_state())]
 
 
-def _gpus() -> list[int]:
+def started_gpus() -> list[int]:
     """Return the numbers of the GPUs that have generators; a process that has not used CUDA stays without it."""
     return list(range(torch.cuda.device_count())) if torch.cuda.is_initialized() else []
 

@@ -85,7 +85,8 @@ class Rounds:
         """Return a graph slot whose request has finished."""
         slot.leave()
         with self._lock:
-            self._waiting = ([*self._waiting, (slot.name, slot)])[-self.most :] if self.most else []
+            slots = [*self._waiting, (slot.name, slot)]  # those that no longer wait are destroyed behind the lock
+            self._waiting = slots[-self.most :] if self.most else []
 
     def _take(self, name: tuple) -> GraphSlot | None:
         with self._lock:

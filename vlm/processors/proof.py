@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from mmspec.core.code_state import started_gpus
 from mmspec.core.snapshot import MOST, snapshot
 from mmspec.vlm.processors.branches import Branch
 from mmspec.vlm.processors.copies import ForkedProcessors, ModelAttributes, Processor, copy_of, tokens_within
@@ -221,7 +222,7 @@ def _same_chance() -> Iterator[None]:
     """Restore the random number generators that processors may use."""
     state: Callable = random.getstate()
     try:
-        with torch.random.fork_rng():
+        with torch.random.fork_rng(started_gpus()):
             yield
     finally:
         random.setstate(state)
