@@ -145,7 +145,10 @@ def _returns_nothing(function: FunctionType) -> bool:
         )
         # from Python 3.13 on, an instruction may load two locals, here the container and the index
         loads_both = code[at - 1].opname.count("LOAD_FAST") == 2
-        of_local = step.opname == "STORE_SUBSCR" and (loads_both or code[at - 2].opname.startswith("LOAD_FAST"))
+        is_changed = step.opname == "COPY" and code[at + 1].opname == "COPY"  # an item, by an operator such as +=
+        of_local = (is_changed or step.opname == "STORE_SUBSCR") and (
+            loads_both or code[at - 2].opname.startswith("LOAD_FAST")
+        )
         is_slice = step.opname in ("BUILD_SLICE", "STORE_SLICE") or isinstance(step.argval, slice)
         if into_local or is_method or of_local or is_slice or step.argval is ...:
             return False
