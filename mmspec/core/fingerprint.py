@@ -148,8 +148,10 @@ def _tensors(module: nn.Module) -> Iterator[Tensor]:
 def _parts(tensor: Tensor) -> Iterator[Tensor]:
     """Yield the tensors that hold a tensor's values: those inside a wrapper, such as a shard of a group."""
     if type(tensor) not in _ORDINARY and hasattr(tensor, "__tensor_flatten__"):
-        for name in tensor.__tensor_flatten__()[0]:
-            yield from _parts(getattr(tensor, name))
+        inner = (getattr(tensor, name) for name in tensor.__tensor_flatten__()[0])
+        for part in inner:
+            if isinstance(part, Tensor):  # a shard names its mesh of devices too
+                yield from _parts(part)
     else:
         yield tensor
 

@@ -25,6 +25,9 @@ _LIBRARIES = _HOOKING | {
     "awq", "hqq", "optimum", "kernels", "fla", "flash_attn", "mamba_ssm", "causal_conv1d", "open_clip", "timm",
 }  # fmt: skip
 
+# modules of transformers that replace a forward to share a layer between processes
+_SHARING = "transformers.distributed", "transformers.integrations"
+
 
 @dataclass(frozen=True, slots=True)
 class UserCode:
@@ -178,7 +181,7 @@ def _replaced_forward(module: nn.Module) -> Iterator[tuple[str, object]]:
         return  # a compiled module runs the module inside, which is looked at too
     of_class = {id(part) for part in (module, *functions_of(type(module).forward))}
     others = [part for part in functions_of(forward) if id(part) not in of_class]
-    if not {package_of(part) for part in others} <= {"torch", "mmspec"}:
+    if not all(package_of(part) in ("torch", "mmspec") or _module_of(part).startswith(_SHARING) for part in others):
         yield "replaced forward", forward
 
 
@@ -202,7 +205,11 @@ def _packages(code: object) -> set[str]:
 
 def package_of(part: object) -> str:
     """Return the package of a function, or of the class of an object."""
-    return _package(part.__globals__.get("__name__", "") if isinstance(part, FunctionType) else type(part).__module__)
+    return _package(_module_of(part))
+
+
+def _module_of(part: object) -> str:
+    return part.__globals__.get("__name__", "") if isinstance(part, FunctionType) else type(part).__module__ or ""
 
 
 def _package(module: str | None) -> str:

@@ -55,7 +55,8 @@ class Drafter:
 
 
 def options(kind: str, made: bool, **fields: Any) -> list[Drafter]:
-    return [Drafter(kind, option, made, fields) for option in OPTIONS]
+    # the library copies the target's embedding, so it has no drafter that is narrower than its target
+    return [Drafter(kind, option, made, fields) for option in OPTIONS if option != "narrow"]
 
 
 BLOCKS = ("dflash", "dflash2", "dspark", "xpress")
