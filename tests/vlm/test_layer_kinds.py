@@ -6,10 +6,13 @@ import copy
 
 import pytest
 import torch
+import transformers
+from packaging.version import parse
 from torch import Tensor
 
 import mmspec
 from mmspec.core.cache import LayerStates, StateLayer
+from mmspec.core.compat import read_by_number
 from mmspec.core.tree import static_tree
 from mmspec.core.tree_recurrence import CommittedPaths
 from mmspec.vlm.admission import take_apart
@@ -39,7 +42,8 @@ def off(ours: Tensor, theirs: Tensor) -> float:
 
 def states_of(layer: object) -> list[Tensor]:
     """Convolution windows and recurrent states of transformers' own layer, of its only row."""
-    return [x[0] for one in (layer.conv_states, layer.recurrent_states) for x in one.values() if x is not None]
+    stored = read_by_number(layer.conv_states), read_by_number(layer.recurrent_states)
+    return [states[0] for by_number in stored for states in by_number.values() if states is not None]
 
 
 def held_in(states: LayerStates, row: int) -> list[Tensor]:
@@ -104,6 +108,8 @@ def test_states_behind_every_node_of_a_random_tree_equal_recomputation(name: str
 @pytest.mark.parametrize("name", KINDS, ids=[f"{kind}-{name}" for name, kind in KINDS.items()])
 def test_greedy_words_are_those_of_generate_and_a_row_alone_says_the_same(name: str) -> None:
     """Generation crosses windows and chunks of 8; drafts are right down to random depths."""
+    if name == "OlmoHybridForCausalLM" and parse(transformers.__version__) < parse("5.15"):
+        pytest.skip(f"{name} of transformers {transformers.__version__} has a cache of its own")
     model, inputs = model_with(name), ragged((12, 5, 9, 3), seed=4)
     settings = dict(max_new_tokens=22, do_sample=False)
     expected = model.generate(**inputs, **settings)

@@ -206,7 +206,8 @@ class _Miscounting(SlotCache):
     miscount = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
-        return super().get_seq_length(layer_idx) + self.miscount
+        held = super().get_seq_length(layer_idx)
+        return held + self.miscount if held else 0  # Mllama asks whether a layer has read pictures
 
 
 class _Forced(LogitsProcessor):
