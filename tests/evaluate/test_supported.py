@@ -93,9 +93,9 @@ def test_every_image_text_class_of_the_installed_transformers_is_named_with_its_
     )
     if greedy_table()["transformers"] == transformers.__version__:
         assert counts["tested"] >= 50
-        wanted = (
+        wanted = (  # not Llama 4, which transformers 5.24.0 cannot run without a picture
             "Aria AyaVision Cohere2Vision Exaone4_5_ Gemma3 Gemma3n Gemma4 Glm46V Glm4v GlmOcr Idefics3 InternVL Kimi_K25 "
-            "Lfm2Vl Llama4 Mistral3 Mllama Molmo2 MuseGlimmer PaliGemma Qwen3_5 Qwen3_5Moe Qwen3VL SmolVLM"
+            "Lfm2Vl Mistral3 Mllama Molmo2 MuseGlimmer PaliGemma Qwen3_5 Qwen3_5Moe Qwen3VL SmolVLM"
         ).split()
         assert {records[f"{name}ForConditionalGeneration"]["status"] for name in wanted} == {"tested"}
 

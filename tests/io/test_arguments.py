@@ -62,6 +62,7 @@ def test_numbers_without_dimensions_are_numbers_in_settings(kind: str) -> None:
             Settings(**wrong)
 
 
+@pytest.mark.default_cells("numpy", "tensor")
 @pytest.mark.parametrize("kind", NUMBERS)
 def test_numbers_without_dimensions_are_numbers_of_requests(kind: str) -> None:
     make, half = NUMBERS[kind], {"numpy": np.float32, "small": np.float16}.get(kind, NUMBERS[kind])

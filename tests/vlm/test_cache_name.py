@@ -105,7 +105,7 @@ def test_versions_below_the_lowest_are_refused_and_above_the_newest_get_a_warnin
 @pytest.mark.parametrize("use", [
     "import mmspec; mmspec.generate",
     pytest.param("import mmspec; mmspec.Session", marks=pytest.mark.whole),
-    "from mmspec.imagegen.adapters import decoder_model",
+    pytest.param("from mmspec.imagegen.adapters import decoder_model", marks=pytest.mark.whole),
     pytest.param("import mmspec.vlm.training.prompts", marks=pytest.mark.whole),
 ])  # fmt: skip
 def test_the_first_use_refuses_an_old_version_in_a_sentence(use):

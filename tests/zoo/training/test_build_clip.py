@@ -44,6 +44,7 @@ def test_pairs_that_ask_for_the_same_are_not_contrasted() -> None:
     assert apart.diagonal().all() and not apart[0, 1] and apart[0, 2]
 
 
+@pytest.mark.whole
 def test_the_norms_of_clip_are_a_function_of_its_parameters(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mmspec.zoo.training.image.build_scorers.NORM_BATCHES", 3)
     clip = new_clip(ClipSize(space=16, width=4, layers=(1, 1, 1, 1), text_width=24, text_layers=1, text_heads=2))
