@@ -177,7 +177,8 @@ def _without_ids(drafter: Drafter | None, processors: LogitsProcessorList) -> Dr
     """
     if isinstance(drafter, GoodputPortfolio):
         usable = tuple(filter(_reads_the_answer, drafter.drafters))
-        drafter = GoodputPortfolio(usable) if 0 < len(usable) < len(drafter.drafters) else drafter
+        if 0 < len(usable) < len(drafter.drafters):
+            drafter = GoodputPortfolio(usable, explore=drafter.explore, clock=drafter.clock)
     if drafter is not None and not _reads_the_answer(drafter):
         raise ValueError(f"drafter: expected None or a lookup with inputs_embeds alone, got {type(drafter).__name__}, which "
                          "reads the prompt's ids; pass input_ids too")  # fmt: skip
