@@ -63,7 +63,9 @@ class AnyOrderTarget(MaskFilledTarget, ImageTarget):
         if self.copies > 1:
             slot, value, index = (x.repeat(self.copies, 1) for x in (slot, value, index))
         self.cache.place(slot, self.prompt + self.total + nodes)
-        return self._evidence(draft, self.model.forward(value, index, bias, self.cache))
+        with self.small_products:
+            scored = self.model.forward(value, index, bias, self.cache)
+        return self._evidence(draft, scored)
 
     def _sees(self, draft: Draft, place: Tensor) -> Tensor:
         """Return bool [B, N, total + N], the places and spare slots that each node attends to."""

@@ -7,10 +7,11 @@ from functools import lru_cache
 from typing import Literal, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.core.batch_target import NOT_FINITE
 from mmspec.core.draft import Draft, Evidence, Verdict, expand_tree, neutralise_bad_scores, root_only, run_of
+from mmspec.core.fingerprint import modules_of
 from mmspec.core.pool import SlotPool
 from mmspec.core.sampling import truncated_scores
 from mmspec.imagegen.filled_target import FilledTarget, Listener
@@ -178,6 +179,10 @@ class ImageTarget(RasterTarget):
         """The number of values that the slowest live row still lacks; longer drafts are useless."""
         return max((room for room, live in zip(self.room, self.live, strict=True) if live), default=0)
 
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        return modules_of(self.model)
+
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
         scored, slots = self.model.prefill(self.condition, self.cache, self.copies == 2)
@@ -195,7 +200,9 @@ class ImageTarget(RasterTarget):
         value = draft.value
         if self.copies > 1:
             value, index = value.repeat(self.copies, 1), index.repeat(self.copies, 1)
-        return self._evidence(draft, self.model.forward(value, index, bias, self.cache))
+        with self.small_products:
+            scored = self.model.forward(value, index, bias, self.cache)
+        return self._evidence(draft, scored)
 
     def places(self, draft: Draft) -> Tensor:
         """Return int64 [B, N], the index of every node's value; -1 for the end of the prompt."""

@@ -11,6 +11,8 @@ from functools import cache
 # before anything imports huggingface_hub, which reads them once
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# bits must not depend on times
+os.environ.setdefault("MMSPEC_SMALL_LINEAR", "transposed")
 
 import numpy
 import pytest

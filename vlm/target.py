@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import ExitStack, nullcontext
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import LogitsProcessorList, StoppingCriteriaList
 
 from mmspec.core.cache import SlotCache
@@ -15,6 +15,7 @@ from mmspec.core.layer_plan import attention_masks
 from mmspec.core.pass_costs import PassCurve, pass_costs_of
 from mmspec.core.rope import StepRope
 from mmspec.core.strict import over_prompt, single_steps
+from mmspec.kernels.small_linear import measured_so_far
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.turn import StateCheckpoint, Turn
 from mmspec.vlm.distributed import agreed
@@ -59,7 +60,8 @@ class TextTarget(GeneratedRows):
         last_hidden: float [1, 1, F], in a conversation, the states of the last token in the cache.
         lasting: The prompt inputs of every pass, see `lasting_inputs`.
         pass_costs: The measured costs of the model's passes.
-        scored: The number of nodes of a row in the last pass, padding included; 0 for a pass of some layers.
+        scored: The number of nodes of a row in the last pass, padding included; 0 for a pass of some layers, or one that
+            first measured its products.
         pads: Whether a pass is padded if a wider pass is known to be cheaper.
         adapts: Whether costs measured during requests count too; if not, a seed reproduces its output.
         asks: Whether a pass may wait for the device to learn whether its logits are finite.
@@ -118,6 +120,10 @@ class TextTarget(GeneratedRows):
         attention = getattr(parts.decoder.config, "_attn_implementation", None)
         layout = self.batch, self.device, self.dtype, attention, strict, bool(self.processors.bound)
         self.pass_costs = pass_costs_of(parts.model, layout)
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        return self.parts.decoder, self.parts.head
 
     def guide(self) -> ProcessorGuide | None:
         return ProcessorGuide.of(self.processors, self.prompt, self.tokens, self.live, self.parts.vocab_size)
@@ -194,7 +200,7 @@ class TextTarget(GeneratedRows):
         entry, joins = entry_of(self, draft), isinstance(draft.probes, JoiningProbes)
         pads = self.pads and entry is None and not joins
         width = self.pass_costs.padded(tree.nodes, self.adapts) if pads else tree.nodes
-        self.scored = width if entry is None else 0
+        self.scored, measured = width if entry is None else 0, measured_so_far()
         rows = PassRows.of(draft, width)
         inputs = dict(
             rows.inputs(self.parts.embed),
@@ -208,6 +214,8 @@ class TextTarget(GeneratedRows):
         if self.lasting:
             inputs |= {name: value.expand(-1, width, *value.shape[2:]) for name, value in self.lasting.items()}
         with ExitStack() as stack:
+            if not self.strict:
+                stack.enter_context(self.small_products)
             for make in self.surroundings:
                 stack.enter_context(make(self, tree))
             if joins:
@@ -216,6 +224,8 @@ class TextTarget(GeneratedRows):
                 logits, hidden = self._pass(inputs, None if draft.probes is None else nodes)
             else:
                 logits, hidden = pass_from(self.parts, inputs, entry, self.levels)
+        if measured_so_far() > measured:  # its time is not that of a pass
+            self.scored = 0
         evidence = self._evidence(draft, logits[:, :nodes], hidden[:, :nodes])
         evidence.probed = None if draft.probes is None else hidden[:, nodes : tree.nodes]
         return evidence

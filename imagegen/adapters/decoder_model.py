@@ -17,6 +17,7 @@ from mmspec.core.user_code import listed, user_code
 from mmspec.imagegen.adapters.prompts import TokenPrompts, left_padded, prompt_texts, token_rows
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModelOutput
+from mmspec.kernels.small_linear import small_linear
 
 
 class ImageVocabulary:
@@ -45,7 +46,7 @@ class ImageVocabulary:
         """Return float32 [..., V] of hidden states [..., H]; 0 for special tokens, which the geometry forces."""
         plain = type(head) is nn.Linear and head.bias is None  # otherwise the weight alone does not define the head
         logits = (
-            F.linear(hidden, head.weight[self._low : self._high])
+            small_linear(hidden, head.weight[self._low : self._high])
             if plain
             else head(hidden)[..., self._low : self._high]
         )

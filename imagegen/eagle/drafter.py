@@ -20,6 +20,7 @@ from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import MethodParts, method, value_of
 
 # acceptance rates of the child drawn first, second, ...; only their ratios shape the tree
@@ -171,7 +172,7 @@ class ImageEagle(ShapeMixin, Pretrained):
 
     def fuse(self, embeds: Tensor, hidden: Tensor) -> Tensor:
         """Return the layer's input [R, n, H] of next embeddings and states, [R, n, H] each."""
-        return F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
+        return small_linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
 
     def rotary(self, geometry: Geometry, beyond: int) -> Tensor:
         """Return the rotary rows of every value, float32 [total + beyond, 2, head_dim]; see `cell_rotary`."""

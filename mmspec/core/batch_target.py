@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from mmspec.core.draft import Verdict, gather_nodes
+from mmspec.core.small_products import SmallProducts
 
 NOT_FINITE = "expected finite logits, got NaN or Inf"
 
@@ -47,6 +50,16 @@ class BatchTarget(NotCopied):
         self.live = [True] * batch
         self.paths: list[list[int]] = []
         self.errors: dict[int, str] = {}
+
+    @property
+    def modules(self) -> tuple[nn.Module, ...]:
+        """The modules that passes over a few rows run."""
+        return ()
+
+    @cached_property
+    def small_products(self) -> SmallProducts:
+        """The block around such passes; users' code, such as a logits processor, runs outside it."""
+        return SmallProducts(*self.modules)
 
     @property
     def done(self) -> bool:

@@ -180,7 +180,8 @@ def _settings(module: nn.Module) -> tuple:
     """Return a module's class and constants by name. None counts as absent, since many passes put tensors in its place."""
     if turns_with_length(module):
         return type(module), user_code_on(module)
-    constants = ((name, _constant(value)) for name, value in vars(module).items() if name not in _BOOKKEEPING)
+    # a list: meanwhile another thread's pass may add to the attributes
+    constants = ((name, _constant(value)) for name, value in list(vars(module).items()) if name not in _BOOKKEEPING)
     return type(module), user_code_on(module), *((name, value) for name, value in constants if value is not ...)
 
 

@@ -18,6 +18,7 @@ from mmspec.core.batch_target import NotCopied
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.rules.base import Rule, UnsupportedCombination
+from mmspec.core.small_products import SmallProducts, modules_within
 from mmspec.core.stats import Stats
 
 
@@ -177,6 +178,10 @@ class DecodingRun(NotCopied):
         self.stats.rule, self.stats.drafter, self.stats.exact = rule.name, self.drafter.name, rule.exact
         self.state: DraftState | None = None
         self.earlier, self.lasts = earlier, lasts
+        # drafters also run the target's head, and some of them its layers
+        self.small_products = SmallProducts(
+            *modules_within(self.drafter), *modules_within(getattr(target, "modules", ()))
+        )
 
     def run(self) -> Stats:
         """Decode to the end."""
@@ -197,7 +202,7 @@ class DecodingRun(NotCopied):
                 draft, evidence = target.prefill()
                 self.state = self.drafter.open(target) if self.earlier is None else self.earlier.follow(target)
         else:
-            with stats.time("draft"):
+            with stats.time("draft"), self.small_products:
                 draft = self.state.propose(target, self.keys)
             drafted = perf_counter()
             with stats.time("target"):
@@ -209,7 +214,7 @@ class DecodingRun(NotCopied):
         if (costs := getattr(target, "pass_costs", None)) is not None and len(stats.accepted) > 1:
             costs.add(target.scored, perf_counter() - drafted)
         if not target.done or self.lasts:
-            with stats.time("draft"):
+            with stats.time("draft"), self.small_products:
                 self.state.observe(target, draft, evidence, verdict)
         self.keys.round += 1
         # a regenerating target runs a forward pass for rejected rows only

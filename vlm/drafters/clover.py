@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock
@@ -80,7 +81,7 @@ class TokenCell(nn.Module):
 
     def forward(self, state: Tensor, embed: Tensor) -> Tensor:
         """Return the next state [..., H] of a state and the embedding of the token behind it, [..., H] each."""
-        gate, up = F.linear(torch.cat([embed, state], -1), self.gate_up.weight).chunk(2, -1)
+        gate, up = small_linear(torch.cat([embed, state], -1), self.gate_up.weight).chunk(2, -1)
         return rms_norm(self.norm, state + F.silu(gate) * up)
 
 

@@ -14,6 +14,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import LayerConfig, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer
@@ -49,7 +50,7 @@ class BlockConvolution(nn.Module):
 
     def kernels(self, normed: Tensor) -> Tensor:
         """Return the kernels [B, n, 2 sides, taps, width] of a sublayer's input [B, n, width]."""
-        delta = F.linear(normed, self.kernel_projection.weight).unflatten(-1, (2, self.taps, -1))
+        delta = small_linear(normed, self.kernel_projection.weight).unflatten(-1, (2, self.taps, -1))
         return self.base_kernel + delta.repeat_interleave(self.group, -1)
 
     def forward(self, rows: Tensor, kernels: Tensor, side: int) -> Tensor:
@@ -96,7 +97,7 @@ class PathSelector(nn.Module):
 
     def query(self, row: Tensor, token: Tensor) -> Tensor:
         """Return the queries [B, n, rank] of a row [B, 1, width] behind tokens int64 [B, n]."""
-        return self.predecessor_codebook[token] * F.linear(row, self.hidden_projection.weight)
+        return self.predecessor_codebook[token] * small_linear(row, self.hidden_projection.weight)
 
     def edges(self, query: Tensor, candidate: Tensor) -> Tensor:
         """Return the scores [B, n, K] of edges from `query` [B, n, rank] to candidates int64 [B, K]."""

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
@@ -67,7 +67,7 @@ class MarkovHead(nn.Module):
 
     def forward(self, carried: Tensor) -> Tensor:
         """Return the correction, float32 [B, n, drafted], from the result of `step`."""
-        return F.linear(carried[..., self.rank : 2 * self.rank], self.markov_w2.weight).float()
+        return small_linear(carried[..., self.rank : 2 * self.rank], self.markov_w2.weight).float()
 
 
 class ConfidenceHead(nn.Module):

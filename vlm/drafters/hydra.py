@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock
 from mmspec.vlm.drafters.base.prefix_heads import PrefixConfig, PrefixHeadDrafter, PrefixState, at_paths
@@ -30,7 +31,7 @@ class HydraInputBlock(nn.Module):
             self.linear.bias[:width] = 0
 
     def forward(self, x: Tensor) -> Tensor:
-        skip, inner = F.linear(x, self.linear.weight, self.linear.bias).chunk(2, -1)
+        skip, inner = small_linear(x, self.linear.weight, self.linear.bias).chunk(2, -1)
         return skip + F.silu(inner)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
@@ -20,6 +19,7 @@ from mmspec.core.drafting.unroll import unroll
 from mmspec.core.keys import Keys
 from mmspec.core.length import ConfidenceStop, LengthControl
 from mmspec.core.tree import chain
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
@@ -74,7 +74,7 @@ class AdapterLayer(DraftLayer):
 
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
         """Return the normed states [B, n, H] that the target's head reads, see `DraftLayer.finish`."""
-        return rms_norm(self.norm, carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight))
+        return rms_norm(self.norm, carry + small_linear(attended.transpose(1, 2).flatten(2), self.out.weight))
 
 
 def chain_of(chain: int = 0, length: LengthControl | str | None = None) -> Shape | None:

@@ -14,6 +14,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.rotary import apply_rotary
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import committed_slots
@@ -55,10 +56,10 @@ class LayerAttention(nn.Module):
         """Return the rows [B, T, width] of states [B, T, levels * width]; tokens do not see each other."""
         levels = states.unflatten(-1, self.scale.shape)
         levels = F.rms_norm(levels, levels.shape[-1:], None, self.eps) * self.scale.to(states.dtype)
-        parts = F.linear(levels, self.qkv.weight).unflatten(-1, (3, self.heads, -1)).flatten(0, 1)
+        parts = small_linear(levels, self.qkv.weight).unflatten(-1, (3, self.heads, -1)).flatten(0, 1)
         query, key, value = (part.transpose(1, 2) for part in parts.unbind(2))  # [B * T, heads, levels, dim]
         mixed = F.scaled_dot_product_attention(query, key, value).mean(2).flatten(1)
-        return levels.mean(-2) + F.linear(mixed, self.out.weight).view(*states.shape[:2], -1)
+        return levels.mean(-2) + small_linear(mixed, self.out.weight).view(*states.shape[:2], -1)
 
 
 @method(
@@ -111,7 +112,7 @@ class MixtureOfAttentions(CrossDrafter):
             rotary: float [B, T, 2, dim], at their positions.
         """
         config = self.layer.config
-        rows = F.linear(rms_norm(self.row_norm, self.mix(states)), self.key_value.weight)
+        rows = small_linear(rms_norm(self.row_norm, self.mix(states)), self.key_value.weight)
         rows = rows.unflatten(-1, (2 * config.groups, config.dim))
         keys = apply_rotary(rows[:, :, : config.groups], rotary)
         return keys.transpose(1, 2), rows[:, :, config.groups :].transpose(1, 2)

@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
+
+from mmspec.kernels.small_linear import small_linear
 
 
 class ReducedHead(nn.Module):
@@ -79,7 +80,7 @@ class ReducedHead(nn.Module):
             raise ValueError(
                 "target: expected the model whose head this drafter shares, got none; load it with `target`"
             )
-        return F.linear(x, self.weight).float()
+        return small_linear(x, self.weight).float()
 
     def spread(self, scores: Tensor) -> Tensor:
         """Return scores [..., size] at their tokens' places in [..., vocab], and minus infinity elsewhere."""

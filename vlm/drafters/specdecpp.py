@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import fill_drafter
 from mmspec.io.validation import check_fields
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, require_fields, weights_of
@@ -63,8 +64,8 @@ class AcceptanceHead(PretrainedDrafter):
         """Return the float32 logits [..., 2] of reject and accept, from states [..., H]."""
         x = feature
         for block in self.blocks:
-            x = x + F.silu(F.linear(x, block.weight, block.bias))
-        return F.linear(x, self.judge.weight, self.judge.bias).float()
+            x = x + F.silu(small_linear(x, block.weight, block.bias))
+        return small_linear(x, self.judge.weight, self.judge.bias).float()
 
     def accepts(self, feature: Tensor) -> Tensor:
         """Return the probability that the last token read is accepted, float32 [...], from states [..., H]."""

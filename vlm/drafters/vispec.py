@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.layer import LayerConfig
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import (
@@ -133,7 +134,7 @@ class ViSpec(FeatureDrafter):
             keep = keep & view.real
         # fusing after packing skips the slots of pictures
         slots = pack_slots(embeds, view.hidden, keep, text, position=view.position)
-        seen = F.linear(vectors, self.inject.weight[:, self.config.hidden_size :], self.inject.bias)
+        seen = small_linear(vectors, self.inject.weight[:, self.config.hidden_size :], self.inject.bias)
         if view.context is not None:
             seen = torch.cat([view.context[:, None], seen[:, 1:]], 1)
         return self._fused(slots, view.last_picture, seen)
@@ -150,7 +151,7 @@ class ViSpec(FeatureDrafter):
 
     def fuse(self, embeds: Tensor, hidden: Tensor, context: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """See `FeatureDrafter.fuse`; the picture's context W_g g + b is added to the states (None for g = 0)."""
-        injected = F.linear(hidden, self.inject.weight[:, : self.config.hidden_size])
+        injected = small_linear(hidden, self.inject.weight[:, : self.config.hidden_size])
         added = self.inject.bias if context is None else context
         return super().fuse(embeds, injected if added is None else injected + added)
 

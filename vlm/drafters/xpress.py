@@ -18,6 +18,7 @@ from mmspec.core.drafting.shapes import Chain
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.sampling import draw
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter, BlockDrafterState, Lesson
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig
@@ -59,11 +60,11 @@ class CausalRefiner(nn.Module):
         """Return the part of a that depends on no token, [..., B, r], from the states [..., B, H] of whole blocks."""
         mean = rows.mean(-2, keepdim=True).expand_as(rows)
         states = torch.cat([self.down_h(rows), self.down_g(mean)], -1)
-        return F.linear(states, self.in_proj.weight[:, : 2 * self.rank])
+        return small_linear(states, self.in_proj.weight[:, : 2 * self.rank])
 
     def of_tokens(self, token: Tensor) -> Tensor:
         """Return the part of a that depends on the tokens before the rows, [..., r], from int64 [...]."""
-        return F.linear(self.token_embed(token), self.in_proj.weight[:, 2 * self.rank :])
+        return small_linear(self.token_embed(token), self.in_proj.weight[:, 2 * self.rank :])
 
     def mixed(self, a: Tensor) -> Tensor:
         """Return x of the first n rows of blocks, [N, n, r], from a [N, n, r]."""

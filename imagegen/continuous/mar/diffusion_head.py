@@ -6,10 +6,11 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import linear, silu
+from torch.nn.functional import silu
 
 from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian, StepTables
 from mmspec.imagegen.continuous.mar.diffusion import Diffusion, thinned
+from mmspec.kernels.small_linear import small_linear
 
 Modulation = tuple[Tensor, ...]  # shift, 1 + scale and gate; the last layer has no gate
 TABLE_SIZE = 512  # the pairs of a step and a token whose modulations are computed at once
@@ -211,7 +212,7 @@ def _modulation(layer: nn.Linear, y: Tensor) -> Tensor:
     width = layer.in_features
     offset = torch.zeros_like(layer.bias)
     offset[width : 2 * width] = 1
-    return linear(y, layer.weight, layer.bias + offset).unflatten(-1, (-1, width))
+    return small_linear(y, layer.weight, layer.bias + offset).unflatten(-1, (-1, width))
 
 
 class ReverseSteps:

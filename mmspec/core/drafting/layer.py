@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from mmspec.core.drafting.rotary import apply_rotary, axes_of, check_scaling, rotary
 from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.pool import SlotPool
+from mmspec.kernels.small_linear import small_linear
 from mmspec.kernels.tree_attention import attention_part, merge_attention
 
 Slots = tuple[Tensor, Tensor, Tensor | None]
@@ -123,7 +124,7 @@ class DraftLayer(nn.Module):
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
         if self.input_norm is not None:
             attend = rms_norm(self.input_norm, attend)
-        qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).view(batch, count, number + 2 * groups, dim)
+        qkv = small_linear(attend, self.qkv.weight, self.qkv.bias).view(batch, count, number + 2 * groups, dim)
         qk = qkv[:, :, : number + groups]
         if self.q_norm is not None:
             qk = torch.cat([rms_norm(self.q_norm, qk[:, :, :number]), rms_norm(self.k_norm, qk[:, :, number:])], 2)
@@ -142,13 +143,13 @@ class DraftLayer(nn.Module):
     def finish(self, carry: Tensor, attended: Tensor) -> Tensor:
         """Return the layer's output [B, n, H] from the residual and the attended values [B, heads, n, dim]."""
         # a step is a few small products and a module call costs as much as a product, so functions use the weights
-        return self.with_mlp(carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias))
+        return self.with_mlp(carry + small_linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias))
 
     def with_mlp(self, u: Tensor) -> Tensor:
         """Return the layer's output [B, n, H] from the residual behind its attention."""
         normed = rms_norm(self.norm, u)
-        gate, up = F.linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
-        return u + F.linear(F.silu(gate) * up, self.down.weight, self.down.bias)
+        gate, up = small_linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
+        return u + small_linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, attend: Tensor, carry: Tensor, rotary: Tensor, cache: SlotPool, bias: Tensor | None) -> Tensor:
         """Return outputs [B, n, H] of n new slots, whose keys and values go to `cache`.
@@ -214,6 +215,6 @@ def write_keys_values(
     """
     heads, groups, dim = sizes
     bias = None if qkv.bias is None else qkv.bias[heads * dim :]
-    kv = F.linear(attend, qkv.weight[heads * dim :], bias).unflatten(-1, (2 * groups, dim))
+    kv = small_linear(attend, qkv.weight[heads * dim :], bias).unflatten(-1, (2 * groups, dim))
     key = kv[:, :, :groups] if k_norm is None else rms_norm(k_norm, kv[:, :, :groups])
     cache.write(0, apply_rotary(key, rotary).transpose(1, 2), kv[:, :, groups:].transpose(1, 2))

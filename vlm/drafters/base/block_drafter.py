@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
+from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases, taps_of
 from mmspec.vlm.drafters.base.block_vocabulary import BlockVocabulary
@@ -74,7 +74,7 @@ class BlockDrafter(BlockVocabulary):
 
     def context(self, states: Tensor) -> Tensor:
         """Return the context states [B, n, H] of the target's states at the taps, [B, n, taps * width]."""
-        return rms_norm(self.hidden_norm, F.linear(states, self.fc.weight))
+        return rms_norm(self.hidden_norm, small_linear(states, self.fc.weight))
 
     def read(self, states: Tensor, real: Tensor | None, picture: Tensor) -> PromptSlots:
         """Return the context of a prompt: a slot per token, and for pictures as many slots as they are pooled into.

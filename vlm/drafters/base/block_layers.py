@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, apply_rotary, rms_norm
+from mmspec.kernels.small_linear import small_linear
 
 UNLIMITED = -1  # reach of a layer without a window
 
@@ -123,7 +124,7 @@ class BlockLayer(DraftLayer):
     def heads(self, attend: Tensor, rotary: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """See `DraftLayer.heads`; queries and keys are normed per head before they are rotated."""
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
-        qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
+        qkv = small_linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
         query = apply_rotary(rms_norm(self.q_norm, qkv[:, :, :number]), rotary).transpose(1, 2)
         key = apply_rotary(rms_norm(self.k_norm, qkv[:, :, number : number + groups]), rotary).transpose(1, 2)
         return query, key, qkv[:, :, number + groups :].transpose(1, 2)
@@ -137,7 +138,7 @@ class BlockLayer(DraftLayer):
         """
         number, groups, dim = self.config.num_attention_heads, self.config.groups, self.config.dim
         bias = None if self.qkv.bias is None else self.qkv.bias[number * dim :]
-        kv = F.linear(states, self.qkv.weight[number * dim :], bias).unflatten(-1, (2 * groups, dim))
+        kv = small_linear(states, self.qkv.weight[number * dim :], bias).unflatten(-1, (2 * groups, dim))
         key = apply_rotary(rms_norm(self.k_norm, kv[:, :, :groups]), rotary).transpose(1, 2)
         return key, kv[:, :, groups:].transpose(1, 2)
 
@@ -149,12 +150,12 @@ class BlockLayer(DraftLayer):
 
     def projected(self, attended: Tensor) -> Tensor:
         """Return the output projection [B, n, H] of attended values [B, heads, n, dim]."""
-        return F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
+        return small_linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
 
     def mixed(self, normed: Tensor) -> Tensor:
         """Return the MLP output [B, n, H] of normed rows."""
-        gate, up = F.linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
-        return F.linear(F.silu(gate) * up, self.down.weight, self.down.bias)
+        gate, up = small_linear(normed, self.gate_up.weight, self.gate_up.bias).chunk(2, -1)
+        return small_linear(F.silu(gate) * up, self.down.weight, self.down.bias)
 
     def forward(self, rows: Tensor, rotary: Tensor, cache: SlotCache, index: int, bias: Tensor | None) -> Tensor:
         """Return the layer's output [B, n, H] of block rows, and write their keys and values to `cache`.

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.rotary import apply_rotary
+from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.partial import rotary_at
 
@@ -24,17 +24,17 @@ class FrozenKeysLayer(DraftLayer):
 
     def behind_window(self, carry: Tensor, attended: Tensor) -> Tensor:
         """Return the residual [B, n, H] behind the attention to its own keys."""
-        return carry + F.linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
+        return carry + small_linear(attended.transpose(1, 2).flatten(2), self.out.weight, self.out.bias)
 
     def queries(self, u: Tensor, rotary: Tensor) -> Tensor:
         """Return the queries [B, heads, n, dim] of residuals [B, n, H], rotated by `rotary` [B, n, 2, dim]."""
-        query = F.linear(rms_norm(self.cross_norm, u), self.query.weight).unflatten(-1, (-1, self.config.dim))
+        query = small_linear(rms_norm(self.cross_norm, u), self.query.weight).unflatten(-1, (-1, self.config.dim))
         return apply_rotary(query, rotary).transpose(1, 2)
 
     def crossed(self, u: Tensor, query: Tensor, keys: Tensor, values: Tensor, bias: Tensor | None) -> Tensor:
         """Return the layer's output [B, n, H] from residuals, `queries` and the target's keys and values."""
         read = self.attention(query, keys, values, bias)
-        return self.with_mlp(u + F.linear(read.transpose(1, 2).flatten(2), self.cross_out.weight))
+        return self.with_mlp(u + small_linear(read.transpose(1, 2).flatten(2), self.cross_out.weight))
 
 
 def committed_slots(cache: SlotCache, layer: int, reach: int = 0) -> tuple[Tensor, Tensor, Tensor | None]:

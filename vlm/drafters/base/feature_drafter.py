@@ -16,6 +16,7 @@ from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.fingerprint import module_like
 from mmspec.io.pretrained import PLAIN, drafter_sizes, layer_names
+from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.published_files import layer_count, refuse_unread
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter
@@ -144,7 +145,7 @@ class FeatureDrafter(ShapedDrafter):
         Returns:
             The input of attention and the residual, float [B, n, H] each.
         """
-        u = F.linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
+        u = small_linear(torch.cat([embeds, hidden], -1), self.fc.weight, self.fc.bias)
         return self.normed(u), u
 
     def normed(self, u: Tensor) -> Tensor:

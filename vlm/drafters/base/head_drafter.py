@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes
 from mmspec.core.drafting.shapes import sampled_tree
+from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
@@ -49,7 +50,7 @@ class HeadBlock(nn.Module):
         nn.init.zeros_(self.linear.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        return x + F.silu(F.linear(x, self.linear.weight, self.linear.bias))
+        return x + F.silu(small_linear(x, self.linear.weight, self.linear.bias))
 
 
 class HeadDrafter(ShapedDrafter):

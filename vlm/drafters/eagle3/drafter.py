@@ -7,12 +7,12 @@ from dataclasses import replace
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts
@@ -234,7 +234,7 @@ class Eagle3(FeatureDrafter):
             The input of attention [B, n, 2 H] and the residual [B, n, H].
         """
         if hidden.shape[-1] != self.config.hidden_size:
-            hidden = F.linear(self._normed_levels(hidden), self.fc.weight)
+            hidden = small_linear(self._normed_levels(hidden), self.fc.weight)
         state = rms_norm(self.state_norm, hidden)
         read = torch.cat([rms_norm(self.embed_norm, embeds), state], -1)
         return read, state if self.config.norm_before_residual else hidden

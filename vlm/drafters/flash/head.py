@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import apply_rotary, rotary, write_keys_values
+from mmspec.kernels.small_linear import small_linear
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ class SarHead(nn.Module):
             Queries [B, n, heads, dim], keys and values [B, groups, n, dim].
         """
         number, groups, dim = self.config.heads, self.config.groups, self.config.dim
-        qkv = F.linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
+        qkv = small_linear(attend, self.qkv.weight, self.qkv.bias).unflatten(-1, (number + 2 * groups, dim))
         qk = apply_rotary(qkv[:, :, : number + groups], rotary)
         query = qk[:, :, :number] if last is None else qk[:, -last:, :number]
         return query, qk[:, :, number:].transpose(1, 2), qkv[:, :, number + groups :].transpose(1, 2)
@@ -106,14 +107,14 @@ class SarHead(nn.Module):
 
     def finish(self, attended: Tensor, carry: Tensor) -> Tensor:
         """Return the block's output [..., H] from attended values [..., heads, dim] and the slots' inputs [..., H]."""
-        out = F.linear(attended.flatten(-2), self.out.weight, self.out.bias)
+        out = small_linear(attended.flatten(-2), self.out.weight, self.out.bias)
         return out + carry if self.config.residual else out
 
     def expansion(self, seen: Tensor, count: int) -> Tensor:
         """Return the first `count` features of slots, [..., count * H], from the block's output [..., H]."""
         rows = count * self.config.width
-        inner = F.silu(F.linear(seen, self.up.weight, self.up.bias))
-        features = F.linear(inner, self.down.weight[:rows], self.down.bias[:rows])
+        inner = F.silu(small_linear(seen, self.up.weight, self.up.bias))
+        features = small_linear(inner, self.down.weight[:rows], self.down.bias[:rows])
         return features + seen.repeat(*[1] * (seen.dim() - 1), count) if self.config.residual else features
 
     def forward(

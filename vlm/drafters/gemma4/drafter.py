@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import committed_slots
@@ -131,19 +131,19 @@ class Gemma4Assistant(ShapedDrafter):
             turnings: From `turnings`.
             target_slots: By type of layer, keys, values and bias as `QueryLayer` takes them.
         """
-        x = F.linear(torch.cat([embeds, states], -1), self.pre_projection.weight)
+        x = small_linear(torch.cat([embeds, states], -1), self.pre_projection.weight)
         for kind, layer in zip(self.config.layer_types, self.layers, strict=True):
             x = layer(x, turnings[kind], *target_slots[kind])
         return rms_norm(self.norm, x)
 
     def states(self, rows: Tensor) -> Tensor:
         """Return the states [B, n, backbone_hidden_size] for the next tokens, from the rows of `forward`."""
-        return F.linear(rows, self.post_projection.weight)
+        return small_linear(rows, self.post_projection.weight)
 
     def logits(self, out: Tensor, depth: int, head: nn.Module) -> Tensor:
         """Return the float32 logits [B, n, V] of the rows of `forward`."""
         table, clustered = self.embed_tokens.weight, self.masked_embedding
-        return (F.linear(out, table) if clustered is None else clustered(out, table)).float()
+        return (small_linear(out, table) if clustered is None else clustered(out, table)).float()
 
     def sources(self, parts: Parts) -> dict[str, int]:
         """Return, by type of layer, the target's last layer that caches keys and values of that type."""

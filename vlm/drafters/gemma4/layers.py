@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
+from mmspec.kernels.small_linear import small_linear
 
 
 class QueryLayer(nn.Module):
@@ -34,16 +35,18 @@ class QueryLayer(nn.Module):
             values: float [B, groups, slots, dim].
             bias: float [B, 1, 1, slots], additive; None where all slots are seen.
         """
-        query = F.linear(rms_norm(self.input_layernorm, x), self.q_proj.weight).unflatten(-1, (self.heads, self.dim))
+        query = small_linear(rms_norm(self.input_layernorm, x), self.q_proj.weight).unflatten(
+            -1, (self.heads, self.dim)
+        )
         query = _rotated(rms_norm(self.q_norm, query), turning).transpose(1, 2)
         if bias is not None:
             bias = bias.expand(-1, -1, x.shape[1], -1)
         seen = F.scaled_dot_product_attention(query, keys, values, bias, scale=1.0, enable_gqa=True)
-        added = F.linear(seen.transpose(1, 2).flatten(2), self.o_proj.weight)
+        added = small_linear(seen.transpose(1, 2).flatten(2), self.o_proj.weight)
         x = x + rms_norm(self.post_attention_layernorm, added)
         read = rms_norm(self.pre_feedforward_layernorm, x)
-        gate, up = F.linear(read, self.gate_proj.weight), F.linear(read, self.up_proj.weight)
-        added = F.linear(F.gelu(gate, approximate="tanh") * up, self.down_proj.weight)
+        gate, up = small_linear(read, self.gate_proj.weight), small_linear(read, self.up_proj.weight)
+        added = small_linear(F.gelu(gate, approximate="tanh") * up, self.down_proj.weight)
         return (x + rms_norm(self.post_feedforward_layernorm, added)) * self.layer_scalar
 
 

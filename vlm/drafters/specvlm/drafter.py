@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
@@ -129,7 +129,7 @@ class SpecVlm(FeatureDrafter):
         return slots
 
     def _fused(self, pairs: Tensor) -> Tensor:
-        return F.linear(pairs, self.fc.weight, self.fc.bias)
+        return small_linear(pairs, self.fc.weight, self.fc.bias)
 
 
 def question_state(view: PromptView) -> Tensor:

@@ -1,0 +1,198 @@
+"""Linear layers over few rows on a CPU: the form of the matrix product that is fastest there.
+
+A pass over 2 to 64 drafted tokens reads each weight once, like a pass over one token, so it should cost little more. But
+`F.linear` hands the library a wide matrix with few rows and takes a slow path: up to five times a single row's time on
+AVX2 processors. The same product with the operands exchanged, (W x^T)^T, takes a fast path of the same library. Which form
+wins depends on processor, dtype, sizes and threads, so it is measured once in a process for each of them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+from time import perf_counter
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+FORMS = ("linear", "transposed")
+MEASURED = "measured"
+VARIABLE = "MMSPEC_SMALL_LINEAR"
+MOST_ROWS = 64
+DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
+# numbers of rows that the library multiplies well; the transposed form pads to the next of them
+_GOOD_ROWS = (2, 4, 5, 6, 8, *range(16, MOST_ROWS + 1, 8))
+_PADDED = [next(good for good in _GOOD_ROWS if good >= rows) for rows in range(MOST_ROWS + 1)]
+_SMALLEST = 2**14  # elements of a weight below which a product is mostly the cost of the call
+_PIECE = 2**21  # elements of a weight that one sample multiplies: 8 MB in float32, more than a core's own cache
+_PIECES, _SAMPLES = 16, 4  # the most pieces to measure on, and the fewest samples of a form
+_MARGIN = 0.95  # another form has to take less than this share of the time of `F.linear`
+
+
+class Product(NamedTuple):
+    """The products that share a form.
+
+    Attributes:
+        dtype: The dtype of weight and input.
+        out_features: N.
+        in_features: K.
+        rows: The number of rows that the transposed form computes, padding included.
+        threads: The number of CPU threads.
+    """
+
+    dtype: torch.dtype
+    out_features: int
+    in_features: int
+    rows: int
+    threads: int
+
+
+_chosen: dict[tuple, str] = {}
+_pinned: ContextVar[str | None] = ContextVar("pinned", default=None)
+
+
+def small_linear(
+    x: Tensor, weight: Tensor, bias: Tensor | None = None, *, form: str | None = None, alike: Sequence[Tensor] = ()
+) -> Tensor:
+    """Return x W^T + bias like `F.linear`, in the fastest form; contiguous.
+
+    A single row, more than `MOST_ROWS` rows, other devices than a CPU, gradients, autocast, torch function modes, compiled
+    and traced code, and weights that are no plain dense tensors keep `F.linear`.
+
+    Args:
+        x: float [..., K].
+        weight: float [N, K], of the same dtype.
+        bias: float [N].
+        form: One of `FORMS`; None for the pinned form, or else the measured form.
+        alike: Weights of the same shape that the caller multiplies in turn, on which forms are measured: a weight that is
+            used again at once is still in the processor's cache.
+    """
+    rows = x.numel() // (x.shape[-1] or 1)
+    if not 2 <= rows <= MOST_ROWS or not _is_plain(x, weight) or not in_eager_inference():
+        return F.linear(x, weight, bias)
+    form = form or form_of(weight, rows, alike)
+    return F.linear(x, weight, bias) if form == "linear" else transposed_product(x, weight, bias)
+
+
+def form_of(weight: Tensor, rows: int, alike: Sequence[Tensor] = ()) -> str:
+    """Return the form of products of `rows` rows with a weight: the pinned form, or the form measured in this process."""
+    if (pinned := set_form()) != MEASURED:
+        return pinned
+    if weight.numel() < _SMALLEST:
+        return "linear"
+    height, width = weight.shape
+    product = weight.dtype, height, width, _PADDED[rows], torch.get_num_threads()
+    if (form := _chosen.get(product)) is None:
+        form = _chosen.setdefault(product, _fastest(Product(*product), alike or (weight,)))
+    return form
+
+
+def transposed_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Return `F.linear` of x [..., K] with 1 to `MOST_ROWS` rows, computed as (W x^T)^T over a good number of rows.
+
+    The copy at the end is small beside the weight, and a strided result would send the next product down a slow path.
+    """
+    flat = x.reshape(-1, x.shape[-1])
+    rows = flat.shape[0]
+    if padding := _PADDED[rows] - rows:
+        flat = F.pad(flat, (0, 0, 0, padding))
+    out = F.linear(weight, flat)  # [N, rows]
+    out = (out[:, :rows] if padding else out).t().contiguous()
+    if bias is not None:
+        out += bias
+    return out.view(*x.shape[:-1], -1)
+
+
+@contextmanager
+def pinned_form(form: str) -> Iterator[None]:
+    """Compute small products of this thread in one form: "linear", "transposed", or "measured" for the fastest.
+
+    The environment variable MMSPEC_SMALL_LINEAR does the same for a whole process.
+
+    Raises:
+        ValueError: There is no such form.
+    """
+    token = _pinned.set(_checked("form", form))
+    try:
+        yield
+    finally:
+        _pinned.reset(token)
+
+
+def set_form() -> str:
+    """Return the form that this thread or the environment sets, "measured" without one."""
+    return _pinned.get() or _of_environment()
+
+
+def chosen_forms() -> dict[Product, str]:
+    """Return the forms that this process has measured so far."""
+    return {Product(*product): form for product, form in _chosen.items()}
+
+
+def measured_so_far() -> int:
+    """Return the number of choices that this process has measured; it grows during a pass that had to measure."""
+    return len(_chosen)
+
+
+def _checked(name: str, form: str) -> str:
+    if form not in (MEASURED, *FORMS):
+        raise ValueError(f"{name}: expected one of {', '.join((MEASURED, *FORMS))}, got {form!r}; use one of these")
+    return form
+
+
+@cache
+def _of_environment() -> str:
+    return _checked(VARIABLE, os.environ.get(VARIABLE, MEASURED))
+
+
+def _is_plain(x: Tensor, weight: Tensor) -> bool:
+    """Return whether both are ordinary tensors of a CPU: no quantised, sharded, sparse, fake or meta tensors."""
+    return (
+        type(x) is Tensor
+        and type(weight) in (nn.Parameter, Tensor)
+        and x.dtype == weight.dtype
+        and x.dtype in DTYPES
+        and x.is_cpu
+        and weight.is_cpu
+        and weight.dim() == 2
+        and weight.layout is torch.strided
+    )
+
+
+def in_eager_inference() -> bool:
+    """Return whether products run as they are called: no gradients, autocast, function modes, tracing or compilation."""
+    return not (
+        torch.is_grad_enabled()
+        or torch.is_autocast_enabled("cpu")
+        or torch._C._len_torch_function_stack()
+        or torch.compiler.is_compiling()
+        or torch.jit.is_tracing()
+    )
+
+
+def _fastest(product: Product, weights: Sequence[Tensor]) -> str:
+    """Time all forms on pieces of the weights and return the form with the lowest minimum.
+
+    Forms take turns, each on a piece that no other form has just read.
+    """
+    x = torch.ones(product.rows, product.in_features, dtype=product.dtype, device="cpu")  # draws no random numbers
+    height = max(_PIECE // product.in_features, 1)
+    pieces = [
+        piece for weight in weights for piece in weight.detach().split(height) if len(piece) == min(height, len(weight))
+    ]
+    pieces = pieces[:: max(len(pieces) // _PIECES, 1)]
+    computed: dict[str, Callable] = {"linear": F.linear, "transposed": transposed_product}
+    seconds = dict.fromkeys(FORMS, float("inf"))
+    for turn in range(max(2, -(-_SAMPLES * len(FORMS) // len(pieces)))):
+        for number, piece in enumerate(pieces):
+            form = FORMS[(number + turn) % len(FORMS)]
+            began = perf_counter()
+            computed[form](x, piece)
+            seconds[form] = min(seconds[form], perf_counter() - began)
+    best = min(FORMS, key=seconds.__getitem__)
+    return best if seconds[best] < _MARGIN * seconds["linear"] else "linear"
