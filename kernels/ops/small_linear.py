@@ -2,14 +2,20 @@
 
 A pass over 2 to 64 drafted tokens reads each weight once, like a pass over one token, so it should cost little more. But
 `F.linear` hands the library a wide matrix with few rows and takes a slow path: up to five times a single row's time on
-AVX2 processors. The same product with the operands exchanged, (W x^T)^T, takes a fast path of the same library. Which form
-wins depends on processor, dtype, sizes and threads, so it is measured once in a process for each of them.
+AVX2 processors. The forms:
+
+- linear: `F.linear` itself.
+- transposed: the same product with the operands exchanged, (W x^T)^T, which takes a fast path of the same library.
+- packed: oneDNN's product with a copy of the weight in oneDNN's own order, which doubles the memory of the weights.
+
+Which of the first two wins depends on processor, dtype, sizes and threads, so it is measured once in a process for each of
+them. The third is used where it is asked for.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -19,8 +25,10 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.weak import WeakIdKeyDictionary
 
-FORMS = ("linear", "transposed")
+FORMS = ("linear", "transposed", "packed")
+_WITHOUT_COPIES = FORMS[:2]
 MEASURED = "measured"
 VARIABLE = "MMSPEC_SMALL_LINEAR"
 MOST_ROWS = 64
@@ -31,6 +39,8 @@ _PADDED = [next(good for good in _GOOD_ROWS if good >= rows) for rows in range(M
 _SMALLEST = 2**14  # elements of a weight below which a product is mostly the cost of the call
 _PIECE = 2**21  # elements of a weight that one sample multiplies: 8 MB in float32, more than a core's own cache
 _PIECES, _SAMPLES = 16, 4  # the most pieces to measure on, and the fewest samples of a form
+_PACKED_FOR = 16  # the number of rows that oneDNN orders a copied weight for; the order is the same from 4 rows on
+_COMPARED = 16  # values of a weight that show whether it has changed
 _MARGIN = 0.95  # another form has to take less than this share of the time of `F.linear`
 
 
@@ -76,7 +86,7 @@ def small_linear(
     if not 2 <= rows <= MOST_ROWS or not _is_plain(x, weight) or not in_eager_inference():
         return F.linear(x, weight, bias)
     form = form or form_of(weight, rows, alike)
-    return F.linear(x, weight, bias) if form == "linear" else transposed_product(x, weight, bias)
+    return F.linear(x, weight, bias) if form == "linear" else few_rows(form, x, weight, bias)
 
 
 def form_of(weight: Tensor, rows: int, alike: Sequence[Tensor] = ()) -> str:
@@ -90,6 +100,13 @@ def form_of(weight: Tensor, rows: int, alike: Sequence[Tensor] = ()) -> str:
     if (form := _chosen.get(product)) is None:
         form = _chosen.setdefault(product, _fastest(Product(*product), alike or (weight,)))
     return form
+
+
+def few_rows(form: str, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the product of x [..., K] with 1 to `MOST_ROWS` rows in the form "transposed" or "packed"."""
+    if form == "packed" and isinstance(weight, nn.Parameter) and can_pack(weight.dtype):
+        return packed_product(x, weight, bias)
+    return transposed_product(x, weight, bias)
 
 
 def transposed_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
@@ -108,9 +125,49 @@ def transposed_product(x: Tensor, weight: Tensor, bias: Tensor | None = None) ->
     return out.view(*x.shape[:-1], -1)
 
 
+# per weight its place and version when it was copied, values of it, and the copy; released with the weight
+_copies: WeakIdKeyDictionary = WeakIdKeyDictionary()
+
+
+@cache
+def can_pack(dtype: torch.dtype) -> bool:
+    """Return whether this build of torch and this processor have the packed form for a dtype."""
+    try:
+        weight = torch.ops.mkldnn._reorder_linear_weight(torch.ones(8, 8, dtype=dtype), 8)
+        torch.ops.mkldnn._linear_pointwise(torch.ones(2, 8, dtype=dtype), weight, None, "none", [], "")
+    except (AttributeError, RuntimeError):
+        return False
+    return True
+
+
+def packed_product(x: Tensor, weight: nn.Parameter, bias: Tensor | None = None) -> Tensor:
+    """Return `F.linear` of x [..., K], computed by oneDNN with a copy of the weight in its own order.
+
+    The bits of a row do not depend on the number of rows. A product sums in longer chains than `F.linear`: its error may be
+    2.3 times as large. The copy is made anew when the weight's memory or version counter changes, see also `forget_changed`.
+    """
+    known, place = _copies.get(weight), (weight.data_ptr(), 0 if weight.is_inference() else weight._version)
+    if known is None or known[0] != place:
+        packed = torch.ops.mkldnn._reorder_linear_weight(weight.detach(), _PACKED_FOR)
+        known = _copies[weight] = place, _few_values(weight), packed
+    return torch.ops.mkldnn._linear_pointwise(x.contiguous(), known[2], bias, "none", [], "")
+
+
+def forget_changed(weights: Iterable[Tensor]) -> None:
+    """Drop copies of weights whose values have changed by writes through `.data`, as adapters merge; a few are compared."""
+    for weight in weights:
+        known = _copies.get(weight)
+        if known is not None and not torch.equal(known[1], _few_values(weight)):
+            del _copies[weight]
+
+
+def _few_values(weight: Tensor) -> Tensor:
+    return weight.detach().flatten()[:: max(weight.numel() // _COMPARED, 1)].clone()
+
+
 @contextmanager
 def pinned_form(form: str) -> Iterator[None]:
-    """Compute small products of this thread in one form: "linear", "transposed", or "measured" for the fastest.
+    """Compute small products of this thread in one of `FORMS`, or in the "measured" form, which needs no copies.
 
     The environment variable MMSPEC_SMALL_LINEAR does the same for a whole process.
 
@@ -187,12 +244,12 @@ def _fastest(product: Product, weights: Sequence[Tensor]) -> str:
     ]
     pieces = pieces[:: max(len(pieces) // _PIECES, 1)]
     computed: dict[str, Callable] = {"linear": F.linear, "transposed": transposed_product}
-    seconds = dict.fromkeys(FORMS, float("inf"))
-    for turn in range(max(2, -(-_SAMPLES * len(FORMS) // len(pieces)))):
+    seconds = dict.fromkeys(computed, float("inf"))
+    for turn in range(max(2, -(-_SAMPLES * len(computed) // len(pieces)))):
         for number, piece in enumerate(pieces):
-            form = FORMS[(number + turn) % len(FORMS)]
+            form = _WITHOUT_COPIES[(number + turn) % len(computed)]
             began = perf_counter()
             computed[form](x, piece)
             seconds[form] = min(seconds[form], perf_counter() - began)
-    best = min(FORMS, key=seconds.__getitem__)
+    best = min(seconds, key=seconds.__getitem__)
     return best if seconds[best] < _MARGIN * seconds["linear"] else "linear"

@@ -19,10 +19,11 @@ from mmspec.kernels.small_linear import (
     DTYPES,
     MEASURED,
     MOST_ROWS,
+    few_rows,
+    forget_changed,
     form_of,
     in_eager_inference,
     set_form,
-    transposed_product,
 )
 
 _MOST_HELD = 64  # entries of a sequence that may be modules or drafters, and not a table of tokens
@@ -67,8 +68,8 @@ class SmallLinear:
         ):
             if form == MEASURED and (form := self.forms.get(key := (rows, torch.get_num_threads()))) is None:
                 form = self.forms[key] = form_of(weight, rows, self.alike)
-            if form == "transposed":
-                return transposed_product(x, weight, layer._parameters["bias"])
+            if form != "linear":
+                return few_rows(form, x, weight, layer._parameters["bias"])
         return type(layer).forward(layer, x)
 
 
@@ -86,6 +87,8 @@ class SmallProducts:
             same = alike[layer.weight.dtype, layer.weight.shape]
             same.append(layer.weight)
             self._forwards.append((vars(layer), SmallLinear(layer, same)))
+        if set_form() == "packed":
+            forget_changed(weight for same in alike.values() for weight in same)
 
     def __enter__(self) -> None:
         with _lock:

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.core import small_products
+from mmspec.kernels import small_linear as products
 from mmspec.core.fingerprint import fingerprint
 from mmspec.core.small_products import SmallLinear, SmallProducts, modules_within
 from mmspec.core.user_code import user_code
@@ -33,13 +33,13 @@ def no_gradients() -> Iterator[None]:
 def ran(monkeypatch: pytest.MonkeyPatch) -> Counter[int]:
     """The number of transposed products by their number of rows."""
     counts: Counter[int] = Counter()
-    product = small_products.transposed_product
+    product = products.transposed_product
 
     def counted(x: Tensor, *rest: Tensor) -> Tensor:
         counts[x.numel() // x.shape[-1]] += 1
         return product(x, *rest)
 
-    monkeypatch.setattr(small_products, "transposed_product", counted)
+    monkeypatch.setattr(products, "transposed_product", counted)
     return counts
 
 
