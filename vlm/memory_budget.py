@@ -194,7 +194,7 @@ def drafter_within(target: TextTarget, drafter: Any, budget: int, held: int = 0)
     seen = torch.isin(target.prompt, target.prompt.new_tensor(target.parts.placeholders)).sum(1).max()
     rows, prompt = target.batch, target.length
     request = RequestShape(prompt, target.stopping.most, rows, target.greedy, int(seen))
-    shape = None if drafter is None else drafter.shape_for(target.greedy)
+    shape = None if drafter is None else drafter.shape_for(target.greedy, target.device)
     fitted = shape_within(target.parts, needs_of(target.parts), shape, request, budget, drafter, held)
     if fitted is shape:
         return drafter

@@ -11,6 +11,8 @@ from mmspec.core.bandit import DraftLengthBandit
 from mmspec.core.bandit_request import BanditRequest
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.draft_features import FeaturePrior, Features, draft_features
+from mmspec.core.drafting.pair_state import PairState
+from mmspec.core.drafting.request_shape import ON_CPU
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter, DraftState, Target, opens_from_ids
 from mmspec.io.validation import number
@@ -88,10 +90,15 @@ class Goodput:
         return opens_from_ids(self.drafter)
 
     def open(self, target: Target) -> GoodputState:
-        open_lazily = getattr(self.drafter, "open_without_prefill", None) or self.drafter.open
-        state = open_lazily(target)
-        self.check_state(self.drafter, DraftLengthTraits.of(state))
-        return GoodputState(self, state, target)
+        return GoodputState(self, self.open_state(self.drafter, target), target)
+
+    def open_state(self, drafter: Drafter, target: Target) -> DraftState:
+        """Return the state of a drafter, which reads its prompt before its first draft, in the shape that was set for it."""
+        state = (getattr(drafter, "open_without_prefill", None) or drafter.open)(target)
+        if isinstance(state, PairState) and state.shape is ON_CPU:  # the controller itself weighs sizes against costs
+            state.resize(state.drafter.shapes[0])
+        self.check_state(drafter, DraftLengthTraits.of(state))
+        return state
 
     def check_state(self, drafter: Drafter, traits: DraftLengthTraits) -> None:
         """Refuse a drafter that has to draft in every round.

@@ -8,7 +8,7 @@ from time import perf_counter
 
 from mmspec.core.draft import Draft, Evidence, Verdict, root_only
 from mmspec.core.draft_options import DraftSource, live_rows
-from mmspec.core.goodput import DraftLengthTraits, Goodput
+from mmspec.core.goodput import Goodput
 from mmspec.core.keys import Keys
 from mmspec.core.loop import Drafter, DraftState, Target, can_follow, opens_from_ids
 from mmspec.core.portfolio_choice import Choice, PortfolioChoice, PortfolioEstimates
@@ -54,12 +54,6 @@ class GoodputPortfolio(Goodput):
 
     def open(self, target: Target) -> PortfolioState:
         return PortfolioState(self, [self.open_state(drafter, target) for drafter in self.drafters], target)
-
-    def open_state(self, drafter: Drafter, target: Target) -> DraftState:
-        """Return the state of a drafter, which reads its prompt before its first draft."""
-        state = (getattr(drafter, "open_without_prefill", None) or drafter.open)(target)
-        self.check_state(drafter, DraftLengthTraits.of(state))
-        return state
 
     def estimates(self, target: Target) -> PortfolioEstimates:
         """Return the estimates for requests of this kind."""

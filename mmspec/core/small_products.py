@@ -141,6 +141,6 @@ def _is_compiled(module: nn.Module) -> bool:
     forward = own.get("forward")
     return (
         own.get("_compiled_call_impl") is not None
-        or isinstance(own["_modules"].get("_orig_mod"), nn.Module)
+        or isinstance(module._modules.get("_orig_mod"), nn.Module)
         or hasattr(forward, "_torchdynamo_orig_callable")
     )

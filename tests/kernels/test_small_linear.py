@@ -163,7 +163,7 @@ def test_small_weights_are_not_measured(monkeypatch: pytest.MonkeyPatch):
 
 def test_unknown_forms_are_refused():
     with pytest.raises(
-        ValueError, match="form: expected one of measured, linear, transposed, got 'fast'; use one of these"
+        ValueError, match="form: expected one of measured, linear, transposed, packed, got 'fast'; use one of these"
     ):
         with pinned_form("fast"):
             pass
@@ -195,4 +195,4 @@ def test_processes_with_a_pinned_form_agree():
 def test_an_unknown_form_in_the_environment_is_refused():
     failed = run("fast")
     assert failed.returncode
-    assert "MMSPEC_SMALL_LINEAR: expected one of measured, linear, transposed, got 'fast'" in failed.stderr
+    assert "MMSPEC_SMALL_LINEAR: expected one of measured, linear, transposed, packed, got 'fast'" in failed.stderr

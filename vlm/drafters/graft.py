@@ -86,7 +86,7 @@ class Graft(DrafterWithMemory):
         if not 0 <= least <= 1:
             raise ValueError(f"least: expected a chance from 0 to 1, got {least}")
         self.nodes, self.least = whole("nodes", nodes, 1), least
-        shape, sampled = (drafter.shape_for(greedy) for greedy in (True, False))
+        shape, sampled = drafter.shapes
         if isinstance(shape, DynamicTree):
             stops = TreeStops((level, least, "best", max(int(nodes * share), 1)) for level, share in STAGES)
             most = min(nodes, DynamicTree.pool(shape.depth, shape.width))
@@ -119,4 +119,4 @@ def graft(
     """
     drafter = parts.part("weights")
     shape = shape_of(chain, 0) if chain else DynamicTree(min(nodes, DynamicTree.pool(depth, width)), depth, width)
-    return Graft(drafter.with_shape(shape, None if chain else drafter.shape_for(False)), nodes=nodes, least=least)
+    return Graft(drafter.with_shape(shape, None if chain else drafter.shapes[1]), nodes=nodes, least=least)

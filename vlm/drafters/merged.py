@@ -87,7 +87,7 @@ class MergedState(StateWithMemory):
         self.skipped = 0
         self.copies: LookupState | SuffixState = control.retrieval.open(target)
         self.deepest = max(self.copies.deepest, inner.deepest)
-        shape = control.drafter.shape_for(target.greedy)
+        shape = control.drafter.shape_for(target.greedy, target.device)
         self.root_law = _law_of_root(shape, target.greedy)
 
     def propose(self, target: TextTarget, keys: Keys, longest: int | None = None) -> Draft:

@@ -139,7 +139,7 @@ class PairState:
     def serve(self, target: object) -> None:
         """Draft for `target` from now on."""
         self.target = target
-        self.shape = shape_for_request(self.drafter.shape_for(target.greedy), target)
+        self.shape = shape_for_request(self.drafter.shape_for(target.greedy, target.device), target)
         limit = self.drafter.trained_depth
         self.deepest = self.shape.longest if limit is None else min(self.shape.longest, limit)
 

@@ -167,7 +167,7 @@ MODELS: dict[str, ZooModel] = {
                      "image.build_scorers:build_clip"),
     "image_judge": ZooModel("finds the objects of 64x64 pictures", "zoo.files.sized:load_detector",
                             "image.build_scorers:build_detector"),
-    "smollm2/eagle3": _drafter("EAGLE-3 drafter for smollm2", "smollm2", (4,)),
+    "smollm2/eagle3": _drafter("EAGLE-3 drafter for smollm2", "smollm2", (3,)),
     "smollm2": ZooModel(
         "chats, writes and rewrites: 30 layers of 576, 49,152 words (SmolLM2-135M-Instruct)",
         "zoo.files.vlm:read_text_model", ships=False, transformers=True, auto="smollm2/eagle3",

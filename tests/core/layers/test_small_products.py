@@ -13,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import mmspec
-from mmspec.kernels import small_linear as products
 from mmspec.core.fingerprint import fingerprint
 from mmspec.core.small_products import SmallLinear, SmallProducts, modules_within
 from mmspec.core.user_code import user_code
+from mmspec.kernels import small_linear as products
 from mmspec.kernels.small_linear import pinned_form
 from tests.evaluate.tiny_images import classed
 from tests.imagegen.continuous.tiny import pipeline

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import ShapeMixin, shape_of
-from mmspec.core.drafting.shapes import Chain, DynamicTree, Shape, StaticTree
+from mmspec.core.drafting.shapes import Chain, Shape, StaticTree
 from mmspec.methods import MethodParts, value_of
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, weights_of
@@ -40,10 +40,6 @@ class ShapedDrafter(ShapeMixin, PretrainedDrafter):
     predicts_states: ClassVar[bool] = True
     texts_first: ClassVar[tuple[float, float] | None] = None
     padded_vocabulary: ClassVar[bool] = False
-
-    def __init__(self, config: object):
-        super().__init__(config)
-        self.shapes = (DynamicTree(), StaticTree())
 
     @classmethod
     def make(cls, settings: dict[str, Any], parts: MethodParts) -> Self:
