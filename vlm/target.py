@@ -293,7 +293,7 @@ class TextTarget(GeneratedRows):
 
     def _keep_paths(self) -> None:
         """Commit the nodes in `paths`, whose tokens have been appended to the rows."""
-        with single_steps() if self.strict else nullcontext():
+        with single_steps(self.device) if self.strict else nullcontext():
             self.cache.commit(self.paths)
         self.next_position = self.next_position + self.steps
 

@@ -191,6 +191,19 @@ def chosen_forms() -> dict[Product, str]:
     return {Product(*product): form for product, form in _chosen.items()}
 
 
+def forms_in_words() -> str:
+    """Return a sentence on the forms of this process, "" before any was measured."""
+    if (form := set_form()) != MEASURED:
+        return f"Products of 2 to {MOST_ROWS} rows are set to the form {form!r}."
+    if not _chosen:
+        return ""
+    rows = sorted({product[3] for product in _chosen})
+    found = {n: [form for product, form in _chosen.items() if product[3] == n] for n in rows}
+    counts = ", ".join(f"{n} rows {forms.count('transposed')} of {len(forms)}" for n, forms in found.items())
+    return (f"Products of few rows, sizes of weights for which exchanged operands were faster than F.linear: {counts}; "
+            f"{VARIABLE}=linear keeps F.linear.")  # fmt: skip
+
+
 def measured_so_far() -> int:
     """Return the number of choices that this process has measured; it grows during a pass that had to measure."""
     return len(_chosen)

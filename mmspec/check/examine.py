@@ -23,6 +23,7 @@ from mmspec.evaluate.model_kinds import CODES
 from mmspec.evaluate.supported import greedy_table
 from mmspec.imagegen.adapters.registry import supported as image_families
 from mmspec.io.checkpoints import load_model, load_part
+from mmspec.kernels.small_linear import forms_in_words
 from mmspec.methods import methods
 from mmspec.vlm.architectures import Parts, parts_of, supported
 from mmspec.vlm.drafters.from_text import drafter_from_text
@@ -209,6 +210,8 @@ def _try_out(
         report.comparison = compare(parts.model, inputs, words, chosen, count)
     except ValueError as error:
         report.notes.append(f"The comparison was refused: {error}")
+    if words := forms_in_words():
+        report.notes.insert(0, words)
     report.next_commands = _next(report, source, drafter)
 
 

@@ -14,8 +14,18 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 from mmspec.core.pool import SlotPool
-from mmspec.core.strict_ops import BLOCK, PROMPT_BLOCK, attend_draft, attend_prompt, in_blocks, in_vectors, row_groups
+from mmspec.core.strict_ops import (
+    BLOCK,
+    BLOCK_ON_CPU,
+    PROMPT_BLOCK,
+    attend_draft,
+    attend_prompt,
+    in_blocks,
+    in_vectors,
+    row_groups,
+)
 from mmspec.core.tree import Tree
+from mmspec.kernels.small_linear import small_linear
 
 _ATTENTION = F.scaled_dot_product_attention
 _CURVED = (F.silu, F.gelu, F.softplus, F.sigmoid, torch.sigmoid, Tensor.sigmoid, torch.rsqrt, Tensor.rsqrt)
@@ -56,16 +66,22 @@ def over_prompt() -> StrictMode:
 def over_draft(pool: SlotPool, tree: Tree, batch: int) -> StrictMode:
     """Return the mode for passes over a draft: a node's bits equal those of single passes along its path."""
     width = pool.width + tree.nodes
-    return StrictMode(BLOCK, partial(attend_draft, row_groups(pool, tree, batch), tree.nodes, width, _ATTENTION))
+    attend = partial(attend_draft, row_groups(pool, tree, batch), tree.nodes, width, _ATTENTION)
+    return StrictMode(rows_on(pool.length.device), attend)
 
 
-def single_steps() -> StrictMode:
+def single_steps(device: torch.device) -> StrictMode:
     """Return the mode for steps of recurrent layers that a commit repeats along an accepted path."""
-    return StrictMode(BLOCK)
+    return StrictMode(rows_on(device))
+
+
+def rows_on(device: torch.device) -> int:
+    """Return the number of rows of every product in a decoding pass."""
+    return BLOCK_ON_CPU if device.type == "cpu" else BLOCK
 
 
 def _linear(rows: int, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    return in_blocks(lambda block: F.linear(block, weight, bias), x, rows)
+    return in_blocks(lambda block: small_linear(block, weight, bias), x, rows)
 
 
 def _addmm(rows: int, bias: Tensor, x: Tensor, weight: Tensor, **scales: float) -> Tensor:

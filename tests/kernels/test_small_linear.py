@@ -34,7 +34,7 @@ def rms(error: Tensor) -> float:
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize(("n", "k"), SIZES)
 def test_a_form_rounds_like_linear(form: str, n: int, k: int):
-    weight, bias = torch.randn(n, k), torch.randn(n)
+    weight, bias = nn.Parameter(torch.randn(n, k)), torch.randn(n)
     ours, theirs, exact = [], [], []
     for rows in ROWS:
         x = torch.randn(rows, k)
@@ -153,6 +153,55 @@ def test_the_lowest_minimum_decides(monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(products.F, "linear", slow(linear))
         monkeypatch.setattr(products, "transposed_product", slow(transposed))
         assert products._fastest(product, [torch.empty(512, 64)]) == best
+
+
+def test_a_sentence_tells_the_forms(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(products, "_chosen", {})
+    assert products.forms_in_words() == "Products of 2 to 64 rows are set to the form 'transposed'."
+    with pinned_form("measured"):
+        assert not products.forms_in_words()
+        products._chosen |= {(torch.float32, 9, 5, 4, 1): "linear", (torch.float32, 5, 9, 4, 1): "transposed"}
+        assert "than F.linear: 4 rows 1 of 2; MMSPEC_SMALL_LINEAR=linear keeps F.linear." in products.forms_in_words()
+
+
+needs_packing = pytest.mark.skipif(
+    not products.can_pack(torch.float32), reason="this build of torch has no packed form"
+)
+
+
+@needs_packing
+def test_rows_of_a_packed_product_do_not_depend_on_their_number():
+    x, weight = torch.randn(9, 64), nn.Parameter(torch.randn(128, 64))
+    whole = small_linear(x, weight, form="packed")
+    for rows in range(2, 9):
+        assert torch.equal(small_linear(x[:rows], weight, form="packed"), whole[:rows])
+
+
+@needs_packing
+def test_a_packed_copy_follows_its_weight():
+    x, weight = torch.randn(4, 64), nn.Parameter(torch.randn(128, 64))
+
+    def check() -> None:
+        torch.testing.assert_close(small_linear(x, weight, form="packed"), F.linear(x, weight), rtol=1e-4, atol=1e-4)
+
+    check()
+    weight.mul_(2)
+    check()
+    weight.data = torch.randn(128, 64)
+    check()
+    weight.data += torch.randn(128, 1) @ torch.randn(1, 64)  # as an adapter merges, which no version counter shows
+    products.forget_changed([weight])
+    check()
+
+
+@needs_packing
+def test_a_packed_copy_is_released_with_its_weight():
+    before = len(products._copies)
+    weight = nn.Parameter(torch.randn(128, 64))
+    small_linear(torch.randn(4, 64), weight, form="packed")
+    assert len(products._copies) == before + 1
+    del weight
+    assert len(products._copies) == before
 
 
 def test_small_weights_are_not_measured(monkeypatch: pytest.MonkeyPatch):

@@ -13,7 +13,7 @@ import mmspec
 from mmspec.core.drafting.shapes import Chain, DynamicTree, StaticTree, likeliest_tree
 from mmspec.vlm.drafters.kinds import new_drafter
 
-VOCAB, HIDDEN, REDUCED, NODES = 50000, 16, 1000, 25
+VOCAB, HIDDEN, REDUCED, NODES = 50000, 24, 1000, 25
 TREE = StaticTree(likeliest_tree(NODES, 5, (0.6, 0.15, 0.08, 0.04)))
 
 

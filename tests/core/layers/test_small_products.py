@@ -207,7 +207,7 @@ def test_text_requests_use_it_in_passes_alone(ran: Counter[int]) -> None:
     assert looks and not any(looks)
     ran.clear()
     mmspec.generate(model, drafter=mmspec.drafters.TokenRecycling(), strict=True, **inputs, max_new_tokens=8)
-    assert not ran
+    assert set(ran) == {4, 64}  # the blocks of strict passes over drafts and prompts
 
 
 def test_batches_of_plain_decoding_use_it(ran: Counter[int]) -> None:
