@@ -60,8 +60,8 @@ class TextTarget(GeneratedRows):
         last_hidden: float [1, 1, F], in a conversation, the states of the last token in the cache.
         lasting: The prompt inputs of every pass, see `lasting_inputs`.
         pass_costs: The measured costs of the model's passes.
-        scored: The number of nodes of a row in the last pass, padding included; 0 for a pass of some layers, or one that
-            first measured its products.
+        scored: The number of nodes of a row in the last pass, padding included; 0 for a pass of some layers, and for a
+            pass that first measured its products.
         pads: Whether a pass is padded if a wider pass is known to be cheaper.
         adapts: Whether costs measured during requests count too; if not, a seed reproduces its output.
         asks: Whether a pass may wait for the device to learn whether its logits are finite.

@@ -37,7 +37,7 @@ DTYPES = frozenset({torch.float32, torch.bfloat16, torch.float16})
 _GOOD_ROWS = (2, 4, 5, 6, 8, *range(16, MOST_ROWS + 1, 8))
 _PADDED = [next(good for good in _GOOD_ROWS if good >= rows) for rows in range(MOST_ROWS + 1)]
 _SMALLEST = 2**14  # elements of a weight below which a product is mostly the cost of the call
-_PIECE = 2**21  # elements of a weight that one sample multiplies: 8 MB in float32, more than a core's own cache
+_PIECE = 2**21  # elements of a weight that a sample multiplies: 8 MB in float32, more than a core's own cache
 _PIECES, _SAMPLES = 16, 4  # the most pieces to measure on, and the fewest samples of a form
 _PACKED_FOR = 16  # the number of rows that oneDNN orders a copied weight for; the order is the same from 4 rows on
 _COMPARED = 16  # values of a weight that show whether it has changed
@@ -182,7 +182,7 @@ def pinned_form(form: str) -> Iterator[None]:
 
 
 def set_form() -> str:
-    """Return the form that this thread or the environment sets, "measured" without one."""
+    """Return the form that this thread or the environment sets, or "measured"."""
     return _pinned.get() or _of_environment()
 
 
@@ -198,8 +198,8 @@ def forms_in_words() -> str:
     if not _chosen:
         return ""
     rows = sorted({product[3] for product in _chosen})
-    found = {n: [form for product, form in _chosen.items() if product[3] == n] for n in rows}
-    counts = ", ".join(f"{n} rows {forms.count('transposed')} of {len(forms)}" for n, forms in found.items())
+    by_rows = {n: [form for product, form in _chosen.items() if product[3] == n] for n in rows}
+    counts = ", ".join(f"{n} rows {forms.count('transposed')} of {len(forms)}" for n, forms in by_rows.items())
     return (f"Products of few rows, sizes of weights for which exchanged operands were faster than F.linear: {counts}; "
             f"{VARIABLE}=linear keeps F.linear.")  # fmt: skip
 
