@@ -45,15 +45,7 @@ _MARGIN = 0.95  # another form has to take less than this share of the time of `
 
 
 class Product(NamedTuple):
-    """The products that share a form.
-
-    Attributes:
-        dtype: The dtype of weight and input.
-        out_features: N.
-        in_features: K.
-        rows: The number of rows that the transposed form computes, padding included.
-        threads: The number of CPU threads.
-    """
+    """The products that share a form: the shape of the weight, and the rows with padding."""
 
     dtype: torch.dtype
     out_features: int
@@ -184,11 +176,6 @@ def pinned_form(form: str) -> Iterator[None]:
 def set_form() -> str:
     """Return the form that this thread or the environment sets, or "measured"."""
     return _pinned.get() or _of_environment()
-
-
-def chosen_forms() -> dict[Product, str]:
-    """Return the forms that this process has measured so far."""
-    return {Product(*product): form for product, form in _chosen.items()}
 
 
 def forms_in_words() -> str:

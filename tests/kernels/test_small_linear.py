@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from mmspec.kernels import small_linear as products
-from mmspec.kernels.small_linear import FORMS, MOST_ROWS, chosen_forms, form_of, pinned_form, small_linear
+from mmspec.kernels.small_linear import FORMS, MOST_ROWS, form_of, pinned_form, small_linear
 
 ODD = (1, 7, 64, 127)
 SIZES = [(n, k) for n in ODD for k in ODD] + [(49152, 7), (49152, 64), (7, 49152), (64, 49152)]
@@ -36,7 +36,7 @@ def rms(error: Tensor) -> float:
 def test_a_form_rounds_like_linear(form: str, n: int, k: int):
     weight, bias = nn.Parameter(torch.randn(n, k)), torch.randn(n)
     ours, theirs, exact = [], [], []
-    for rows in ROWS:
+    for rows in ROWS if n * k < 10**5 else (1, 2, 3, 7, 8, 33, 65):
         x = torch.randn(rows, k)
         exact.append((x.double() @ weight.double().T + bias.double()).flatten())
         ours.append(small_linear(x, weight, bias, form=form).flatten())
@@ -134,7 +134,7 @@ def test_a_form_is_measured_once_without_random_numbers(monkeypatch: pytest.Monk
         forms = [form_of(weight, rows) for rows in (3, 4, 4, 3)]
     assert len(measured) == 1  # three rows are computed as four
     assert set(forms) < set(FORMS) and len(set(forms)) == 1
-    assert list(chosen_forms().values()) == forms[:1]
+    assert list(products._chosen.values()) == forms[:1]
     assert torch.equal(torch.get_rng_state(), state)
 
 
