@@ -178,10 +178,9 @@ class DecodingRun(NotCopied):
         self.stats.rule, self.stats.drafter, self.stats.exact = rule.name, self.drafter.name, rule.exact
         self.state: DraftState | None = None
         self.earlier, self.lasts = earlier, lasts
-        # drafters also run the target's head, and some of them its layers
-        self.small_products = SmallProducts(
-            *modules_within(self.drafter), *modules_within(getattr(target, "modules", ()))
-        )
+        # drafters run the target's head, and some its layers; targets without passes over few rows have no modules
+        modules = tuple(modules_within(getattr(target, "modules", ())))
+        self.small_products = SmallProducts(*modules, *(modules_within(self.drafter) if modules else ()))
 
     def run(self) -> Stats:
         """Decode to the end."""

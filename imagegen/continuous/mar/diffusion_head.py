@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import silu
 
+from mmspec.core.small_products import small_linear
 from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian, StepTables
 from mmspec.imagegen.continuous.mar.diffusion import Diffusion, thinned
-from mmspec.kernels.small_linear import small_linear
 
 Modulation = tuple[Tensor, ...]  # shift, 1 + scale and gate; the last layer has no gate
 TABLE_SIZE = 512  # the pairs of a step and a token whose modulations are computed at once
