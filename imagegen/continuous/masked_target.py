@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from typing import Literal, Protocol, get_args
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, Law, Verdict, gather_nodes
-from mmspec.core.fingerprint import modules_of
 from mmspec.core.keys import Keys
 from mmspec.core.tree import chains
 from mmspec.imagegen.continuous.head_sampling.head import Head, Trajectory
@@ -180,10 +179,6 @@ class MaskedTarget(MaskFilledTarget):
         counts = self.head_sampling.counts(self.plan, self.total, noise.steps, windows)
         self.counts = None if counts is None else counts.to(order.device)[self.rank]
 
-    @property
-    def modules(self) -> tuple[nn.Module, ...]:
-        return modules_of(self.model)
-
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
         """Run the first step; there is no prompt before it."""
@@ -216,8 +211,7 @@ class MaskedTarget(MaskFilledTarget):
     def score(self, draft: Draft) -> TokenEvidence:
         """Run a pass and draw every node's token, given all known tokens."""
         place = draft.index.clamp(max=self.total - 1)
-        with self.small_products:
-            drawn, shape = self.draw(self.head, self.conditions(draft, place), draft.index), (*place.shape, -1)
+        drawn, shape = self.draw(self.head, self.conditions(draft, place), draft.index), (*place.shape, -1)
         value, mean = drawn.value.view(shape), drawn.last.mean.view(shape)
         bad = ~(value.isfinite() & mean.isfinite()).all(-1) & (draft.index < self.total)
         own, mean = (x.masked_fill(bad[..., None], 0) for x in (value, mean))

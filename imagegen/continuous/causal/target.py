@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from mmspec.core.draft import Draft, Evidence, expand_tree, root_only
 from mmspec.core.keys import Keys
@@ -59,10 +59,6 @@ class CausalTarget(RasterTarget):
         """int64 [C * B], the labels of both branches."""
         return torch.cat((self.labels, torch.full_like(self.labels, -1))) if self.paired else self.labels
 
-    @property
-    def modules(self) -> tuple[nn.Module, ...]:
-        return (self.model,)
-
     @torch.no_grad()
     def prefill(self) -> tuple[Draft, Evidence]:
         start = torch.zeros(1, dtype=torch.long, device=self.device)
@@ -78,8 +74,7 @@ class CausalTarget(RasterTarget):
         dtype = self.model.position.dtype
         bias = None if plain else self.cache.bias(draft.tree.ancestor, dtype)
         x = self.model.token_embed(draft.value.to(dtype)).repeat(self.copies, 1, 1)
-        with self.small_products:
-            return self._evidence(draft, self.model(x, position.repeat(self.copies, 1), bias, self.cache))
+        return self._evidence(draft, self.model(x, position.repeat(self.copies, 1), bias, self.cache))
 
     def _evidence(self, draft: Draft, z: Tensor) -> Evidence:
         index = self.last[:, None] + expand_tree(draft.tree.depth, self.batch) + 1  # the value that each node predicts

@@ -6,9 +6,8 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import silu
+from torch.nn.functional import linear, silu
 
-from mmspec.core.small_products import small_linear
 from mmspec.imagegen.continuous.head_sampling.head import CleanTokenDrafter, Gaussian, StepTables
 from mmspec.imagegen.continuous.mar.diffusion import Diffusion, thinned
 
@@ -212,7 +211,7 @@ def _modulation(layer: nn.Linear, y: Tensor) -> Tensor:
     width = layer.in_features
     offset = torch.zeros_like(layer.bias)
     offset[width : 2 * width] = 1
-    return small_linear(y, layer.weight, layer.bias + offset).unflatten(-1, (-1, width))
+    return linear(y, layer.weight, layer.bias + offset).unflatten(-1, (-1, width))
 
 
 class ReverseSteps:

@@ -19,7 +19,6 @@ from mmspec.core.user_code import user_code
 from mmspec.kernels import small_linear as products
 from mmspec.kernels.small_linear import pinned_form
 from tests.evaluate.tiny_images import classed
-from tests.imagegen.continuous.tiny import pipeline
 from tests.vlm.tiny import prompt, tiny
 
 
@@ -220,8 +219,3 @@ def test_images_use_it(ran: Counter[int]) -> None:
     pipe([1], decoding="scd:window=4", guidance_scale=2.0, temperature=0.0, seed=0)
     assert ran and all(rows % 2 == 0 for rows in ran)  # two branches
     assert not [part for part in pipe.model.transformer.modules() if "forward" in vars(part)]
-
-
-def test_continuous_images_use_it(ran: Counter[int]) -> None:
-    pipeline()([1], guidance_scale=2.0, seed=0, pixels=False)
-    assert ran
