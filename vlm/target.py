@@ -14,8 +14,8 @@ from mmspec.core.draft import Draft, Evidence, Verdict, neutralise_bad_scores, r
 from mmspec.core.layer_plan import attention_masks
 from mmspec.core.pass_costs import PassCurve, pass_costs_of
 from mmspec.core.rope import StepRope
-from mmspec.core.small_products import measured_so_far
 from mmspec.core.strict import over_prompt, single_steps
+from mmspec.kernels.small_linear import measured_so_far
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.conversation.turn import StateCheckpoint, Turn
 from mmspec.vlm.distributed import agreed

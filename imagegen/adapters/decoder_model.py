@@ -13,11 +13,11 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.compat import CACHE
 from mmspec.core.layer_plan import narrowest_window
 from mmspec.core.rope import first_switch, length_dependent
-from mmspec.core.small_products import small_linear
 from mmspec.core.user_code import listed, user_code
 from mmspec.imagegen.adapters.prompts import TokenPrompts, left_padded, prompt_texts, token_rows
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.model import ImageModelOutput
+from mmspec.kernels.small_linear import small_linear
 
 
 class ImageVocabulary:

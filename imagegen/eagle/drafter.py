@@ -15,12 +15,12 @@ from mmspec.core.drafting.request_shape import ShapeMixin
 from mmspec.core.drafting.shapes import Chain, StaticTree, likeliest_tree
 from mmspec.core.length import FixedLength
 from mmspec.core.pool import SlotPool
-from mmspec.core.small_products import small_linear
 from mmspec.imagegen.geometry import Geometry
 from mmspec.imagegen.grid_rope import cell_rotary, check_rotary_pairs
 from mmspec.imagegen.model import FeatureModel
 from mmspec.imagegen.target import ImageTarget
 from mmspec.io.pretrained import Pretrained
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import MethodParts, method, value_of
 
 # acceptance rates of the child drawn first, second, ...; only their ratios shape the tree

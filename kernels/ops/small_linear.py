@@ -187,8 +187,10 @@ def forms_in_words() -> str:
     rows = sorted({product[3] for product in _chosen})
     by_rows = {n: [form for product, form in _chosen.items() if product[3] == n] for n in rows}
     counts = ", ".join(f"{n} rows {forms.count('transposed')} of {len(forms)}" for n, forms in by_rows.items())
-    return (f"Products of few rows, sizes of weights for which exchanged operands were faster than F.linear: {counts}; "
-            f"{VARIABLE}=linear keeps F.linear.")  # fmt: skip
+    return (
+        f"Products of few rows, sizes of weights for which exchanged operands were faster than F.linear: {counts}; "
+        f"{VARIABLE}=linear keeps F.linear."
+    )
 
 
 def measured_so_far() -> int:

@@ -23,12 +23,8 @@ from mmspec.kernels.small_linear import (
     forget_changed,
     form_of,
     in_eager_inference,
-    measured_so_far,
     set_form,
-    small_linear,
 )
-
-__all__ = ["SmallLinear", "SmallProducts", "measured_so_far", "modules_within", "small_linear"]
 
 _MOST_HELD = 64  # entries of a sequence that may be modules or drafters, and not a table of tokens
 _lock = Lock()

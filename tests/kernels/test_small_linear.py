@@ -222,6 +222,7 @@ SCRIPT = """
 import hashlib, torch
 from mmspec.kernels.small_linear import small_linear
 torch.manual_seed(0)
+torch.set_num_threads(THREADS)
 with torch.no_grad():
     x, weight = torch.randn(6, 576), torch.randn(1536, 576)
     print(hashlib.sha256(small_linear(x, weight).numpy().tobytes()).hexdigest())
@@ -230,7 +231,8 @@ with torch.no_grad():
 
 def run(form: str) -> subprocess.CompletedProcess:
     environment = os.environ | {"MMSPEC_SMALL_LINEAR": form}
-    return subprocess.run([sys.executable, "-c", SCRIPT], env=environment, capture_output=True, text=True)
+    script = SCRIPT.replace("THREADS", str(torch.get_num_threads()))  # a product's bits may depend on it
+    return subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
 
 
 def test_processes_with_a_pinned_form_agree():

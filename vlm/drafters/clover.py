@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import LayerConfig, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.fingerprint import module_like
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter

@@ -10,8 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import ROTATION, drafter_sizes, fill_drafter, layer_names
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.head_drafter import HeadBlock
 from mmspec.vlm.drafters.base.prefix_heads import PrefixConfig, PrefixHeadDrafter, PrefixState, at_paths

@@ -18,8 +18,8 @@ from mmspec.core.drafting.shapes import Chain, Shape
 from mmspec.core.drafting.unroll import unroll
 from mmspec.core.keys import Keys
 from mmspec.core.length import ConfidenceStop, LengthControl
-from mmspec.core.small_products import small_linear
 from mmspec.core.tree import chain
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState

@@ -14,7 +14,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.rotary import apply_rotary
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import committed_slots

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 import torch
 from torch import Tensor, nn
 
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 
 
 class ReducedHead(nn.Module):

@@ -10,9 +10,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.fingerprint import module_like
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import fill_drafter
 from mmspec.io.validation import check_fields
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import MethodParts, method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.pretrained_drafter import PretrainedDrafter, require_fields, weights_of

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import LayerConfig
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import EMBEDDING, ONE_AXIS, fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import (

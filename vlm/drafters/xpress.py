@@ -17,8 +17,8 @@ from mmspec.core.drafting.request_shape import shape_of
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.keys import Keys, Purpose
 from mmspec.core.sampling import draw
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.block_drafter import BlockDrafter, BlockDrafterState, Lesson
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig

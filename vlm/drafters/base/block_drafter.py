@@ -12,7 +12,7 @@ from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.shapes import Chain
 from mmspec.core.length import FixedLength
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.block_layers import BlockDrafterConfig, BlockLayer, attention_biases, taps_of
 from mmspec.vlm.drafters.base.block_vocabulary import BlockVocabulary

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, LayerConfig, apply_rotary, rms_norm
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 
 UNLIMITED = -1  # reach of a layer without a window
 

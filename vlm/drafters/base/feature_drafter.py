@@ -15,8 +15,8 @@ from mmspec.core.drafting.layer import DraftLayer, LayerConfig, rms_norm
 from mmspec.core.drafting.pair_state import PairState
 from mmspec.core.drafting.unroll import Fuse, unroll
 from mmspec.core.fingerprint import module_like
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import PLAIN, drafter_sizes, layer_names
+from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots
 from mmspec.vlm.drafters.base.published_files import layer_count, refuse_unread
 from mmspec.vlm.drafters.base.trained_drafter import ShapedDrafter

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from mmspec.core.draft import Draft, Evidence, Verdict, gather_nodes
 from mmspec.core.drafting.shapes import sampled_tree
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.feature_drafter import FeatureState
 from mmspec.vlm.drafters.base.prompt_slots import PromptSlots, PromptView, pack_slots

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import DraftLayer, rms_norm
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.admission import take_apart
 from mmspec.vlm.architectures import Parts

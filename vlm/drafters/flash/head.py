@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mmspec.core.cache import SlotCache
 from mmspec.core.drafting.layer import apply_rotary, rotary, write_keys_values
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.small_products import small_linear
 from mmspec.io.pretrained import fill_drafter
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.architectures import Parts
 from mmspec.vlm.drafters.base.committed_keys import committed_slots

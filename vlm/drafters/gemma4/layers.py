@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from mmspec.core.drafting.layer import rms_norm
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 
 
 class QueryLayer(nn.Module):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from mmspec.core.drafting.request_shape import shape_of
-from mmspec.core.small_products import small_linear
+from mmspec.kernels.small_linear import small_linear
 from mmspec.methods import method
 from mmspec.vlm.drafters.base.feature_drafter import FeatureConfig, FeatureDrafter
 from mmspec.vlm.drafters.base.prompt_slots import PictureSpans, PromptSlots, PromptView, pack_slots
